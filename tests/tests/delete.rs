@@ -1,6 +1,6 @@
 //! Deletion: never more than requested, never from a directory that was not read completely.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, mount::Mount, needs_dsync,
@@ -181,14 +181,14 @@ fn deletes_nothing_over_the_limit() {
         run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
     };
     let outcome = run("3").expect_code(25);
-    assert!(outcome.stderr_text().contains("nothing was deleted"), "{}", outcome.account());
+    assert!(outcome.stderr_text().contains("nothing extraneous was deleted"), "{}", outcome.account());
     assert!(scratch.dst().join("both/gone").exists());
     assert!(scratch.dst().join("new").exists(), "the rest of the run was not carried out");
     // With the 3 files that arrived there are 15 entries, and 9 are to be deleted.
     let _ = run("59%").expect_code(25);
     let outcome = run("0%").expect_code(25);
     assert!(
-        outcome.stderr_text().contains("exceed the limit --max-delete=0%; nothing was deleted"),
+        outcome.stderr_text().contains("exceed the limit --max-delete=0%; nothing extraneous was deleted"),
         "{}",
         outcome.account()
     );
@@ -226,6 +226,58 @@ fn deletes_as_many_as_the_limit_allows() {
             assert_eq!(ours, theirs, "{timing}\n{}\n{}", dsync.account(), rsync.account());
             let says = dsync.stderr_text().contains("deletions stopped at the limit --max-delete=");
             assert_eq!(says, code == 25, "{}", dsync.account());
+        }
+    }
+}
+
+/// A directory goes with all that is in it or stays, so no more is removed than the limit says.
+#[test]
+fn what_is_in_a_directory_that_gives_way_counts() {
+    needs_dsync!();
+    let plant = |scratch: &Scratch, file: bool| {
+        fs::write(scratch.src().join("x"), "file").unwrap();
+        if !file {
+            fs::remove_file(scratch.src().join("x")).unwrap();
+            symlink("target", scratch.src().join("x")).unwrap();
+        }
+        fs::create_dir_all(scratch.dst().join("x/y")).unwrap();
+        for name in ["x/a", "x/y/b", "z"] {
+            fs::write(scratch.dst().join(name), name).unwrap();
+        }
+    };
+    let cases: &[(&[&str], i32, &[&str])] = &[
+        (&["--delete", "--max-delete=0"], 23, &["x", "x/a", "x/y", "x/y/b", "z"]),
+        (&["--delete", "--max-delete=2"], 23, &["x", "x/a", "x/y", "x/y/b"]),
+        (&["--delete", "--max-delete=3"], 25, &["x", "z"]),
+        (&["--delete", "--max-delete=4"], 0, &["x"]),
+        (&["--delete-before", "--max-delete=3"], 23, &["x", "x/a", "x/y", "x/y/b"]),
+        (&["--delete-before", "--max-delete=4"], 0, &["x"]),
+        (&["--del", "--max-delete=3"], 25, &["x", "z"]),
+        (&["--delete", "--delete-all-or-nothing", "--max-delete=2"], 23, &["x", "x/a", "x/y", "x/y/b", "z"]),
+        (&["--delete", "--delete-all-or-nothing", "--max-delete=3"], 25, &["x", "z"]),
+        (&["--delete", "--delete-all-or-nothing", "--max-delete=4"], 0, &["x"]),
+        (&["--force", "--max-delete=2"], 23, &["x", "x/a", "x/y", "x/y/b", "z"]),
+        (&["--force", "--max-delete=3"], 0, &["x", "z"]),
+        (&["--delete", "--delay-updates", "--max-delete=2"], 23, &["x", "x/a", "x/y", "x/y/b"]),
+        // Of a share it is known at the end: then the rest stays.
+        (&["--delete", "--max-delete=50%"], 25, &["x", "z"]),
+    ];
+    for (options, code, left) in cases {
+        for (file, way) in [(true, None), (false, None), (true, Some(Via::Tls)), (true, Some(Via::Ssh))] {
+            let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+            plant(&scratch, file);
+            let run = |dry: &str| {
+                let run = way.map_or_else(Run::dsync, |way| sshd.run(way)).args(["-ai", dry]).args(*options);
+                let to = if way.is_some() { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+                run.arg(slash(&scratch.src())).arg(to).run().expect_code(*code)
+            };
+            let planned = lines(&run("-n"));
+            let outcome = run("-t");
+            assert_eq!(lines(&outcome), planned, "{options:?}");
+            let now: Vec<_> = survey(&scratch.dst()).into_keys().collect();
+            let mut now: Vec<_> = now.into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+            now.retain(|path| !path.is_empty());
+            assert_eq!(now, *left, "{options:?} {}", outcome.account());
         }
     }
 }

@@ -90,7 +90,8 @@ impl Closing<'_> {
                 _ => "given".to_owned(),
             };
             parts.push(if all_or_nothing {
-                format!("{deletions} exceed the limit --max-delete={limit}; nothing was deleted")
+                let exceed = if report.deletions_over_limit == 1 { "exceeds" } else { "exceed" };
+                format!("{deletions} {exceed} the limit --max-delete={limit}; nothing extraneous was deleted")
             } else {
                 format!("deletions stopped at the limit --max-delete={limit}: {deletions} not made")
             });
@@ -260,7 +261,7 @@ mod tests {
         let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), true);
         assert_eq!(
             line.unwrap(),
-            "7 deletions exceed the limit --max-delete=5; nothing was deleted (exit code 25)"
+            "7 deletions exceed the limit --max-delete=5; nothing extraneous was deleted (exit code 25)"
         );
         let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), false);
         assert_eq!(

@@ -55,7 +55,9 @@ pub(crate) struct Deletion {
     pub(crate) remove_source_files: bool,
     /// Remove at most N entries, or N% of those at the destination
     ///
-    /// The first ones that are found are removed, the others stay, and the exit code is 25. A whole
+    /// The first ones that are found are removed, the others stay, and the exit code is 25. What is
+    /// in a directory that gives way to something else counts: where that is more than may go, the
+    /// directory stays, and the exit code is 23; for a share it is counted but not held back. A whole
     /// number, of which one below 0 is 0, or from 0% to 100%; no limit by default.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = limit)]
     pub(crate) max_delete: Option<DeleteLimit>,

@@ -8,7 +8,7 @@
 //! [`DeleteTiming::Before`] for the state when everything was listed. The list is kept out of
 //! memory.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use dsync_fs::{Component, Dir, Kind, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
 use dsync_wire::{
@@ -23,7 +23,7 @@ use super::{
     directory::{Deferred, Directory, settle},
     protection::Protection,
     records::{self, KINDS, push_name, take, take_name},
-    removal::{Doomed, remove_within},
+    removal::{self, Doomed, remove_within},
 };
 use crate::{SyncError, plan::file_type_of};
 
@@ -47,7 +47,7 @@ struct Record {
 impl Deletions {
     pub(super) fn new(protection: Protection, options: &SyncOptions, spools: &SpoolHome) -> Self {
         let allowance = Allowance::of(match options.max_delete {
-            Some(DeleteLimit::Entries(most)) if !options.delete_all_or_nothing => Some(most),
+            Some(DeleteLimit::Entries(most)) => Some(most),
             _ => None,
         });
         Self { spool: Spool::new(spools), entries: 0, compared: 0, protection, allowance }
@@ -56,6 +56,21 @@ impl Deletions {
     /// Returns the rules for entries that stay.
     pub(super) fn protection(&self) -> &Protection {
         &self.protection
+    }
+
+    /// Returns whether a directory may give way to an entry of the source: nothing in it must be
+    /// kept, and no more is in it than may still be removed.
+    ///
+    /// # Errors
+    /// The system's, when that is not known.
+    pub(super) fn permit_way(&self, site: &Site<'_>, dir: &Dir, doomed: Doomed<'_>) -> io::Result<bool> {
+        let contents = removal::contents(site, dir, doomed, &self.protection)?;
+        Ok(contents.is_some_and(|contents| self.allowance.take(contents)))
+    }
+
+    /// Goes on with the removals that another list has left.
+    pub(super) fn go_on(&mut self, allowance: Allowance) {
+        self.allowance = allowance;
     }
 
     /// Counts entries of the destination that are compared with the source's.
@@ -119,15 +134,15 @@ impl Deletions {
     }
 
     /// Makes the deletions and sets the directories' attributes; `changed` is called for each
-    /// directory.
+    /// directory. Returns the removals that are left.
     pub(super) fn carry_out(
         self,
         site: &Site<'_>,
         root: Option<&Arc<Dir>>,
         changed: &mut dyn FnMut(&RelPath) -> Result<(), OverBudget>,
-    ) -> Result<(), SyncError> {
-        let Some(root) = root else { return Ok(()) };
+    ) -> Result<Allowance, SyncError> {
         let Self { spool, entries, compared, protection, allowance } = self;
+        let Some(root) = root else { return Ok(allowance) };
         let spool = spool.seal().map_err(spool_error)?;
         protection.begin_removals();
 
@@ -142,7 +157,7 @@ impl Deletions {
 
         for record in spool.iter() {
             if site.session.halt.stopped() {
-                return Ok(());
+                return Ok(allowance);
             }
             let Some(mut record) = Record::decode(&record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
@@ -161,7 +176,7 @@ impl Deletions {
             }
         }
         allowance.report(site);
-        Ok(())
+        Ok(allowance)
     }
 }
 
@@ -197,21 +212,17 @@ fn within_limit(
     };
     let Some((count, known)) = count(site, root, spool, compared, protection)? else { return Ok(false) };
 
-    let most = match limit {
-        DeleteLimit::Entries(most) => most,
-        DeleteLimit::Percent(percent) => {
-            u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX)
-        }
-        _ => 0,
-    };
+    if let DeleteLimit::Percent(percent) = limit {
+        allowance.set(u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX));
+    }
     if !options.delete_all_or_nothing {
-        allowance.set(most);
         return Ok(true);
     }
-    if count > most {
-        site.account.amend(|report| report.deletions_over_limit = count);
+    let allowed = allowance.permits_all(count);
+    if !allowed {
+        site.account.amend(|report| report.deletions_over_limit += count);
     }
-    Ok(count <= most)
+    Ok(allowed)
 }
 
 /// Returns the numbers of entries to delete and of all known entries; `None` if the run was stopped.

@@ -262,7 +262,7 @@ fn finish(
         None => Vec::new(),
     };
     given.append(&mut linking::carry_out(links, (site, succession, sharing), target.root.as_ref())?);
-    deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
+    let _ = deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     directory::settle_locked(site)?;
     // A run that an interrupt cut short is no success.

@@ -35,22 +35,23 @@ impl Doomed<'_> {
     }
 }
 
-/// Returns whether the directory may go as a whole because nothing in it must be kept.
+/// Returns the number of entries in a directory that may go as a whole; `None` if something in it
+/// must be kept.
 ///
 /// # Errors
 /// The system's, when that is not known.
-pub(super) fn goes_whole(
+pub(super) fn contents(
     site: &Site<'_>,
     dir: &Dir,
     doomed: Doomed<'_>,
     protection: &Protection,
-) -> Result<bool, io::Error> {
+) -> Result<Option<u64>, io::Error> {
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
     let spare = protection.spare(site, &entries);
-    let mut goes = false;
-    dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
-        .map_err(|error| error.source)?;
-    Ok(goes)
+    let (mut goes, mut within) = (false, 0);
+    let mut count = |below: &RelPath, _| if below.depth() == 1 { goes = true } else { within += 1 };
+    dir.list_tree(doomed.now, spare, &mut count).map_err(|error| error.source)?;
+    Ok(goes.then_some(within))
 }
 
 /// Removes one entry with everything below it, without a limit, and reports each removal.

@@ -99,7 +99,7 @@ impl Planner<'_> {
         };
 
         let way = match decision.in_the_way {
-            Some(kind) => Way::of(self.site, subject, kind, &self.comparison.protection)?,
+            Some(kind) => Way::of(self.site, subject, kind, &self.comparison.deletions)?,
             None => Way::Free,
         };
         Ok(match (way, found.first) {

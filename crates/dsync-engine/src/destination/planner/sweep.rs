@@ -97,7 +97,8 @@ impl Sweep {
             Deletions::new(comparison.protection.clone(), &site.policy.options, &comparison.ground.spools);
         let deletions = std::mem::replace(&mut comparison.deletions, next);
         let mut changed = |directory: &RelPath| site.hands.note_changed(directory);
-        deletions.carry_out(site, comparison.ground.root(), &mut changed)?;
+        let left = deletions.carry_out(site, comparison.ground.root(), &mut changed)?;
+        comparison.deletions.go_on(left);
 
         comparison.pass = Pass::Plan;
         Ok(Kept { tops: self.tops, listings: self.listings.seal().map_err(spool_error)? })

@@ -4,11 +4,7 @@ use dsync_fs::{Dir, Kind};
 use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
 
 use super::{
-    super::{
-        Site,
-        protection::Protection,
-        removal::{self, Doomed},
-    },
+    super::{Site, delete::Deletions, removal::Doomed},
     subject::Subject,
 };
 use crate::SyncError;
@@ -32,7 +28,7 @@ impl Way {
         site: &Site<'_>,
         subject: &Subject<'_>,
         kind: Kind,
-        protection: &Protection,
+        deletions: &Deletions,
     ) -> Result<Self, SyncError> {
         let Some(dir) = &subject.directory.dir else { return Ok(Self::Free) };
         if kind != Kind::Dir {
@@ -50,9 +46,9 @@ impl Way {
 
         let name = &subject.name;
         let doomed = Doomed { parent: &subject.directory.path, name, now: name, kind };
-        match removal::goes_whole(site, dir, doomed, protection) {
+        match deletions.permit_way(site, dir, doomed) {
             Ok(true) => Ok(Self::Taken(kind)),
-            // A protected entry stays, unless it is a directory with nothing in it.
+            // It stays with what is in it: protected, or too much.
             Ok(false) => Ok(Self::if_empty(dir, subject)),
             Err(error) => {
                 let cause = site.cause_or_fatal(Operation::Delete, &subject.path, error)?;
