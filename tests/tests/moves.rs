@@ -87,6 +87,81 @@ fn files_leave_the_source_over_the_wire_in_both_directions() {
 }
 
 #[test]
+fn only_what_was_sent_leaves_the_source_as_with_rsync() {
+    for options in [
+        &["-a"][..],
+        &["-ac"],
+        &["-au"],
+        &["-aI"],
+        &["-a", "--inplace"],
+        &["-a", "--delay-updates"],
+        &["-a", "--ignore-existing"],
+        &["-a", "--existing"],
+        &["-an"],
+        &["-r"],
+        &["-a", "--exclude=*.o", "--max-size=1m"],
+        &["-a", "--link-dest=../had"],
+        &["-a", "--link-dest=../had", "--delay-updates"],
+        &["-a", "--copy-dest=../had"],
+        &["-a", "--copy-dest=../had", "--delay-updates"],
+        &["-a", "--compare-dest=../had"],
+        &["-a", "-b", "--suffix=.old"],
+        &["-a", "--remove-source-files"],
+        &["-aR", "--files-from=../names"],
+    ] {
+        let scratch = Scratch::new();
+        fs::write(scratch.at("names"), "new\nsame\nsub/large\nlink\n").unwrap();
+        for (program, at) in [("rsync", "theirs"), ("", "ours")] {
+            let at = scratch.at(at);
+            fs::create_dir(&at).unwrap();
+            plant(&at);
+            fs::remove_file(at.join("src/new too")).unwrap();
+            // Of the alternate directory: equal, of other times, and a link of the same text.
+            Tree::of([
+                Node::file("new", 1, 3000),
+                Node::dir("sub"),
+                Node { mtime: (1_200_000_000, 0), ..Node::file("sub/large", 5, 9 << 20) },
+                Node::symlink("link", "new"),
+            ])
+            .plant(&at.join("had"));
+            let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+            // Of the two options the later counts.
+            let (before, after): (Vec<&str>, Vec<&str>) =
+                options.iter().partition(|option| **option == "--remove-source-files");
+            let run = run.args(before).arg("--remove-sent-files").args(after);
+            let _ = run.args(["src/", "dst/"]).cwd(&at).run().expect_code(0);
+        }
+        let scope = if options[0] == "-r" { Scope::CONTENT } else { Scope::full() };
+        let scope = Scope { dir_times: false, root: false, ..scope };
+        let found = differences(&scratch.at("theirs"), &scratch.at("ours"), scope);
+        assert!(found.is_empty(), "{options:?}: {found:?}");
+    }
+}
+
+#[test]
+fn only_what_was_sent_leaves_the_source_over_the_wire_in_both_directions() {
+    let sshd = Sshd::shared();
+    for (via, push) in [(Via::Quic, true), (Via::Ssh, true), (Via::Tls, false), (Via::Ssh, false)] {
+        let scratch = Scratch::new();
+        plant(scratch.path());
+        let run = sshd.run(via).args(["-aH", "--remove-sent-files"]);
+        let (src, dst) = (slash(&scratch.src()), slash(&scratch.dst()));
+        let run =
+            if push { run.arg(src).arg(sshd.operand(dst)) } else { run.arg(sshd.operand(src)).arg(dst) };
+        let _ = run.run().expect_quiet_success();
+
+        // One of the two names of a file was sent, and the other linked to it.
+        let mut left: Vec<String> = survey(&scratch.src()).keys().map(|path| compare::show(path)).collect();
+        let names = ["'new'".to_owned(), "'new too'".to_owned()];
+        assert_eq!(left.iter().filter(|name| names.contains(name)).count(), 1, "{via:?}: {left:?}");
+        left.retain(|name| !names.contains(name));
+        let stay = ["(root)", "'empty'", "'other mode'", "'pipe'", "'same'", "'same link'", "'sub'"];
+        assert_eq!(left, stay, "{via:?}");
+        assert!(scratch.dst().join("new").exists() && scratch.dst().join("new too").exists());
+    }
+}
+
+#[test]
 fn a_file_that_has_changed_since_it_was_listed_stays() {
     needs_dsync!();
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());

@@ -202,6 +202,7 @@ fn list_only(options: SyncOptions) -> SyncOptions {
         delete: false,
         delete_missing_args: false,
         remove_source_files: false,
+        remove_sent_only: false,
         mode_rules: Vec::new(),
         id_rules: Vec::new(),
         writing: WritePolicy::default(),
@@ -552,7 +553,8 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
         (false, false) => DeleteTiming::After,
     };
     options.delete_missing_args = deletion.delete_missing_args;
-    options.remove_source_files = deletion.remove_source_files;
+    options.remove_source_files = deletion.moving().is_some();
+    options.remove_sent_only = deletion.remove_sent_files;
     options.ignore_errors = deletion.ignore_errors;
     options.force = deletion.force;
     options.allow_empty_source = deletion.allow_empty_source;

@@ -98,6 +98,9 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.remove_source_files && (options.delete || options.delete_missing_args) {
         return invalid("remove_source_files", "the next run would delete what was moved");
     }
+    if options.remove_sent_only && !options.remove_source_files {
+        return invalid("remove_sent_only", "needs remove_source_files");
+    }
     if options.remove_source_files && options.copy_devices {
         return invalid("remove_source_files", "removes no devices");
     }

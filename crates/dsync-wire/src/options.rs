@@ -132,6 +132,10 @@ pub struct SyncOptions {
     /// Remove non-directories at the source once they are on the destination's disk
     /// (`--remove-source-files`).
     pub remove_source_files: bool,
+    /// With `remove_source_files`: keep what the destination had already, at its name or in an
+    /// alternate directory, and devices, fifos and sockets (`--remove-sent-files`). Of several names
+    /// of a file the source keeps all but the one whose content was sent.
+    pub remove_sent_only: bool,
     /// Skip files shorter than this, in bytes (`--min-size`).
     pub min_size: u64,
     /// Skip files longer than this, in bytes (`--max-size`).

@@ -53,6 +53,15 @@ pub(crate) struct Deletion {
     /// remove in the next run what was moved in this one, and not with --durability=none.
     #[arg(long)]
     pub(crate) remove_source_files: bool,
+    /// Remove files at the source that this run sent, once they are on the destination's disk
+    ///
+    /// The old form of --remove-source-files: what was at the destination already stays, and what a
+    /// directory of --link-dest, --copy-dest or --compare-dest had. So do devices, fifos and sockets,
+    /// and of several names of a file (-H) all but the one that was sent. If the connection or the
+    /// run breaks after a file arrived and before it was removed, it stays for good: the next run
+    /// finds nothing to send. The later of this option and --remove-source-files counts.
+    #[arg(long)]
+    pub(crate) remove_sent_files: bool,
     /// Remove at most N entries, or N% of those at the destination
     ///
     /// The first ones that are found are removed, the others stay, and the exit code is 25. What is
@@ -114,6 +123,17 @@ fn limit(value: &str) -> Result<DeleteLimit, NoLimit> {
     }
 }
 
+impl Deletion {
+    /// Returns the option by which files leave the source, if one is given.
+    pub(crate) fn moving(&self) -> Option<&'static str> {
+        match (self.remove_source_files, self.remove_sent_files) {
+            (true, _) => Some("--remove-source-files"),
+            (false, true) => Some("--remove-sent-files"),
+            (false, false) => None,
+        }
+    }
+}
+
 impl Group for Deletion {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![
@@ -125,6 +145,7 @@ impl Group for Deletion {
             ("delete_excluded", &mut self.delete_excluded),
             ("delete_missing_args", &mut self.delete_missing_args),
             ("remove_source_files", &mut self.remove_source_files),
+            ("remove_sent_files", &mut self.remove_sent_files),
             ("delete_all_or_nothing", &mut self.delete_all_or_nothing),
             ("ignore_errors", &mut self.ignore_errors),
             ("force", &mut self.force),

@@ -61,8 +61,8 @@ fn last_off(matches: &ArgMatches, id: &str) -> Option<usize> {
         .filter(|(by, implied)| SHORTHANDS.contains(by) && implied.contains(&id))
         .map(|&(by, _)| by);
     let opposite = shorthand.chain([id]).filter_map(|id| last(matches, &format!("no_{id}"))).max();
-    // rsync has one variable for both.
-    let taken_back = (id == "fake_super").then(|| last(matches, "super")).flatten();
+    let taken_back = TAKEN_BACK.iter().filter(|(option, _)| *option == id);
+    let taken_back = taken_back.filter_map(|(_, by)| last(matches, by)).max();
     opposite.max(taken_back)
 }
 
@@ -123,6 +123,13 @@ const IMPLIED: &[(&str, &[&str])] = &[
 
 /// The options among them whose negation also turns the others off.
 const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"];
+
+/// Options that others take back, as rsync has one variable for both.
+const TAKEN_BACK: &[(&str, &str)] = &[
+    ("fake_super", "super"),
+    ("remove_source_files", "remove_sent_files"),
+    ("remove_sent_files", "remove_source_files"),
+];
 
 /// Options with a value that rsync lets be taken back.
 const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress"];
@@ -247,6 +254,15 @@ mod tests {
         assert!(read("--super --fake-super").attributes.fake_super);
         assert_eq!(read("--timeout=5 --no-timeout --contimeout=5 --no-contimeout").remote.timeout, None);
         assert_eq!(read("--timeout=0 --contimeout=0").remote.timeout, None);
+    }
+
+    #[test]
+    fn later_of_the_two_ways_to_move_counts() {
+        let moving = |line| read(line).deletion.moving();
+        assert_eq!(moving("--remove-sent-files --remove-source-files"), Some("--remove-source-files"));
+        assert_eq!(moving("--remove-source-files --remove-sent-files"), Some("--remove-sent-files"));
+        assert_eq!(moving("--remove-sent-files --no-remove-sent-files"), None);
+        assert_eq!(moving("-a"), None);
     }
 
     #[test]

@@ -108,7 +108,6 @@ static TABLE: &[Foreign] = &[
     option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),
     option("read-batch"),
-    option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
     option("sender").advice(NO_DAEMON),
     option("write-batch"),
 ];

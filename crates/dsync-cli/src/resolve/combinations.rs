@@ -82,7 +82,7 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
         &[(attributes.groupmap.is_some(), "--groupmap")],
     )?;
     none_with(
-        (deletion.remove_source_files, "--remove-source-files"),
+        (deletion.moving().is_some(), deletion.moving().unwrap_or_default()),
         &[
             (deletion.delete, "--delete"),
             (deletion.delete_missing_args, "--delete-missing-args"),
@@ -176,6 +176,8 @@ mod tests {
             ("--remove-source-files", "--delete-missing-args", ""),
             ("--remove-source-files", "--durability=none", ""),
             ("--remove-source-files", "--copy-devices", ""),
+            ("--remove-sent-files", "--delete", "-r"),
+            ("--remove-sent-files", "--durability=none", ""),
             ("--append", "--whole-file", ""),
             ("--inplace", "--link-dest", "--link-dest=a"),
             ("--deploy", "--dsync-path", "--dsync-path=x"),

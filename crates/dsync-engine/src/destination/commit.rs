@@ -191,7 +191,10 @@ fn flush(
             Ok(()) => {
                 file.slot.directory.touch();
                 match file.remove_displaced(site)? {
-                    Ok(()) => landed.push(Landed { entry: file.entry, stood: None }),
+                    Ok(()) if site.removes(file.is_sent()) => {
+                        landed.push(Landed { entry: file.entry, stood: None });
+                    }
+                    Ok(()) => {}
                     Err(error) => {
                         let source = Arc::new(error);
                         failed(transfers, &file, CommitError::Rename { source })?;

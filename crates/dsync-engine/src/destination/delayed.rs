@@ -68,6 +68,7 @@ pub(super) fn note_file(
         displaces: file.displaced.is_some(),
         first_name: file.first_name,
         basis,
+        sent: file.is_sent(),
     };
     note(site, delayed, &file.slot.directory, &late)
 }
@@ -159,7 +160,7 @@ fn place_all(
         };
         match cause {
             Some(cause) => failed((site, succession), &late, &path, cause)?,
-            None if site.removes_source() => landed.push(Landed { entry: late.entry, stood: None }),
+            None if site.removes(late.sent) => landed.push(Landed { entry: late.entry, stood: None }),
             None => {}
         }
     }

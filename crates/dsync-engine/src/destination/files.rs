@@ -57,6 +57,12 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Returns whether its content comes from the source, and not from a file of an alternate
+    /// directory that is equal.
+    pub(super) fn is_sent(&self) -> bool {
+        !self.slot.twin.as_ref().is_some_and(|twin| twin.equal)
+    }
+
     /// Counts bytes of it for whoever watches.
     pub(super) fn grew(&self, site: &Site<'_>, bytes: u64) {
         site.account.file_grew(self.entry, self.size, bytes, || self.slot.path().as_bytes().to_vec());

@@ -9,12 +9,20 @@ use std::sync::Arc;
 
 use dsync_fs::{CommitGroup, Metadata};
 use dsync_wire::{
+    event::Action,
     limits::MAX_LANDED,
-    message::{ControlMessage, EntryId, Landed, Operation},
+    message::{ControlMessage, EntryId, EntryKind, Landed, Operation},
 };
 
 use super::{Site, credit::PartTicket, files::Pending, transfers::Transfers};
 use crate::{SyncError, content, halt::lock};
+
+/// Returns whether a run that acts like this on an entry brings it by its listing alone, so that it
+/// counts as sent: a link does, and as with rsync a device, fifo or socket does not.
+pub(super) fn brings(kind: &EntryKind, action: Action) -> bool {
+    matches!(kind, EntryKind::Symlink { .. })
+        && matches!(action, Action::Create | Action::Update | Action::Reuse)
+}
 
 /// An entry that needed no content, until the disk has it.
 pub(super) struct Unsent {

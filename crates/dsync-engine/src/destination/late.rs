@@ -42,6 +42,8 @@ pub(super) struct Late {
     pub(super) first_name: Option<u64>,
     /// The old file that it was made from.
     pub(super) basis: Option<Stamp>,
+    /// Whether this run brought it ([`Site::removes`](super::Site::removes)).
+    pub(super) sent: bool,
 }
 
 impl Delayed {
@@ -91,8 +93,13 @@ impl Late {
         push_name(&mut bytes, &self.name);
         push_name(&mut bytes, &self.temp);
         bytes.extend(self.entry.0.to_ne_bytes());
-        let flags =
-            [self.action == Action::Create, self.displaces, self.first_name.is_some(), self.basis.is_some()];
+        let flags = [
+            self.action == Action::Create,
+            self.displaces,
+            self.first_name.is_some(),
+            self.basis.is_some(),
+            self.sent,
+        ];
         bytes.extend(flags.map(u8::from));
         bytes.push(self.kind as u8);
         bytes.extend(self.size.to_ne_bytes());
@@ -112,7 +119,7 @@ impl Late {
         let directory = RelPath::parse(take_counted(rest)?).ok()?;
         let (name, temp) = (take_name(rest)?, take_name(rest)?);
         let entry = EntryId(u64::from_ne_bytes(take(rest)?));
-        let [creates, displaces, has_others, has_basis] = take(rest)?.map(|flag: u8| flag == 1);
+        let [creates, displaces, has_others, has_basis, sent] = take(rest)?.map(|flag: u8| flag == 1);
         let [kind] = take(rest)?;
         let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
         let size = u64::from_ne_bytes(take(rest)?);
@@ -127,7 +134,7 @@ impl Late {
             None
         };
         let action = if creates { Action::Create } else { Action::Update };
-        Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis })
+        Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis, sent })
     }
 }
 
@@ -160,6 +167,7 @@ mod tests {
             displaces: true,
             first_name: Some(3),
             basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
+            sent: true,
         };
         let link = Late {
             directory: RelPath::root(),
@@ -168,6 +176,7 @@ mod tests {
             displaces: false,
             first_name: None,
             basis: None,
+            sent: false,
             name: file.name.clone(),
             temp: file.temp.clone(),
             ..file

@@ -107,7 +107,7 @@ impl Maker<'_> {
             }
             made => made.map(|_| ()),
         };
-        if made.is_ok() && site.removes_source() {
+        if made.is_ok() && site.removes(false) {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
 

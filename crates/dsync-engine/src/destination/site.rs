@@ -124,6 +124,11 @@ impl<'a> Site<'a> {
         options.remove_source_files && !options.dry_run
     }
 
+    /// Returns whether the source removes an entry. `sent`: whether this run brought it.
+    pub(super) fn removes(&self, sent: bool) -> bool {
+        self.removes_source() && (sent || !self.policy.options.remove_sent_only)
+    }
+
     /// Returns a path below the root as a person would write it.
     pub(super) fn display_path(&self, path: &RelPath) -> PathBuf {
         self.tree.display_path(path)

@@ -10,6 +10,7 @@ use dsync_wire::{
 use super::{
     super::{
         hands::Hands,
+        landed::brings,
         links::{FirstName, Further, Told},
         settle::Outcome,
         succession::{Heir, Turn},
@@ -73,7 +74,7 @@ impl Planner<'_> {
         reserved: Reserved,
     ) -> Result<(), SyncError> {
         let place = subject.place(self.site, &self.comparison.protection, None);
-        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())?;
+        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref(), false)?;
         let planned = subject.plan(self.site, Action::Keep, Changes::HARD_LINK, subject.link_text());
         planned.map_or(Ok(()), |planned| self.site.account.carried_out(planned))?;
         self.stand_by(found, first, reserved)
@@ -146,6 +147,8 @@ impl Planner<'_> {
             None
         };
 
+        // The content of a complete file was sent to an earlier run that could not finish it.
+        let sent = reserved.finished.is_some() || brings(&subject.entry.kind, decision.action);
         let placed = match &subject.entry.kind {
             EntryKind::Directory => self.directory(subject, placing, found.existing.as_ref())?,
             EntryKind::File { size, .. } => {
@@ -166,7 +169,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let place = subject.place(self.site, &self.comparison.protection, None);
-        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())
+        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref(), sent)
     }
 
     /// Tells why an entry is left alone, if anybody listens.

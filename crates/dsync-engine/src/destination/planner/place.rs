@@ -142,7 +142,7 @@ impl Place<'_> {
 
         self.site.account.received(0, size, 0);
         if self.site.delayed.get().is_some() {
-            self.note_late(FileType::File, name.clone())?;
+            self.note_late(FileType::File, name.clone(), true)?;
             return Ok(Placed::Open);
         }
         let backup = secure::keep(self.site, self.directory, self.name)?;
@@ -156,7 +156,7 @@ impl Place<'_> {
         let hands = &self.site.hands;
         let link = |name: &Component| hands.make_hard_link(dir, name, &found.dir, self.name);
         if self.site.delayed.get().is_some() {
-            let made = self.make_late(FileType::File, link)?;
+            let made = self.make_late(FileType::File, false, link)?;
             return Ok(made.ok().map(|()| self.made()));
         }
 
@@ -206,19 +206,20 @@ impl Place<'_> {
         if self.site.delayed.get().is_some() { Placed::Open } else { Placed::Here }
     }
 
-    /// Makes an entry that gets its name at the end of the run.
+    /// Makes an entry that gets its name at the end of the run. `sent`: whether the run brings it.
     pub(super) fn make_late(
         &self,
         kind: FileType,
+        sent: bool,
         make: impl Fn(&Component) -> io::Result<()>,
     ) -> Result<io::Result<()>, SyncError> {
         match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
-            Ok(temp) => self.note_late(kind, temp).map(Ok),
+            Ok(temp) => self.note_late(kind, temp, sent).map(Ok),
             Err(error) => Ok(Err(error)),
         }
     }
 
-    fn note_late(&self, kind: FileType, temp: Component) -> Result<(), SyncError> {
+    fn note_late(&self, kind: FileType, temp: Component, sent: bool) -> Result<(), SyncError> {
         let Some(delayed) = self.site.delayed.get() else { return Ok(()) };
         let late = Late {
             directory: self.directory.path.clone(),
@@ -231,6 +232,7 @@ impl Place<'_> {
             displaces: self.displaced == Some(Kind::Dir),
             first_name: self.first_name,
             basis: None,
+            sent,
         };
         delayed::note(self.site, delayed, self.directory, &late)
     }

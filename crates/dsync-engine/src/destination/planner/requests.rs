@@ -128,16 +128,18 @@ impl<'a> Requests<'a> {
     }
 
     /// Tells the source that an entry needed no content, once the disk has it; `before` is its
-    /// metadata before the run, if the run did not make it.
+    /// metadata before the run, if the run did not make it. `sent`: whether this run brought it all
+    /// the same.
     pub(super) fn landed(
         &mut self,
         id: EntryId,
         part: &Arc<PartTicket>,
         place: &Place<'_>,
         before: Option<&Metadata>,
+        sent: bool,
     ) -> Result<(), SyncError> {
         let site = self.transfers.site;
-        if !site.removes_source() {
+        if !site.removes(sent) {
             return Ok(());
         }
         if let Some(dir) = &place.directory.dir {

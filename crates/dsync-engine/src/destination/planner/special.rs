@@ -4,7 +4,7 @@ use dsync_fs::{Component, Kind};
 use dsync_wire::message::{EntryKind, Operation};
 
 use super::{
-    super::secure,
+    super::{landed::brings, secure},
     place::{Place, Placed},
 };
 use crate::{
@@ -37,9 +37,10 @@ impl Place<'_> {
         };
         let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
 
+        let sent = brings(kind, decision.action);
         let made = match file_type(kind).filter(|_| delayed) {
             Some(kind) => {
-                let made = self.make_late(kind, make)?;
+                let made = self.make_late(kind, sent, make)?;
                 self.done(operation, made)?
             }
             None => self.make(operation, dir, make)?,
