@@ -201,14 +201,14 @@ impl Pending {
     /// of.
     pub(super) fn set_part(&self, found: Part) {
         if let Phase::Asked { part, .. } = &mut *lock(&self.phase) {
-            *part = Some(found);
+            *part = Some(Box::new(found));
         }
     }
 
     /// Leaves the part of the file that has arrived where the next run finds it.
     fn keep(&self) {
         let part = match self.end() {
-            Phase::Asked { part, .. } => part,
+            Phase::Asked { part, .. } => part.map(|part| *part),
             Phase::Staged { stage, .. } => stage.take_part(),
             Phase::Over => None,
         };
@@ -245,7 +245,7 @@ impl Pending {
 
         let (mut request, part, early) = match std::mem::replace(&mut *phase, Phase::Over) {
             Phase::Over => return Ok(None),
-            Phase::Asked { request, part, early, .. } => (request, part, early),
+            Phase::Asked { request, part, early, .. } => (request, part.map(|part| *part), early),
             Phase::Staged { request, stage, .. } => {
                 *phase = Phase::Staged { attempt, request, stage: Arc::clone(&stage) };
                 stage.check_header(header)?;

@@ -92,6 +92,7 @@ impl Late {
         push_counted(&mut bytes, self.directory.as_bytes());
         push_name(&mut bytes, &self.name);
         push_name(&mut bytes, &self.temp);
+
         bytes.extend(self.entry.0.to_ne_bytes());
         let flags = [
             self.action == Action::Create,

@@ -31,8 +31,8 @@ pub(super) enum Phase {
         /// Requests before this one.
         attempt: u8,
         request: Request,
-        /// The part that an earlier run left.
-        part: Option<Part>,
+        /// The part that an earlier run left. Boxed: few files have one, and many wait.
+        part: Option<Box<Part>>,
         /// The modification time that the source read it with, if that came before the first
         /// segment.
         early: Option<Timestamp>,

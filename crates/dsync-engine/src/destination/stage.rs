@@ -268,6 +268,7 @@ impl Stage {
         drop(lock(&self.journal).take());
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (Some(file), Some(mtime)) = (file, *lock(&self.complete)) else { return Ok(Taken::Nothing) };
+
         if let Some(rewriting) = &self.rewriting
             && let Some(old) = in_place::open(slot)?
         {
@@ -276,8 +277,10 @@ impl Stage {
             {
                 return Ok(Taken::Stale);
             }
+
             in_place::keep_content(site, slot)?;
             old.distrust()?;
+
             let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
             let stopped = site.session.halt.stop_flag();
             match self.tail_from {
