@@ -6,6 +6,10 @@
 //!
 //! Nothing here looks at a share. A server reads its configuration before it may open one.
 
+mod hands;
+mod mistake;
+mod tables;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -18,9 +22,13 @@ use std::{
 
 use dsync_engine::{Access, Links, Share, open_operator_file, standing::PublicKey};
 use jiff::{civil::Date, tz::TimeZone};
-use serde::Deserialize;
 use toml::Spanned;
 
+use self::{
+    hands::{foreign_directory, foreign_hand},
+    mistake::{Mistake, line_of, meant, nearest},
+    tables::{File, ServerTable, ShareTable},
+};
 use crate::{address::PORT, words::system_words};
 
 /// A configuration that can be used.
@@ -306,147 +314,6 @@ fn check_name(what: &str, name: &str, at: &Range<usize>) -> Result<(), Mistake> 
     Err(Mistake::at(at, format!("'{name}' is no name of a {what}: {rule}")))
 }
 
-/// A mistake in the text.
-#[derive(Debug)]
-struct Mistake {
-    at: Option<usize>,
-    text: String,
-}
-
-impl Mistake {
-    fn at(at: &Range<usize>, text: String) -> Self {
-        Self { at: Some(at.start), text }
-    }
-
-    /// Says in words what the parser found; an unknown key with the one that was probably meant.
-    fn of_toml(error: &toml::de::Error) -> Self {
-        let message = error.message();
-        let mut quoted = message.split('`').skip(1).step_by(2);
-        let text = match quoted.next() {
-            Some(unknown) if message.starts_with("unknown field") => {
-                let near = nearest(unknown, quoted);
-                format!("this version knows no key '{unknown}' here{}", meant(near))
-            }
-            Some(unknown) if message.starts_with("unknown variant") => {
-                let known: Vec<_> = quoted.collect();
-                format!("'{unknown}' is none of {}", known.join(", "))
-            }
-            _ => message.lines().next().unwrap_or_default().to_owned(),
-        };
-        Self { at: error.span().map(|span| span.start), text }
-    }
-}
-
-/// Returns the candidate that was probably meant.
-fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > ALIKE)
-        .max_by(|one, other| one.0.total_cmp(&other.0))
-        .map(|(_, candidate)| candidate)
-}
-
-fn meant(near: Option<&str>) -> String {
-    near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"))
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-}
-
-/// Returns why an entry could be another user's work, if it could.
-fn foreign_hand(uid: u32, mode: u32) -> Option<String> {
-    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-        return Some(format!("belongs to user {uid}, not to root or to the user who runs the server"));
-    }
-    (mode & OTHERS_WRITE != 0).then(|| format!("can be written by others (mode {:04o})", mode & 0o7777))
-}
-
-/// Returns the first directory on the way to a file in which others can replace it.
-#[expect(clippy::disallowed_methods, reason = "the operator's own path; each directory is only judged")]
-fn foreign_directory(path: &Path) -> io::Result<Option<(PathBuf, String)>> {
-    let real = path.canonicalize()?;
-    for dir in real.ancestors().skip(1) {
-        let found = dir.metadata()?;
-        // In a sticky directory others make entries of their own and touch no other.
-        let sticky = found.mode() & STICKY != 0 && found.uid() == 0;
-        if let Some(why) = foreign_hand(found.uid(), found.mode()).filter(|_| !sticky) {
-            return Ok(Some((dir.to_owned(), why)));
-        }
-    }
-    Ok(None)
-}
-
-/// The file as serde reads it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    server: Option<ServerTable>,
-    #[serde(default)]
-    keys: BTreeMap<String, Spanned<KeyTable>>,
-    #[serde(default)]
-    shares: BTreeMap<String, Spanned<ShareTable>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ServerTable {
-    #[serde(default)]
-    listen: Vec<Spanned<String>>,
-    identity: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyTable {
-    public: Option<Spanned<String>>,
-    expires: Option<Spanned<toml::value::Datetime>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ShareTable {
-    path: Spanned<PathBuf>,
-    marker: Option<Spanned<String>>,
-    #[serde(default)]
-    mounted: bool,
-    user: Option<String>,
-    kept: Option<Spanned<String>>,
-    #[serde(rename = "keep-days")]
-    keep_days: Option<Spanned<u32>>,
-    #[serde(default)]
-    keys: BTreeMap<String, Spanned<PartTable>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PartTable {
-    role: Role,
-    directory: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Role {
-    Read,
-    Append,
-    Keep,
-    Write,
-    Full,
-}
-
-impl Role {
-    fn access(&self) -> Access {
-        match self {
-            Self::Read => Access::ReadOnly,
-            Self::Append => Access::Append,
-            Self::Keep => Access::Keep,
-            Self::Write => Access::Write,
-            Self::Full => Access::ReadWrite,
-        }
-    }
-}
-
 /// The server's private key where no other is named.
 const IDENTITY: &str = "/etc/dsync/server.key";
 /// The directory of kept entries where no other is named.
@@ -457,11 +324,6 @@ const MOST_DAYS: u32 = 36_500;
 const LONGEST: u64 = 4 << 20;
 /// Bytes of the longest name of a key or share.
 const LONGEST_NAME: usize = 64;
-/// Write permission of the group and of others.
-const OTHERS_WRITE: u32 = 0o022;
-const STICKY: u32 = 0o1000;
-/// Likeness above which one word is probably a slip for another.
-const ALIKE: f64 = 0.8;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
