@@ -6,7 +6,8 @@
 use std::io;
 
 use dsync_engine::{
-    AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, SyncError, exit_code, grant::Demand,
+    AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, SyncError, exit_code,
+    grant::{Demand, Excess},
 };
 
 /// Returns an error's sentence in terms of options, if it needs one.
@@ -54,6 +55,10 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::NotGranted { terms, .. } if terms.share.is_some() => {
             "Leave it out, or have the administrator there give the key another role."
         }
+        SyncError::LimitExceeded { excess: Excess::LongFile { .. }, .. } => {
+            "Leave it out (--max-size), or have the administrator there raise the limit."
+        }
+        SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
         SyncError::NotGranted { .. } => {
             "Leave it out, or have the administrator there change the key's command in authorized_keys."
         }

@@ -19,7 +19,7 @@ use dsync_wire::{
 
 use crate::{
     exit_code,
-    grant::{Demand, GrantTerms},
+    grant::{Demand, Excess, GrantTerms},
     misbehaved::PeerMisbehaved,
 };
 
@@ -130,6 +130,14 @@ pub enum SyncError {
     NotGranted {
         /// The refused demand.
         demand: Demand,
+        /// The terms of the grant.
+        terms: GrantTerms,
+    },
+    /// A client went beyond a limit of its grant.
+    #[error("{excess}: the limit '{}' of the key that you logged in with, in {}", excess.limit(), terms.place())]
+    LimitExceeded {
+        /// The step beyond the limit.
+        excess: Excess,
         /// The terms of the grant.
         terms: GrantTerms,
     },
@@ -459,6 +467,7 @@ impl SyncError {
             | Self::DestinationIsFile { .. }
             | Self::UntrustedLink { .. }
             | Self::NotGranted { .. }
+            | Self::LimitExceeded { .. }
             | Self::LeadsOut { .. }
             | Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
@@ -512,6 +521,7 @@ impl SyncError {
             | Self::SourceInsideDestination { .. }
             | Self::UntrustedLink { .. }
             | Self::NotGranted { .. }
+            | Self::LimitExceeded { .. }
             | Self::LeadsOut { .. }
             | Self::EmptySource { .. }
             | Self::DestinationPrecious { .. } => exit_code::POLICY,

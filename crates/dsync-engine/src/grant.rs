@@ -10,9 +10,12 @@
 //! It does not know how the client was let in: `dsync --server --restrict` makes a grant from its
 //! own command line, a server that stands makes one for each of its users.
 
+mod limits;
+
 use std::{
     ffi::{OsStr, OsString},
     fmt, io,
+    num::NonZeroU64,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -24,6 +27,7 @@ use dsync_wire::{
     options::SyncOptions,
 };
 
+pub use self::limits::{Excess, Limits, OptionRules, Request};
 use crate::{SyncError, keep::Keep};
 
 /// The operations that are allowed in a directory.
@@ -241,6 +245,7 @@ pub struct Grant {
     terms: GrantTerms,
     floor: Arc<Dir>,
     keep: Option<Arc<Keep>>,
+    limits: Limits,
 }
 
 /// The terms that an administrator wrote.
@@ -332,18 +337,47 @@ impl Grant {
         if terms.access == Access::Keep && keep.is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Self { terms, floor: Arc::new(floor.confining()?), keep: keep.map(Arc::new) })
+        Ok(Self {
+            terms,
+            floor: Arc::new(floor.confining()?),
+            keep: keep.map(Arc::new),
+            limits: Limits::default(),
+        })
+    }
+
+    /// Sets limits beside the access. Default: none.
+    #[must_use]
+    pub fn limited(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Decides on all that a client asks for; the first thing that it may not is the error.
     pub(crate) fn check(
         &self,
-        role: (&PeerRole, &ListPlace),
+        (role, list): (&PeerRole, &ListPlace),
         options: &SyncOptions,
     ) -> Result<(), SyncError> {
-        match Demand::of(role, options).into_iter().find(|demand| !self.terms.access.allows(*demand)) {
+        let mut demands = Demand::of((role, list), options).into_iter();
+        if let Some(demand) = demands.find(|demand| !self.terms.access.allows(*demand)) {
+            return Err(SyncError::NotGranted { demand, terms: self.terms.clone() });
+        }
+
+        let writes = matches!(role, PeerRole::Destination { .. });
+        let reads_list = matches!(list, ListPlace::File { .. });
+        let request = Request { options, writes, reads_list };
+        self.within(self.limits.excess_of_request(&request))
+    }
+
+    /// Checks the length of a file that the client writes.
+    fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
+        self.within(self.limits.excess_of_file(bytes, path))
+    }
+
+    fn within(&self, excess: Option<Excess>) -> Result<(), SyncError> {
+        match excess {
             None => Ok(()),
-            Some(demand) => Err(SyncError::NotGranted { demand, terms: self.terms.clone() }),
+            Some(excess) => Err(SyncError::LimitExceeded { excess, terms: self.terms.clone() }),
         }
     }
 
@@ -355,6 +389,15 @@ impl Grant {
     /// Returns the directory, and the operations that are allowed there.
     pub fn terms(&self) -> &GrantTerms {
         &self.terms
+    }
+
+    /// Returns the device and the inode of the directory.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = self.floor.metadata()?;
+        Ok((found.dev, found.ino))
     }
 
     /// Returns whether nothing that exists may change.
@@ -401,6 +444,16 @@ impl Start {
     /// Returns the place of what is replaced and removed.
     pub(crate) fn keep(&self) -> Option<&Arc<Keep>> {
         self.0.as_ref().and_then(|grant| grant.keep.as_ref())
+    }
+
+    /// Returns the rate of the session in bytes per second.
+    pub(crate) fn bytes_per_second(&self) -> Option<NonZeroU64> {
+        self.0.as_ref().and_then(|grant| grant.limits.bytes_per_second)
+    }
+
+    /// Checks the length of a file that the client writes.
+    pub(crate) fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
+        self.0.as_ref().map_or(Ok(()), |grant| grant.check_length(bytes, path))
     }
 
     /// Returns the directory that the paths are confined to.

@@ -80,7 +80,7 @@ pub use crate::{
     ends::{ConnectOptions, Destination, FilesFrom, RemoteHost, Source},
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
-    grant::{Access, Grant, GrantTerms, GrantTermsError},
+    grant::{Access, Excess, Grant, GrantTerms, GrantTermsError, Limits},
     handle::{RunHandle, RunOutcome},
     keep::Keeping,
     manifest::{Manifest, ManifestError, ManifestWriter, Record},

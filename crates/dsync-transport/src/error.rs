@@ -230,6 +230,8 @@ impl ConnectError {
                 let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));
                 by_itself && !stderr.iter().any(refused)
             }
+            // The place of a session that broke may be taken until its end has noticed.
+            Self::Refused { exit_code, .. } => *exit_code == BUSY,
             Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::System { .. } => true,
             _ => false,
         }
@@ -259,6 +261,8 @@ impl ConnectError {
     }
 }
 
+/// The exit code of a server that has no room for now.
+const BUSY: u8 = 41;
 /// Messages of an ssh that reached a server and was not let in, or did not trust it.
 const REFUSALS: [&str; 3] =
     ["Permission denied", "Host key verification failed", "Too many authentication failures"];

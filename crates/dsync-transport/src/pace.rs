@@ -107,6 +107,9 @@ pub enum Sides {
     Sending,
     /// Both what this end sends and the content that it reads.
     Both,
+    /// Whatever this end sends and reads, the control lane included: no peer gets around the rate
+    /// by another lane.
+    All,
 }
 
 struct PacedLink {
@@ -122,7 +125,12 @@ impl PacedLink {
     fn lane(&self, Lane { tx, rx }: Lane) -> Lane {
         let is_data = self.lanes_begun.swap(true, Ordering::AcqRel);
         let (pace, closed) = (Arc::clone(&self.pace), Arc::clone(&self.closed));
-        let rx = if is_data && self.sides == Sides::Both {
+        let reads = match self.sides {
+            Sides::Sending => false,
+            Sides::Both => is_data,
+            Sides::All => true,
+        };
+        let rx = if reads {
             Box::new(Reader { rx, pace: Arc::clone(&pace), closed: Arc::clone(&closed) })
         } else {
             rx
@@ -402,6 +410,27 @@ mod tests {
         let mut slow = bucket(1);
         for _ in 0..3 {
             slow.take(Duration::ZERO, u64::MAX);
+        }
+    }
+
+    #[test]
+    fn a_rate_for_all_lanes_holds_the_control_lane_too() {
+        for (sides, held) in [(Sides::Both, false), (Sides::All, true)] {
+            let (near, far) = crate::memory::pair();
+            let throttle = Throttle::new(NonZeroU64::new(4096));
+            let near = throttled(Arc::new(near), &throttle, sides);
+            let mut theirs = far.open_lane().unwrap();
+            theirs.tx.write(Bytes::from(vec![0; 4096])).unwrap();
+            let mut ours = near.accept_lane().unwrap();
+            let began = Instant::now();
+            let (mut read, mut buffer) = (0, [0; 4096]);
+            while read < 4096 {
+                read += ours.rx.read(&mut buffer).unwrap();
+            }
+            // A second's bytes less a burst; a slow machine only takes longer.
+            assert!(!held || began.elapsed() >= Duration::from_millis(700));
+            let counted = throttle.0.lock().buckets.as_ref().map(|[_, received]| received.paid_at);
+            assert_eq!(counted.unwrap() > Duration::ZERO, held);
         }
     }
 }

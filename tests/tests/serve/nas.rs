@@ -9,10 +9,11 @@ use std::{
 
 use dsync_tests::{
     Outcome, Run, Scratch, program,
-    run::{Running, wait_for},
+    run::{Running, send, wait_for},
     scratch::slash,
     tree::set_mtime,
 };
+use rustix::process::Signal;
 
 /// A time that both ends of each planted file have.
 pub(crate) const LONG_AGO: (i64, i64) = (1_500_000_000, 0);
@@ -130,6 +131,30 @@ impl Nas {
     pub(crate) fn configure(&self, text: &str) {
         fs::write(self.scratch.at("serve.toml"), text).unwrap();
         fs::set_permissions(self.scratch.at("serve.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Adds lines to what the configuration says of the key in the share.
+    pub(crate) fn limit(&self, lines: &str) {
+        let text = fs::read_to_string(self.scratch.at("serve.toml")).unwrap();
+        self.reconfigure(&format!("{text}{lines}\n"));
+    }
+
+    /// Adds lines to what the configuration says of the server.
+    pub(crate) fn limit_server(&self, lines: &str) {
+        let text = fs::read_to_string(self.scratch.at("serve.toml")).unwrap();
+        self.reconfigure(&text.replacen("[server]", &format!("[server]\n{lines}"), 1));
+    }
+
+    /// Writes the configuration anew and has a server read it.
+    pub(crate) fn reconfigure(&self, text: &str) {
+        self.configure(text);
+        if let Some(server) = &self.server {
+            let read = || self.log().matches("was read anew").count();
+            let before = read();
+            send(server.process.id(), Signal::HUP);
+            wait_for(|| read() > before || self.log().contains("the old configuration stays"));
+            assert!(read() > before, "{}", self.log());
+        }
     }
 
     /// Writes the remote shell: the key's command, whatever it is told to run.

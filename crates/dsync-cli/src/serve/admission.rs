@@ -2,13 +2,14 @@
 
 use std::{error::Error as _, path::Path};
 
-use dsync_engine::{Access, Grant, Keeping, ShareError};
+use dsync_engine::{Access, Grant, Keeping, ShareError, exit_code};
 
 use super::{
     clean::dated,
-    config::{Config, Offer, Part, today},
+    config::{Config, Offer, Part, Server, today},
+    places::{self, Kind, Place},
 };
-use crate::words::system_words;
+use crate::{numbers::counted, words::system_words};
 
 /// Finds the part of a share that a key may use today, and the share.
 ///
@@ -29,7 +30,46 @@ pub(super) fn part<'a>(config: &'a Config, share: &str, key: &str) -> Result<(&'
 pub(super) fn open(offer: &Offer, part: &Part, key: &str) -> Result<Grant, ShareError> {
     let keeping = (part.role == Access::Keep)
         .then(|| Keeping { directory: offer.kept.join(key), session: dated(jiff::Timestamp::now()) });
-    offer.share.grant(part.role, part.directory.as_deref(), keeping)
+    let grant = offer.share.grant(part.role, part.directory.as_deref(), keeping)?;
+    Ok(grant.limited(part.limits.of_a_run()))
+}
+
+/// Takes one of the key's places in a share, if their number is limited.
+///
+/// # Errors
+/// The exit code and the reason in words, for the owner of the key.
+pub(super) fn place(
+    (offer, part): (&Offer, &Part),
+    grant: &Grant,
+    key: &str,
+) -> Result<Option<Place>, (u8, String)> {
+    let Some(most) = part.limits.sessions else { return Ok(None) };
+    let share = grant.identity().map_err(|error| (exit_code::START, system_words(&error)))?;
+    let full = || {
+        let sessions = counted(most.into(), "session", "sessions");
+        let share = &offer.share.name;
+        format!("key {key} has {sessions} in share {share} already; its limit is sessions = {most}")
+    };
+    hold(Kind::Key { share, key }, most, full).map(Some)
+}
+
+/// Takes one of a server's places, if their number is limited.
+///
+/// # Errors
+/// The exit code and the reason in words, for the owner of the key.
+pub(super) fn server_place(server: Option<&Server>, key: &str) -> Result<Option<Place>, (u8, String)> {
+    let Some(most) = server.and_then(|server| server.sessions) else { return Ok(None) };
+    let sessions = counted(most.into(), "session", "sessions");
+    let full = || format!("the server has {sessions} already; its limit is sessions = {most}");
+    hold(Kind::Server { key }, most, full).map(Some)
+}
+
+fn hold(kind: Kind<'_>, most: u32, full: impl FnOnce() -> String) -> Result<Place, (u8, String)> {
+    match places::take(kind, most, places::WAIT) {
+        Ok(Some(place)) => Ok(place),
+        Ok(None) => Err((exit_code::LOCKED, full())),
+        Err(error) => Err((exit_code::START, format!("no place for a session: {}", system_words(&error)))),
+    }
 }
 
 /// Describes an error of a share with the system's words.

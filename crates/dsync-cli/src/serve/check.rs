@@ -9,6 +9,7 @@ use crate::{
     console::{print, say},
     escape::escape_text,
     messages,
+    numbers::counted,
 };
 
 /// Prints what each key may do. A share that is not there, an expired key and a key without a
@@ -38,6 +39,10 @@ pub(super) fn run(config: &Config) -> u8 {
 /// Describes the shares.
 fn describe(config: &Config) -> String {
     let mut text = String::new();
+    if let Some(most) = config.server.as_ref().and_then(|server| server.sessions) {
+        let sessions = counted(most.into(), "session", "sessions");
+        let _ = writeln!(text, "server: {sessions} at once at most");
+    }
     for (name, offer) in &config.shares {
         // Memory takes whatever is written to it.
         let _ = writeln!(text, "share '{name}': {}", offer.share.path.display());
@@ -69,6 +74,9 @@ fn describe(config: &Config) -> String {
 
             let (role, purpose) = (part.role.role(), part.role.purpose());
             let _ = writeln!(text, "  {key}: {role}, {place}: for {purpose} only{kept}{until}");
+            for limit in part.limits.describe() {
+                let _ = writeln!(text, "    limit: {limit}");
+            }
         }
     }
     text

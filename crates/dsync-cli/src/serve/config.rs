@@ -7,6 +7,7 @@
 //! Nothing here looks at a share. A server reads its configuration before it may open one.
 
 mod hands;
+mod limits;
 mod mistake;
 mod tables;
 
@@ -29,6 +30,7 @@ use self::{
     mistake::{Mistake, line_of, meant, nearest},
     tables::{File, ServerTable, ShareTable},
 };
+use super::limits::KeyLimits;
 use crate::{address::PORT, words::system_words};
 
 /// A configuration that can be used.
@@ -49,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) listen: Vec<SocketAddr>,
     /// The file of its private key.
     pub(crate) identity: PathBuf,
+    /// The sessions of all keys over its port at once.
+    pub(crate) sessions: Option<u32>,
 }
 
 /// A client's key.
@@ -87,6 +91,7 @@ pub(crate) struct Part {
     pub(crate) role: Access,
     /// The directory in the share; `None` for all of it.
     pub(crate) directory: Option<PathBuf>,
+    pub(crate) limits: KeyLimits,
 }
 
 /// Returns today's date in UTC, in which keys expire.
@@ -188,7 +193,8 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     if listen.is_empty() {
         listen.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)));
     }
-    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()) })
+    let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
+    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()), sessions })
 }
 
 fn read_key(written: &Spanned<String>) -> Result<PublicKey, Mistake> {
@@ -222,8 +228,9 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
             let text = format!("there is no key '{key}' in [keys]{}", meant(near));
             return Err(Mistake::at(&at, text));
         }
+        let limits = limits::read(&part)?;
         let directory = part.directory.map(|directory| read_directory(&directory, &key)).transpose()?;
-        let part = Part { role: part.role.access(), directory };
+        let part = Part { role: part.role.access(), directory, limits };
         check_keeping(&part, (&kept, keep_days), &at)?;
         parts.insert(key, part);
     }
@@ -357,7 +364,10 @@ role = 'full'
         assert_eq!(backups.share.marker, Some(".dsync-share".into()));
         let web1 = &backups.keys["web1"];
         assert_eq!((web1.role, web1.directory.as_deref()), (Access::Append, Some("laptops/web1".as_ref())));
-        assert_eq!(backups.keys["admin"], Part { role: Access::ReadWrite, directory: None });
+        assert_eq!(
+            backups.keys["admin"],
+            Part { role: Access::ReadWrite, directory: None, limits: KeyLimits::default() }
+        );
         let key = &config.keys["web1"];
         assert!(!key.is_expired(Date::constant(2027, 5, 31)) && key.is_expired(Date::constant(2027, 6, 1)));
     }
@@ -390,6 +400,27 @@ role = 'full'
             ("2027-06-01", "2027-06-01T10:00:00", 2, "no day like"),
             ("[keys.admin]", "[keys.admin", 4, ""),
             ("role = 'full'", "", 14, "role"),
+            (
+                "'append'",
+                "'append'\nlargest = 5",
+                12,
+                "knows no key 'largest' here; did you mean 'largest-file'?",
+            ),
+            ("'append'", "'append'\nlargest-file = '5X'", 12, "'5X' is no size"),
+            ("'append'", "'append'\nlargest-file = -5", 12, "-5 is no number of bytes"),
+            ("'append'", "'append'\nlargest-file = true", 12, "a number of bytes like 5000"),
+            ("'append'", "'append'\nrate = 0", 12, "less than 4096 bytes per second"),
+            ("'append'", "'append'\nsessions = 0", 12, "0 is no number of sessions"),
+            ("'append'", "'append'\nsessions = 5000", 12, "5000 is no number of sessions"),
+            (
+                "'append'",
+                "'append'\nrefuse = ['c', 'delet']",
+                12,
+                "'delet' names no option that can be refused; did you mean 'delete'?",
+            ),
+            ("'append'", "'append'\nrefuse = ['progress']", 12, "'progress' is the client's own affair"),
+            ("[keys.admin]", "[server]\nsessions = 0", 5, "0 is no number of sessions"),
+            ("[keys.admin]", "[server]\nsession = 1", 5, "did you mean 'sessions'?"),
         ];
         for (from, to, line, words) in mistakes {
             let text = GOOD.replacen(from, to, 1);

@@ -19,8 +19,9 @@ use dsync_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admission::{in_words, open, part},
+    admission::{in_words, open, part, place, server_place},
     config::{Config, today},
+    places::Place,
     user::become_user,
 };
 use crate::{
@@ -106,6 +107,7 @@ fn hold(
     let identity =
         from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
+    let own_key = identity.public().fingerprint();
     drop(terms);
     cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
 
@@ -131,8 +133,8 @@ fn hold(
         return listed.map_err(|error| (exit_code::SOCKET, system_words(&error)));
     }
 
-    match admit(&config, &wanted, &key, record) {
-        Ok(grant) => converse(channel, grant, cage, record),
+    match admit(&config, &wanted, (&key, &own_key), record) {
+        Ok(Admitted { grant, places: _held }) => converse(channel, grant, cage, record),
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))
@@ -146,17 +148,32 @@ fn shares_of(config: &Config, key: &str) -> String {
     offered.map(|(name, part)| format!("{name} {}\n", part.role.role())).collect()
 }
 
-/// Becomes the share's user and opens the share.
-fn admit(config: &Config, wanted: &str, key: &str, record: &mut Record) -> Result<Grant, (u8, String)> {
+/// The rights of a session, and its places where their number is limited.
+struct Admitted {
+    grant: Grant,
+    places: [Option<Place>; 2],
+}
+
+/// Becomes the share's user, opens the share and takes places for the session.
+fn admit(
+    config: &Config,
+    wanted: &str,
+    (key, own_key): (&str, &str),
+    record: &mut Record,
+) -> Result<Admitted, (u8, String)> {
     let (offer, part) = part(config, wanted, key).map_err(|why| (exit_code::POLICY, why))?;
     record.role = part.role.role();
     become_user(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
 
-    open(offer, part, key).map_err(|error| {
+    let all = server_place(config.server.as_ref(), own_key)?;
+
+    let grant = open(offer, part, key).map_err(|error| {
         // Which directory it is and why it cannot be opened is the administrator's to know.
         say(&escape_text(&format!("dsync: {}", in_words(&error))));
         (exit_code::FILE_SELECTION, error.to_string())
-    })
+    })?;
+    let own = place((offer, part), &grant, key)?;
+    Ok(Admitted { grant, places: [all, own] })
 }
 
 /// Serves a session over the channel.

@@ -1,11 +1,11 @@
 //! `dsync serve --stdio`: one session for a key that sshd has let in.
 
-use std::path::Path;
+use std::{io, path::Path};
 
-use dsync_engine::{Resources, exit_code};
+use dsync_engine::{Resources, exit_code, standing::refuse};
 
 use super::{
-    admission::{in_words, named, open, part},
+    admission::{in_words, named, open, part, place},
     config::Config,
     user::become_user,
 };
@@ -26,11 +26,19 @@ pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
         return exit_code::START;
     }
 
-    match open(offer, part, key) {
-        Ok(grant) => server::serve_session(Some(grant), &Resources::default()),
+    let grant = match open(offer, part, key) {
+        Ok(grant) => grant,
         Err(error) => {
             say(&escape_text(&format!("dsync: {}", in_words(&error))));
-            exit_code::FILE_SELECTION
+            return exit_code::FILE_SELECTION;
+        }
+    };
+
+    match place((offer, part), &grant, key) {
+        Ok(_place) => server::serve_session(Some(grant), &Resources::default()),
+        Err((code, why)) => {
+            refuse(&mut io::stdout(), code, &why);
+            code
         }
     }
 }

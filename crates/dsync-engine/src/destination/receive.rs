@@ -123,6 +123,7 @@ impl Lane<'_> {
         }
         file.slot.received(self.site, record.content.len() as u64, 0, 0);
         file.grew(self.site, record.content.len() as u64);
+        self.site.check_length(record.content.len() as u64, &file.slot.path())?;
         let selected = self.site.policy.selects_size(record.content.len() as u64);
         let mtime = match record.outcome {
             _ if !intact => Err(Cause::ContentMismatch),

@@ -45,6 +45,8 @@ pub(super) struct Site<'a> {
     pub(super) policy: Policy,
     /// The hands that change the tree.
     pub(super) hands: Hands,
+    /// The rights of the client where it is a stranger.
+    pub(super) start: Start,
     pub(super) account: Account<'a>,
     pub(super) rulings: WantedRulings,
     pub(super) tree: Tree,
@@ -82,6 +84,7 @@ impl<'a> Site<'a> {
     pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, start: &Start) -> Self {
         let descriptors = dsync_fs::sys::nofile_limit();
         let options = session.options.clone();
+
         Self {
             session,
             key,
@@ -89,6 +92,7 @@ impl<'a> Site<'a> {
             rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
+            start: start.clone(),
             policy: Policy {
                 privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,
@@ -111,6 +115,11 @@ impl<'a> Site<'a> {
             Durability::None => dsync_fs::Durability::None,
             _ => dsync_fs::Durability::Batch,
         }
+    }
+
+    /// Checks the length of a file that is to be written.
+    pub(super) fn check_length(&self, bytes: u64, path: &RelPath) -> Result<(), SyncError> {
+        self.start.check_length(bytes, || PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes())))
     }
 
     /// Returns whether the run has ended early.

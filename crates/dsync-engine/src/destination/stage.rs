@@ -154,6 +154,7 @@ impl Stage {
         // A file that has grown since it was listed, as an honest source's can, is not the
         // requested one.
         let len = tail_from.unwrap_or(0).saturating_add(head.segments.file_len());
+        site.check_length(len, &slot.path())?;
         let unselected = (!site.policy.selects_size(len)).then_some((Operation::ReadFile, Cause::Changed));
         let beginning = match (part, clone) {
             _ if unselected.is_some() => Err(io::ErrorKind::Unsupported.into()),

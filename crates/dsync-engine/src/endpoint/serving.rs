@@ -9,7 +9,7 @@ use std::{
 };
 
 use dsync_fs::{FileList, SpoolHome};
-use dsync_transport::Accepted;
+use dsync_transport::{Accepted, Sides, Throttle, throttled};
 use dsync_wire::{
     budget::Budget,
     link::Link,
@@ -107,6 +107,11 @@ pub(crate) fn serve_link(
     files: ListedFiles,
     means: Means<'_>,
 ) -> Result<(), SyncError> {
+    // The client may keep any other rate, or none.
+    let link = match means.start.bytes_per_second() {
+        Some(rate) => throttled(link, &Throttle::new(Some(rate)), Sides::All),
+        None => link,
+    };
     let Invitation { session, receiver, key, role, list } =
         Session::accept(link, timeout, means.allowance.clone())?;
 

@@ -244,12 +244,7 @@ impl Channel {
     /// Tells a client whose run is about to begin why it does not: the server's part of a bootstrap
     /// that is over at once. Whoever went away does not hear it.
     pub fn refuse(self, exit_code: u8, why: &str) {
-        let text = why.bytes().take(MAX_REFUSAL_TEXT).collect();
-        let mut bytes = Vec::new();
-        let refusal = BootstrapMessage::Refusal(Refusal::Other { exit_code, text });
-        if refusal.encode(&mut bytes).is_ok() {
-            let _ = self.end_with(&bytes);
-        }
+        let _ = self.end_with(&refusal(exit_code, why));
     }
 
     /// Sends the last bytes. An end with unread bytes of the client would take them with it: the
@@ -262,6 +257,21 @@ impl Channel {
         let _ = io::copy(&mut reader.take(MAX_LAST_WORD), &mut io::sink());
         Ok(())
     }
+}
+
+/// Tells a client at the other end of a remote shell's pipe why its run does not begin. Whoever went
+/// away does not hear it.
+pub fn refuse(output: &mut impl Write, exit_code: u8, why: &str) {
+    let _ = output.write_all(&refusal(exit_code, why)).and_then(|()| output.flush());
+}
+
+/// Returns the server's part of a bootstrap that is over at once.
+fn refusal(exit_code: u8, why: &str) -> Vec<u8> {
+    let text = why.bytes().take(MAX_REFUSAL_TEXT).collect();
+    let mut bytes = Vec::new();
+    // A text of this length can always be encoded.
+    let _ = BootstrapMessage::Refusal(Refusal::Other { exit_code, text }).encode(&mut bytes);
+    bytes
 }
 
 /// The descriptors of a channel that two threads copy.

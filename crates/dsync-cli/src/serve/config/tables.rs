@@ -1,10 +1,15 @@
 //! The tables of a configuration as serde reads them.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use dsync_engine::Access;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
 use toml::Spanned;
+
+use crate::numbers::Size;
 
 /// The file as serde reads it.
 #[derive(Deserialize)]
@@ -23,6 +28,7 @@ pub(super) struct ServerTable {
     #[serde(default)]
     pub(super) listen: Vec<Spanned<String>>,
     pub(super) identity: Option<PathBuf>,
+    pub(super) sessions: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +58,39 @@ pub(super) struct ShareTable {
 pub(super) struct PartTable {
     pub(super) role: Role,
     pub(super) directory: Option<Spanned<String>>,
+    #[serde(rename = "largest-file")]
+    pub(super) largest_file: Option<Spanned<Amount>>,
+    pub(super) rate: Option<Spanned<Amount>>,
+    pub(super) sessions: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) refuse: Vec<Spanned<String>>,
+}
+
+/// A number of bytes: `5000` or `"1.5G"`.
+pub(super) struct Amount(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AmountVisitor)
+    }
+}
+
+struct AmountVisitor;
+
+impl Visitor<'_> for AmountVisitor {
+    type Value = Amount;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes like 5000 or \"1.5G\"")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Amount, E> {
+        u64::try_from(number).map(Amount).map_err(|_| E::custom(format!("{number} is no number of bytes")))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Amount, E> {
+        Size::parse(text, 'B').map(|size| Amount(size.0)).map_err(E::custom)
+    }
 }
 
 #[derive(Deserialize)]

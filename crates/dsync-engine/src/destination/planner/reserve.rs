@@ -105,6 +105,9 @@ impl Planner<'_> {
         };
 
         let asks = matches!(decision.action, Action::Create | Action::Update | Action::Reuse);
+        if asks {
+            self.site.check_length(size, &subject.path)?;
+        }
         let request = if asks && finished.is_none() {
             let mut file = request(subject, &place, decision, size, existing, alternate.as_ref());
             let is_new = !existing.is_some_and(|old| old.kind == Kind::File) && alternate.is_none();
@@ -144,6 +147,7 @@ impl Planner<'_> {
             return Ok(Reserved::default());
         }
 
+        self.site.check_length(size, &subject.path)?;
         let mut place = subject.place(self.site, &self.comparison.protection, displaced);
         place.first_name = Some(first.number());
         let action = if decision.action == Action::Create { Action::Create } else { Action::Update };

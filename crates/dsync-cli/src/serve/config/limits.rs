@@ -1,0 +1,59 @@
+//! The limits of a key in a configuration.
+
+use std::{num::NonZeroU64, ops::Range};
+
+use toml::Spanned;
+
+use super::{
+    super::{
+        limits::KeyLimits,
+        places::MOST,
+        refuse::{self, Fault, Refused},
+    },
+    mistake::{Mistake, meant, nearest},
+    tables::{Amount, PartTable},
+};
+
+/// Reads the limits in a key's table.
+pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
+    Ok(KeyLimits {
+        largest_file: table.largest_file.as_ref().map(|most| most.get_ref().0),
+        rate: table.rate.as_ref().map(rate).transpose()?,
+        sessions: table.sessions.as_ref().map(sessions).transpose()?,
+        refused: refused(&table.refuse)?,
+    })
+}
+
+/// Reads a number of sessions at once.
+pub(super) fn sessions(written: &Spanned<u32>) -> Result<u32, Mistake> {
+    let most = *written.get_ref();
+    if (1..=MOST).contains(&most) {
+        return Ok(most);
+    }
+    Err(Mistake::at(&written.span(), format!("{most} is no number of sessions from 1 to {MOST}")))
+}
+
+fn rate(written: &Spanned<Amount>) -> Result<NonZeroU64, Mistake> {
+    let rate = NonZeroU64::new(written.get_ref().0).filter(|rate| rate.get() >= SLOWEST);
+    let slow = || format!("is less than {SLOWEST} bytes per second, at which no session would get on");
+    rate.ok_or_else(|| Mistake::at(&written.span(), slow()))
+}
+
+fn refused(written: &[Spanned<String>]) -> Result<Refused, Mistake> {
+    Refused::parse(written.iter().map(|rule| rule.get_ref().as_str())).map_err(|(at, fault)| {
+        let place: Range<usize> = written.get(at).map(Spanned::span).unwrap_or_default();
+        let text = match fault {
+            Fault::Unknown(rule) => {
+                let near = nearest(&rule, refuse::candidates());
+                format!("'{rule}' names no option that can be refused{}", meant(near))
+            }
+            Fault::ClientOnly(rule) => {
+                format!("'{rule}' is the client's own affair: a server has nothing to refuse")
+            }
+        };
+        Mistake::at(&place, text)
+    })
+}
+
+/// The lowest rate: signs of life alone take a tenth of it.
+const SLOWEST: u64 = 4096;

@@ -1,0 +1,45 @@
+//! The limits of a key in a share, besides its role.
+
+use std::{num::NonZeroU64, sync::Arc};
+
+use dsync_engine::{Limits, grant::OptionRules};
+
+use super::refuse::Refused;
+use crate::numbers::with_commas;
+
+/// The limits that a configuration sets for a key; the default has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct KeyLimits {
+    /// Bytes of the longest file that the key may write.
+    pub(crate) largest_file: Option<u64>,
+    /// Bytes per second of each session, in each direction.
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Sessions at once.
+    pub(crate) sessions: Option<u32>,
+    pub(crate) refused: Refused,
+}
+
+impl KeyLimits {
+    /// Returns those that the engine keeps.
+    pub(crate) fn of_a_run(&self) -> Limits {
+        let refused = (!self.refused.is_empty()).then(|| Arc::new(self.refused.clone()));
+        Limits {
+            largest_file: self.largest_file,
+            bytes_per_second: self.rate,
+            options: refused.map(|refused| refused as Arc<dyn OptionRules>),
+        }
+    }
+
+    /// Describes each limit in a few words.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let largest = self.largest_file.map(|most| format!("files of {} bytes at most", with_commas(most)));
+        let rate = self.rate.map(|rate| format!("{} bytes/s each way in a session", with_commas(rate.get())));
+        let sessions = self.sessions.map(|most| match most {
+            1 => "one session at a time".to_owned(),
+            most => format!("{most} sessions at once"),
+        });
+        let names = self.refused.names();
+        let refused = (!names.is_empty()).then(|| format!("without --{}", names.join(", --")));
+        [largest, rate, sessions, refused].into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! Limits that an administrator sets for a client beside its [`Access`](super::Access).
+//!
+//! The law: each limit is kept by the end that serves, on what it receives and writes itself.
+//! Nothing that the client says of its files or of its own speed is believed.
+
+use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc};
+
+use dsync_wire::options::SyncOptions;
+
+/// The limits of a client. The default has none.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    /// Bytes of the longest file that the client may write.
+    pub largest_file: Option<u64>,
+    /// Bytes per second of a session, in each direction, before encryption.
+    pub bytes_per_second: Option<NonZeroU64>,
+    /// The options that the client may not use.
+    pub options: Option<Arc<dyn OptionRules>>,
+}
+
+/// The options of a run as its client asks for them.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The options.
+    pub options: &'a SyncOptions,
+    /// Whether this end is to be the destination.
+    pub writes: bool,
+    /// Whether the client names a list of paths that this end is to read.
+    pub reads_list: bool,
+}
+
+/// An administrator's rules on options.
+pub trait OptionRules: fmt::Debug + Send + Sync {
+    /// Returns the first refused option of a request, as a person would type it.
+    fn refused(&self, request: &Request<'_>) -> Option<String>;
+}
+
+/// The step beyond a limit that ended a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Excess {
+    /// A file was too long.
+    LongFile {
+        /// Its path below the root of the transfer.
+        path: PathBuf,
+        /// Its length in bytes.
+        bytes: u64,
+        /// The length that is allowed.
+        most: u64,
+    },
+    /// An option was refused.
+    Option {
+        /// The option, as a person would type it.
+        name: String,
+    },
+}
+
+impl Excess {
+    /// Returns the name of the limit in the configuration of `dsync serve`.
+    pub fn limit(&self) -> &'static str {
+        match self {
+            Self::LongFile { .. } => "largest-file",
+            Self::Option { .. } => "refuse",
+        }
+    }
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LongFile { path, bytes, most } => {
+                write!(f, "'{}' has {bytes} bytes, and {most} are allowed", path.display())
+            }
+            Self::Option { name } => write!(f, "{name} is refused"),
+        }
+    }
+}
+
+impl Limits {
+    /// Returns the excess of a file of this length.
+    pub(crate) fn excess_of_file(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Option<Excess> {
+        let most = self.largest_file.filter(|&most| bytes > most)?;
+        Some(Excess::LongFile { path: path(), bytes, most })
+    }
+
+    /// Returns the excess of a request.
+    pub(crate) fn excess_of_request(&self, request: &Request<'_>) -> Option<Excess> {
+        let name = self.options.as_ref()?.refused(request)?;
+        Some(Excess::Option { name })
+    }
+}
