@@ -1,4 +1,4 @@
-//! Who could have written a configuration.
+//! The users who could have written a configuration.
 
 use std::{
     io,
