@@ -80,6 +80,45 @@ fn a_name_that_the_source_has_is_no_backups() {
 }
 
 #[test]
+fn entries_whose_backups_could_have_one_name_keep_both() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for options in [
+        &["-ab"][..],
+        &["-ab", "--delete-before"],
+        &["-ab", "--delete-after"],
+        &["-ab", "--inplace"],
+        &["-ab", "--delay-updates"],
+        &["-ab", "--suffix=.old"],
+    ] {
+        for remote in [false, true] {
+            let scratch = Scratch::new();
+            let suffix = if options.contains(&"--suffix=.old") { ".old" } else { "~" };
+            // The large one comes last, in the order of names and of sizes.
+            for (name, len) in [("a", 9 << 20), ("b", 10), ("c", 20)] {
+                for (times, len) in [(0, len), (1, 30), (2, 40)] {
+                    let name = format!("{name}{}", suffix.repeat(times));
+                    Tree::of([Node::file(&name, 1, len)]).plant(&scratch.at("new"));
+                    fs::rename(scratch.at("new").join(&name), scratch.src().join(&name)).unwrap();
+                    fs::create_dir_all(scratch.dst()).unwrap();
+                    fs::write(scratch.dst().join(&name), format!("old {name}")).unwrap();
+                    fs::remove_dir_all(scratch.at("new")).unwrap();
+                }
+            }
+            let old = contents(&scratch.dst());
+            let run = if remote { sshd.run(Via::Auto) } else { Run::dsync() };
+            let to = if remote { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+            let outcome = run.args(options).arg(slash(&scratch.src())).arg(to).run().expect_quiet_success();
+            let left = contents(&scratch.dst());
+            let new = contents(&scratch.src());
+            assert!(new.iter().all(|new| left.contains(new)), "{options:?}, remote {remote}");
+            let lost = old.iter().filter(|old| !left.contains(old)).count();
+            assert_eq!(lost, 0, "{options:?}, remote {remote}: backups are lost\n{}", outcome.account());
+        }
+    }
+}
+
+#[test]
 fn a_directory_of_the_source_gives_way_to_no_backup() {
     needs_dsync!();
     for options in [

@@ -6,7 +6,8 @@
 //!
 //! Without a directory of its own a backup stays in its directory under another name. Names that
 //! end like backups are never removed then. A name that the source has itself is the source's: the
-//! backup gets the suffix once more. With a directory, the backups form a tree of the same shape,
+//! backup gets the suffix once more, and so does that of an entry that itself ends like one, where
+//! this run has the name in use: each has its own. With a directory, the backups form a tree of the same shape,
 //! whose directories are made when they are needed and look like the originals; below the
 //! destination that tree is left alone.
 //!
@@ -41,6 +42,7 @@ pub(super) struct Backups {
     /// The run's own places, among which the tree is from the moment that it is there.
     own: Arc<OwnPlaces>,
     claimed: RwLock<Claimed>,
+    given: Mutex<Given>,
     copied: Mutex<Copied>,
 }
 
@@ -57,6 +59,13 @@ enum Tree {
 /// Names of the source that end like backups in their directory, and the memory for them.
 struct Claimed {
     paths: HashSet<RelPath>,
+    held: Held,
+}
+
+/// The entries whose backups two entries could want to have one name, by the path of the backup,
+/// and the memory for them.
+struct Given {
+    to: HashMap<RelPath, Component>,
     held: Held,
 }
 
@@ -124,7 +133,8 @@ impl Backups {
         let claimed = Claimed { paths: HashSet::new(), held: budget.nothing(Share::Paths) };
         let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
-        Self { root, tree, suffix, opened: Mutex::default(), own, claimed, copied }
+        let given = Mutex::new(Given { to: HashMap::new(), held: budget.nothing(Share::Paths) });
+        Self { root, tree, suffix, opened: Mutex::default(), own, claimed, given, copied }
     }
 
     /// Claims a name for the source if backups beside it could have it. Returns whether that is so:
@@ -147,11 +157,7 @@ impl Backups {
         name: &Component,
     ) -> io::Result<SafePlace<'_>> {
         let claimed = self.claimed.read().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = self.with_suffix(name)?;
-        while claimed.paths.contains(&path.join(&kept)) {
-            kept = self.with_suffix(&kept)?;
-        }
-
+        let kept = self.kept_name(path, name, &claimed)?;
         let place = match &self.tree {
             Tree::Beside => BackupPlace::new(Arc::clone(dir), kept),
             Tree::At(_) => BackupPlace::new(self.twin(path)?, kept).over_older(&self.own),
@@ -196,6 +202,31 @@ impl Backups {
             home = Arc::new(home.open_child(&component(name)?)?);
         }
         Ok(home)
+    }
+
+    /// Returns the name of an entry's backup, the same one whenever it is asked for.
+    fn kept_name(&self, path: &RelPath, name: &Component, claimed: &Claimed) -> io::Result<Component> {
+        let first = self.with_suffix(name)?;
+        let may_clash = name.as_bytes().ends_with(&self.suffix) || claimed.paths.contains(&path.join(&first));
+        if !matches!(self.tree, Tree::Beside) || !may_clash {
+            return Ok(first);
+        }
+
+        let given = &mut *lock(&self.given);
+        let mut kept = first;
+        loop {
+            let place = path.join(&kept);
+            match given.to.get(&place) {
+                Some(other) if other == name => return Ok(kept),
+                None if !claimed.paths.contains(&place) => {
+                    let bytes = (place.as_bytes().len() + GIVEN_BYTES) as u64;
+                    given.held.grow(bytes).map_err(io::Error::other)?;
+                    given.to.insert(place, name.clone());
+                    return Ok(kept);
+                }
+                _ => kept = self.with_suffix(&kept)?,
+            }
+        }
     }
 
     /// Returns a name with the suffix; an error for one that is too long for it.
@@ -254,6 +285,9 @@ impl Backups {
 /// Memory for a claimed name beside its path: an entry of a set that has just doubled, and an
 /// allocation.
 const CLAIM_BYTES: usize = 3 * size_of::<RelPath>() + 32;
+
+/// Memory for a name that is given beside its path: as above, and another name.
+const GIVEN_BYTES: usize = 256 + 3 * size_of::<(RelPath, Component)>() + 32;
 
 /// Memory for a first backup beside its path: its name, and an entry of a map that has just doubled.
 const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>();
