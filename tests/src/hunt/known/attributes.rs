@@ -33,6 +33,11 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--ignore-existing"])
                 && seen.about(&["mtime", "mode", "owner", "extended attributes"])
                 && (seen.is_of_several_types() || seen.is_linked())
+                || seen.case.has(&["--ignore-existing"])
+                    && seen.case.deletes()
+                    && seen.is(Class::Exit)
+                    && seen.dsync.code() == Some(0)
+                    && seen.rsync.stderr_text().contains("failed: Not a directory (20)")
         },
     },
     Known {
@@ -74,10 +79,16 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             // A file that may not have the bits of its counterpart in an alternate directory is
             // neither linked to it nor left out.
-            let is_own = ["not one file: ", "extra: "].iter().any(|what| seen.finding.line.starts_with(what));
-            let is_link = seen.is(Class::Tree)
-                && is_own
-                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
+            let own = ["not one file: ", "should not be one file: ", "extra: "];
+            let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what));
+            // Without a time of its own a copy is made again by each run.
+            let has_bits = |node: &Node| matches!(node.kind, Kind::Spliced(_)) && node.mode & 0o7000 != 0;
+            let is_again = seen.is(Class::Second)
+                && !seen.case.has_letter('t')
+                && seen.finding.line.contains(">f..T")
+                && seen.case.world.iter().any(has_bits);
+            let is_link =
+                (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let lost = seen.modes().is_some_and(drops_bits) || seen.values().is_some_and(drops_capability);
             !keeps && (lost || is_link)
         },
@@ -111,13 +122,29 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Without `-p`, a directory that is there keeps its mode.",
+        says: "Without `-p`, an entry that is there keeps its mode.",
         explains: |seen| {
-            let stays = seen.modes().is_some_and(|(ours, _)| {
-                let old = |node: &&Node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Dir);
-                seen.namesakes().filter(old).any(|node| node.mode == u32::from(ours))
+            let stays = seen.modes().is_some_and(|(ours, theirs)| {
+                let old = |node: &&Node| node.path.starts_with(b"w/d/");
+                let is_made_writable = theirs == ours | 0o600;
+                let is_one = |node: &Node| matches!(node.kind, Kind::Dir) || is_made_writable;
+                seen.namesakes().filter(old).any(|node| is_one(node) && node.mode == u32::from(ours))
             });
             seen.case.has_letter('X') && !seen.case.has_letter('p') && stays
+        },
+    },
+    Known {
+        says: "With `-U` and without `-t`, a new entry has the time of the run.",
+        explains: |seen| {
+            let is_none = seen.seconds().is_some_and(|(_, theirs)| theirs == -1);
+            seen.case.has_letter('U') && !seen.case.has_letter('t') && is_none
+        },
+    },
+    Known {
+        says: "With `-U`, what a filesystem shares or copies by itself is not read.",
+        explains: |seen| {
+            let alternates = &["--copy-dest", "--link-dest", "--compare-dest"];
+            seen.case.has_letter('U') && seen.about(&["atime"]) && seen.is_within(alternates)
         },
     },
     Known {

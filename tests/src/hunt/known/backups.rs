@@ -37,8 +37,12 @@ pub(super) const ENTRIES: &[Known] = &[
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_of_backup =
                 seen.finding.line.starts_with("extra: ") && seen.path().ends_with(&suffix.repeat(2));
-            let is_skipped = seen.is(Class::Tree) && seen.rsync.all_text().contains(skipped);
-            is_skipped || seen.case.has(&["-b"]) && is_of_backup
+            let fails = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
+            let is_skipped = (seen.is(Class::Tree) || fails) && seen.rsync.all_text().contains(skipped);
+            let is_unsafe = seen.case.has(&["--safe-links"])
+                && (seen.is_within(&["--backup-dir"]) || seen.path().ends_with(suffix))
+                && seen.finding.line.starts_with("extra: ");
+            is_skipped || seen.case.has(&["-b", "--backup-dir"]) && (is_of_backup || is_unsafe)
         },
     },
     Known {
@@ -55,7 +59,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A file that gives way to its like in an alternate directory has a backup.",
         explains: |seen| {
-            let above = |place: &str| place.starts_with(&format!("{}/", seen.path()));
+            let above = |place: &str| place.starts_with(&format!("{}/", seen.path().trim_end_matches('/')));
             let values = seen.case.options.iter().filter_map(|option| option.strip_prefix("--backup-dir="));
             let is_above = values.map(options::place).any(|place| above(&place));
             let is_backup =
@@ -101,10 +105,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A name that the source has is no backup's.",
         explains: |seen| {
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
-            seen.is(Class::Tree)
-                && seen.case.has(&["-b"])
-                && !seen.case.has(&["--backup-dir"])
-                && seen.is_sources_own_beside_its_backup(suffix)
+            let is_beside = seen.case.has(&["-b"]) && !seen.case.has(&["--backup-dir"]);
+            let is_own = seen.is_sources_own_beside_its_backup(suffix);
+            seen.is(Class::Tree) && is_beside && (is_own || seen.is_backup_below_a_sources_name(suffix))
         },
     },
     Known {

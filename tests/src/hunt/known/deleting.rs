@@ -17,9 +17,10 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             // Entries that the user may not remove may be among those that the other leaves.
             let is_refused = seen.is(Class::Exit) && seen.rsync.stderr_text().contains("delete_file: ");
-            seen.case.has(&["--max-delete"])
-                && seen.dsync.code() == Some(25)
-                && (seen.is(Class::Tree) || is_refused)
+            let is_limited = [seen.dsync, seen.rsync].iter().any(|outcome| {
+                outcome.code() == Some(25) || outcome.all_text().contains("--max-delete limit")
+            });
+            seen.case.has(&["--max-delete"]) && is_limited && (seen.is(Class::Tree) || is_refused)
         },
     },
     Known {
@@ -127,6 +128,16 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.finding.line.starts_with("missing: ")
                 && seen.path().starts_with("w/s")
                 && seen.namesakes().any(is_special)
+        },
+    },
+    Known {
+        says: "Another of a file's names may stay with `-H --remove-sent-files`.",
+        explains: |seen| {
+            seen.case.has_letter('H')
+                && seen.case.has(&["--remove-sent-files"])
+                && seen.is_presence()
+                && seen.path().starts_with("w/s")
+                && seen.is_linked()
         },
     },
     Known {

@@ -70,6 +70,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Under `--fake-super`, a new entry of a setgid directory has that directory's group.",
+        explains: |seen| {
+            let parent = seen.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+            let is_setgid = |node: &Node| {
+                let is_parent = node.path.escape_ascii().to_string() == parent;
+                matches!(node.kind, Kind::Dir) && is_parent && node.mode & 0o2000 != 0
+            };
+            let has_note = |(ours, theirs): (&str, &str)| ours.contains("user.rsync.%stat") && theirs == "{}";
+            let is_noted = seen.about(&["owner"]) || seen.values().is_some_and(has_note);
+            seen.case.has(&["--fake-super"]) && is_noted && seen.case.world.iter().any(is_setgid)
+        },
+    },
+    Known {
         says: "Under `--fake-super`, a directory with attributes of its own has the note of its ACL too.",
         explains: |seen| {
             let of_a_list =

@@ -38,7 +38,11 @@ pub(super) const ENTRIES: &[Known] = &[
     },
     Known {
         says: "With `-K`, a link of another user's gives way to the directory.",
-        explains: |seen| seen.case.has(&["-K"]) && seen.is(Class::Tree) && seen.is_at_a_foreign_link(),
+        explains: |seen| {
+            // rsync puts where the link leads what belongs there.
+            let is_elsewhere = seen.is_presence() && seen.has_foreign_link_for_a_directory();
+            seen.case.has(&["-K"]) && seen.is(Class::Tree) && (seen.is_at_a_foreign_link() || is_elsewhere)
+        },
     },
     Known {
         says: "With `-H`, a file that may not be linked is replaced by an own one.",
@@ -68,6 +72,16 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_new =
                 sets_no_time && seen.seconds().is_some_and(|(ours, _)| ours == i64::MAX) && holds_one;
             seen.case.has_letter('H') && (is_unkept && seen.is_linked() || is_new)
+        },
+    },
+    Known {
+        says: "With `-H --existing`, a link that has a file's name gives way to the file.",
+        explains: |seen| {
+            seen.case.has_letter('H')
+                && seen.case.has(&["--existing"])
+                && seen.finding.line.starts_with("extra: ")
+                && seen.is_sources_own()
+                && seen.is_of_several_types()
         },
     },
     Known {

@@ -15,8 +15,11 @@ pub(super) const ENTRIES: &[Known] = &[
                 let path = node.path.escape_ascii().to_string();
                 ["/sub/", "/.part/", "/part/"].iter().any(|dir| path.contains(dir))
             };
+            let is_unset = |fact: &str, letters: &str| {
+                seen.about(&[fact]) && letters.chars().any(|letter| !seen.case.has_letter(letter))
+            };
             let takes_mode =
-                seen.about(&["mode"]) && !seen.case.has_letter('p') && seen.namesakes().any(is_part);
+                (is_unset("mode", "p") || is_unset("owner", "og")) && seen.namesakes().any(is_part);
             let is_in_it =
                 seen.is_within(&["--partial-dir"]) && (seen.is_presence() || seen.about(&["mtime", "mode"]));
             seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode)
@@ -157,10 +160,23 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
             // The copy that rsync makes has the time of the run.
             let is_new = seen.finding.line.ends_with(&format!("should be ({}, 0)", i64::MAX));
-            seen.case.options.iter().any(is_elsewhere)
-                && !seen.case.has_letter('t')
-                && seen.about(&["mtime"])
-                && is_new
+            let has_new_time = !seen.case.has_letter('t') && seen.about(&["mtime"]) && is_new;
+            let keeps_owner =
+                "og".chars().all(|letter| seen.case.has_letter(letter)) && !seen.case.has(&["--fake-super"]);
+            let has_new_owner = !keeps_owner && seen.about(&["owner"]);
+            seen.case.options.iter().any(is_elsewhere) && (has_new_time || has_new_owner)
+        },
+    },
+    Known {
+        says: "An alternate file that cannot be read is none.",
+        explains: |seen| {
+            let fails =
+                |line: &str| line.contains("[generator] open \"") && line.contains("Permission denied");
+            seen.case.is_nobody
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.is(Class::Exit)
+                && seen.dsync.code() == Some(0)
+                && seen.rsync.stderr_text().lines().any(fails)
         },
     },
 ];

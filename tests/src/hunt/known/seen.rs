@@ -69,6 +69,24 @@ impl Seen<'_> {
             && kept.into_iter().any(|kept| Some(kept) == old)
     }
 
+    /// Returns whether the path is that of a backup whose own name, with a suffix less, the source
+    /// has, so that other backups are called otherwise than with rsync.
+    pub(super) fn is_backup_below_a_sources_name(&self, suffix: &str) -> bool {
+        let mut name = self.path();
+        while let Some(less) = name.strip_suffix(suffix) {
+            let last = less.rsplit('/').next().unwrap_or_default();
+            let is_it = |node: &Node| {
+                let path = node.path.escape_ascii().to_string();
+                node.path.starts_with(b"w/s") && path.rsplit('/').next() == Some(last)
+            };
+            if less.ends_with(suffix) && self.case.world.iter().any(is_it) {
+                return true;
+            }
+            name = less;
+        }
+        false
+    }
+
     /// Returns whether the path is the directory that one of these options names, or is inside it.
     pub(super) fn is_within(&self, names: &[&str]) -> bool {
         let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
@@ -164,6 +182,18 @@ impl Seen<'_> {
             let is_foreign =
                 matches!(node.kind, Kind::Symlink(_)) && node.owner.is_some_and(|(uid, _)| uid != 0);
             is_foreign && path.strip_prefix(&at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Returns whether another user's link at the destination has the name of a directory of the
+    /// source's.
+    pub(super) fn has_foreign_link_for_a_directory(&self) -> bool {
+        let last = |node: &Node| node.path.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec);
+        let is_directory = |node: &&Node| matches!(node.kind, Kind::Dir) && node.path.starts_with(b"w/s");
+        let directories: Vec<_> = self.case.world.iter().filter(is_directory).map(last).collect();
+        self.case.world.iter().any(|node| {
+            let is_foreign = node.owner.is_some_and(|(uid, _)| uid != 0) && node.path.starts_with(b"w/d");
+            matches!(node.kind, Kind::Symlink(_)) && is_foreign && directories.contains(&last(node))
         })
     }
 

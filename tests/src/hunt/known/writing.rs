@@ -33,7 +33,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             seen.case.has(&["--append", "--append-verify"])
                 && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
-                && (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
+                && (seen.finding.line.starts_with("extra: ")
+                    || seen.about(&["content", "size"])
+                    || seen.case.has(&["--remove-source-files"]) && seen.path().starts_with("w/s"))
         },
     },
     Known {
