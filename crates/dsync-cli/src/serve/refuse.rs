@@ -215,6 +215,8 @@ const OPTIONS: &[Opt] = &[
     destination("allow-empty-source", ' ', |o, _| o.allow_empty_source),
     destination("force-root", ' ', |o, _| o.force_root),
     destination("force", ' ', |o, _| o.force),
+    source("remove-sent-files", ' ', |o, _| o.remove_sent_only),
+    // Implied by the one above.
     source("remove-source-files", ' ', |o, _| o.remove_source_files),
     either("recursive", 'r', |o, _| o.recursive),
     either("dirs", 'd', |o, _| o.dirs),
