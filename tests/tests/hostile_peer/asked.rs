@@ -321,6 +321,10 @@ fn list_odd(session: &Session, sets: &[&[u8]], entry: &[u8]) {
 fn attributes_that_were_not_asked_for_are_refused() {
     const XATTRS: (&[&str], &str) = (&["-rX"], r#","recursive":true,"xattrs":true"#);
     const ACLS: (&[&str], &str) = (&["-rA", "--no-X"], r#","recursive":true,"perms":true,"acls":true"#);
+    const CONTENT: (&[&str], &str) = (
+        &["-rD", "--copy-devices"],
+        r#","recursive":true,"devices":true,"specials":true,"copy-devices":true"#,
+    );
     const NUMERIC: (&[&str], &str) =
         (&["-ro", "--numeric-ids"], r#","recursive":true,"owner":true,"numeric-ids":true"#);
     /// No lists and the attribute `user.a` with one byte.
@@ -360,6 +364,9 @@ fn attributes_that_were_not_asked_for_are_refused() {
             list_contents(s, &[Item::symlink("link", b"../outside")]);
         }),
         Deed::of(&[], RECURSIVE, "the device number of 'disk', which nobody asked for: devices", |s| {
+            list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
+        }),
+        Deed::of(&[], CONTENT, "'disk', which nobody asked for: devices are copied as files", |s| {
             list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
         }),
         Deed::of(&[], RECURSIVE, "'alice', which nobody asked for: owners are not copied", |s| {

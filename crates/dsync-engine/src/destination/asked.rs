@@ -457,6 +457,7 @@ impl<'a> Bounds<'a> {
         if !options.hard_links && matches!(entry.hard_link, Some(HardLink::First | HardLink::To(_))) {
             return Err(Unasked::part("other names", "hard links are not copied as such"));
         }
+
         let none = DeviceNumber::default();
         match &entry.kind {
             EntryKind::File { content: Some(_), .. } if !options.checksum => {
@@ -467,6 +468,9 @@ impl<'a> Bounds<'a> {
             } else {
                 Unasked::part("the link text", "links are not copied")
             }),
+            EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } if options.copy_devices => {
+                Err(Unasked::entry("devices are copied as files of their content"))
+            }
             EntryKind::CharDevice { device } | EntryKind::BlockDevice { device }
                 if !options.devices && *device != none =>
             {
