@@ -177,12 +177,25 @@ impl Arena {
     /// # Panics
     /// If anything else has changed.
     pub fn assert_unharmed(&self, made: &[&str]) {
+        self.assert_unharmed_but(made, &[]);
+    }
+
+    /// Asserts the same, except for those in `replaced` as well, which may be anything now.
+    ///
+    /// # Panics
+    /// If anything else has changed.
+    pub fn assert_unharmed_but(&self, made: &[&str], replaced: &[&str]) {
         let _ = fs::remove_file(self.scratch.at("shell.socket"));
-        let mut now = survey(self.scratch.path());
+        let (mut before, mut now) = (self.before.clone(), survey(self.scratch.path()));
         for name in made {
             now.remove(format!("tree/{name}").as_bytes());
         }
-        let found = compare::compare(&self.before, &now, Scope::CONTENT);
+        for name in replaced {
+            let path = format!("tree/{name}").into_bytes();
+            before.remove(&path);
+            now.remove(&path);
+        }
+        let found = compare::compare(&before, &now, Scope::CONTENT);
         assert!(found.is_empty(), "changed:\n{}", found.join("\n"));
     }
 }

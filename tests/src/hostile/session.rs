@@ -127,13 +127,29 @@ impl Session {
     /// # Panics
     /// If it does not get there.
     #[must_use]
-    pub fn start(mut self, order: Order<'_>, options: &str) -> Self {
+    pub fn start(self, order: Order<'_>, options: &str) -> Self {
+        self.try_start(order, options).unwrap_or_else(|fatal| panic!("dsync gave up: {}", fatal.text))
+    }
+
+    /// Starts as [`start`](Self::start) does; returns dsync's last message if it refuses.
+    ///
+    /// # Errors
+    /// dsync's refusal.
+    ///
+    /// # Panics
+    /// If another message arrives.
+    pub fn try_start(mut self, order: Order<'_>, options: &str) -> Result<Self, Fatal> {
         self.control(&hello(1));
         self.control(&start(order, options));
         let theirs = self.expect(1);
         self.key = derive(&SHARE, &theirs[theirs.len() - 32..]);
-        self.expect(3);
-        self
+        match self.peek() {
+            Some(4) => Err(self.fatal()),
+            _ => {
+                self.expect(3);
+                Ok(self)
+            }
+        }
     }
 
     /// Waits for the controller's request and sends `Ready`.

@@ -17,6 +17,7 @@ mod many;
 mod opening;
 mod phases;
 mod rules;
+mod standing;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

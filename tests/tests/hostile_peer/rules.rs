@@ -7,11 +7,15 @@
 use std::fs;
 
 use dsync_tests::{
-    hostile::{Arena, Item, Message, Session, bytes::listing_part},
+    hostile::{
+        Arena, Item, Message, Session,
+        bytes::{listing_part, put_int},
+        session::Order,
+    },
     needs_dsync,
 };
 
-use super::{RELAY, client_gives_up};
+use super::{RELAY, client_gives_up, server_gives_up};
 
 /// A file of rules beside the destination; `RULES` in an option stands for its path.
 const RULES: &str = "- *.o\n";
@@ -88,6 +92,97 @@ fn an_entry_that_only_files_of_rules_could_hide_is_taken() {
     ] {
         // Some of these rules come after a file that the destination does not have.
         let _ = is_taken(options, "x.o", Item::file("x.o", 5));
+    }
+}
+
+/// Makes the options of a server from rules: whether each includes, its pattern, its modifiers.
+fn recursive(rules: &[(bool, &str, &str)], more: &str) -> String {
+    let rule = |(include, pattern, modifiers): &(bool, &str, &str)| {
+        format!(r#"{{"include":{include},"pattern":"{pattern}","modifiers":"{modifiers}"}}"#)
+    };
+    let rules: Vec<_> = rules.iter().map(rule).collect();
+    format!(r#","recursive":true,"filters":[{}]{more}"#, rules.join(","))
+}
+
+#[test]
+fn a_server_that_is_pushed_to_holds_the_source_to_the_same_rules() {
+    needs_dsync!();
+    let hidden: &[&[(bool, &str, &str)]] = &[
+        &[(false, "*.o", "s")],
+        &[(true, "*.x", "s"), (false, "*.x", ""), (false, "*.o", "s"), (false, "*.o", "r")],
+        &[(false, "*.o", ""), (false, ".f", ":")],
+        &[(false, ".f", ":-"), (false, "*.o", "")],
+        &[(false, ".gitignore", ":G"), (false, "*.o", "")],
+        &[(false, ".f", ":r"), (false, "*.o", "")],
+    ];
+    for rules in hidden {
+        for more in ["", r#","delete":true"#, r#","dry-run":true"#] {
+            let arena = Arena::new();
+            let (server, pipe) = arena.server();
+            let options = recursive(rules, more);
+            let session = Session::greet(pipe).start(Order::Destination(&arena.tree()), &options);
+            session.tops();
+            session.control(&listing_part(0, 1, &[Item::file("x.o", 5)]));
+            let text = "the source sent 'x.o', which nobody asked for: the filters exclude it";
+            server_gives_up(server, session, text);
+            arena.assert_unharmed(&[]);
+        }
+    }
+    // The nearest ones that only a file could hide, or that hide at the other end alone.
+    for rules in [&[(false, "*.o", "r")][..], &[(false, ".f", ":"), (false, "*.o", "")]] {
+        let arena = Arena::new();
+        let (server, pipe) = arena.server();
+        let options = recursive(rules, r#","dry-run":true"#);
+        let session = Session::greet(pipe).start(Order::Destination(&arena.tree()), &options);
+        session.tops();
+        session.control(&listing_part(0, 1, &[Item::file("x.o", 5)]));
+        assert!(!session.expect_credit().is_empty());
+        let _ = server.end(session);
+    }
+}
+
+#[test]
+fn no_file_of_rules_that_a_hostile_receiver_names_tells_what_is_in_it() {
+    needs_dsync!();
+    let arena = Arena::new();
+    // Rules, so that reading them would show in the listing.
+    fs::write(arena.scratch().at("outside/rules"), "- kept\n").unwrap();
+    std::os::unix::fs::symlink("../outside/rules", arena.scratch().at("tree/.f")).unwrap();
+    let secret = b"secret of";
+    for name in [".f", "peek", "out/canary", "out/rules", "../outside/canary", "../outside/rules"] {
+        for modifiers in [":", ":-", ":w"] {
+            for more in ["", r#","rulings":true"#] {
+                let (server, pipe) = arena.server();
+                let mut session = Session::greet(pipe);
+                let options = recursive(&[(false, name, modifiers)], more);
+                session = match session.try_start(Order::Source(&arena.tree()), &options) {
+                    Ok(session) => session,
+                    // Names are single ones.
+                    Err(fatal) => {
+                        assert!(name.contains('/'), "{name}: {}", fatal.text);
+                        continue;
+                    }
+                };
+                let mut all = Vec::new();
+                loop {
+                    let (number, payload) = session.hear();
+                    all.extend_from_slice(&payload);
+                    put_int(&mut all, u64::from(number));
+                    if matches!(number, 4 | 8) {
+                        break;
+                    }
+                }
+                let has = |part: &[u8]| all.windows(part.len()).any(|window| window == part);
+                assert!(!has(secret) && !has(b"canary\0"), "{name} as {modifiers}{more}");
+                // A file that leads out is a fault of its directory, which is then left out as a whole.
+                assert_eq!(
+                    has(b"kept"),
+                    has(b"sub"),
+                    "{name} as {modifiers}{more}: a rule of outside counts"
+                );
+                let _ = server.end(session);
+            }
+        }
     }
 }
 
