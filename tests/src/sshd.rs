@@ -321,6 +321,9 @@ fn write_configs(dir: &Path, address: &str, port: u16, has_program: bool) {
     let path = path.display().to_string();
     let listen =
         if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    // `cargo xtask mutants` chooses a mutant by this variable, at the remote end as well.
+    let mutant = std::env::var("DSYNC_MUTANT").map(|name| format!(" \"DSYNC_MUTANT={name}\""));
+    let mutant = mutant.unwrap_or_default();
     let sshd = format!(
         "ListenAddress {listen}\n\
          HostKey {here}/host_key\n\
@@ -337,7 +340,7 @@ fn write_configs(dir: &Path, address: &str, port: u16, has_program: bool) {
          MaxSessions 200\n\
          AllowTcpForwarding yes\n\
          Subsystem sftp internal-sftp\n\
-         SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin HOME={here}/home\n"
+         SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin HOME={here}/home{mutant}\n"
     );
     // Without the user's start-up files, which could put another dsync first on the path and take
     // time of their own.

@@ -220,17 +220,37 @@ fn compressed_content_is_held_to_its_bounds() {
     ]);
 }
 
+/// Makes the frames of one attempt to send `kept`, with content under a wrong value.
+type WrongContent = fn(attempt: u8) -> Vec<u8>;
+
+/// Makes a batch of it.
+fn wrong_batch(attempt: u8) -> Vec<u8> {
+    Session::batch(&[0xab; 32], &Session::record(1, attempt, b"not the content"))
+}
+
+/// Makes a segment of it, complete in all other respects.
+fn wrong_segment(attempt: u8) -> Vec<u8> {
+    let content = b"not the content";
+    let head = Message::new(66).int(1).byte(attempt).bytes(&[0; 16]).int(content.len() as u64);
+    let literal = u8::try_from(content.len() << 2).unwrap();
+    [
+        head.byte(20).int(0).int(0).frame(),
+        tokens(&[&[literal], &content[..]].concat()),
+        Message::new(68).byte(1).bytes(&[0xab; 32]).frame(),
+        Session::file_end(1, attempt),
+    ]
+    .concat()
+}
+
 /// Answers every request for `kept` with content under a wrong value, until no more arrive; returns
 /// their number.
-fn serve_wrong_values(session: &mut Session, first_lane: u32) -> u8 {
+fn serve_wrong_values(session: &mut Session, first_lane: u32, content: WrongContent) -> u8 {
     let mut attempts = 0;
     loop {
         match session.hear() {
             (10, payload) => {
                 assert_eq!(payload, [1, attempts]);
-                let record = Session::record(1, attempts, b"not the content");
-                let batch = Session::batch(&[0xab; 32], &record);
-                session.lanes.send(first_lane, &batch);
+                session.lanes.send(first_lane, &content(attempts));
                 attempts += 1;
             }
             (14, _) => return attempts,
@@ -242,6 +262,15 @@ fn serve_wrong_values(session: &mut Session, first_lane: u32) -> u8 {
 
 #[test]
 fn content_with_a_wrong_value_keeps_the_old_file() {
+    keeps_the_old_file(wrong_batch);
+}
+
+#[test]
+fn a_segment_with_a_wrong_value_keeps_the_old_file() {
+    keeps_the_old_file(wrong_segment);
+}
+
+fn keeps_the_old_file(content: WrongContent) {
     needs_dsync!();
     let arena = Arena::new();
     let (client, pipe) = arena.pull(RELAY, &["--whole-file"]);
@@ -249,7 +278,7 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
     list(&session, &[Item::file("kept", 5).time(1, 0)]);
     session.control(&Message::new(8).int(2).int(5).frame());
     let lanes: Vec<u32> = (0..4).map(|number| session.lane(number)).collect();
-    assert_eq!(serve_wrong_values(&mut session, lanes[0]), 3);
+    assert_eq!(serve_wrong_values(&mut session, lanes[0], content), 3);
     for lane in lanes {
         session.lanes.send(lane, &Message::new(70).frame());
         session.lanes.finish(lane);

@@ -224,6 +224,14 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "asked::attributes_that_were_not_asked_for_are_refused",
     },
     Guard {
+        name: "devices as files",
+        file: "crates/dsync-engine/src/destination/asked.rs",
+        guard: "EntryKind::BlockDevice { .. } if «options.copy_devices» => {",
+        instead: "false",
+        binary: "hostile_peer",
+        test: "asked::attributes_that_were_not_asked_for_are_refused",
+    },
+    Guard {
         name: "names of owners",
         file: "crates/dsync-engine/src/destination/asked.rs",
         guard: "() if «options.numeric_ids» =>",
@@ -413,7 +421,23 @@ pub(super) const GUARDS: &[Guard] = &[
         guard: "let differs = «self.differs.load(Ordering::Acquire)»;",
         instead: "false",
         binary: "hostile_peer",
+        test: "files::a_segment_with_a_wrong_value_keeps_the_old_file",
+    },
+    Guard {
+        name: "values of batches",
+        file: "crates/dsync-engine/src/destination/receive.rs",
+        guard: "let intact = «content::batch_value(&self.site.key, &raw) == *value»;",
+        instead: "true",
+        binary: "hostile_peer",
         test: "files::content_with_a_wrong_value_keeps_the_old_file",
+    },
+    Guard {
+        name: "devices that stand there",
+        file: "crates/dsync-engine/src/destination/planner/resolve.rs",
+        guard: "let writes = «self.site.policy.options.writing.devices» &&",
+        instead: "true",
+        binary: "hostile_peer",
+        test: "standing::no_file_is_written_into_a_fifo_or_a_device",
     },
     Guard {
         name: "links within the destination",
