@@ -83,6 +83,34 @@ fn directory_is_not_put_over_a_file() {
 }
 
 #[test]
+fn new_destination_is_not_made_for_a_run_that_an_options_directory_ends() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (option, named) in [
+        ("--temp-dir=../none", "No such file or directory"),
+        ("--temp-dir=none", "No such file or directory"),
+        ("--temp-dir=../../src/f", "Not a directory"),
+        ("--partial-dir=@/src/f", "Not a directory"),
+        ("--backup-dir=../../src/f", "Not a directory"),
+        ("--link-dest=../../src/f", "Not a directory"),
+    ] {
+        for (dry, remote) in [("-n", false), ("-t", false), ("-n", true), ("-t", true)] {
+            let scratch = planted();
+            fs::create_dir(scratch.dst()).unwrap();
+            let before = fs::metadata(scratch.dst()).unwrap().modified().unwrap();
+            let run = if remote { sshd.run(Via::Tls) } else { Run::dsync() };
+            let new = scratch.dst().join("new");
+            let to = if remote { sshd.operand(&new) } else { new.clone().into() };
+            let option = option.replace('@', &scratch.path().display().to_string());
+            let run = run.args(["-a", dry]).arg(&option).arg(slash(&scratch.src())).arg(to);
+            expect(run.run(), 1, &["cannot use", option.split('=').next().unwrap(), named]);
+            assert!(!new.exists(), "{option} {dry}");
+            assert_eq!(fs::metadata(scratch.dst()).unwrap().modified().unwrap(), before, "{option} {dry}");
+        }
+    }
+}
+
+#[test]
 fn destination_inside_the_source_is_refused() {
     needs_dsync!();
     let scratch = planted();

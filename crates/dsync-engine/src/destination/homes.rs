@@ -9,7 +9,7 @@ use std::{
     ffi::OsStr,
     io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
@@ -17,6 +17,7 @@ use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Dir, KeptNames, Kind, OwnPlaces, SpoolHome, StagedFile, apart};
 use dsync_wire::options::WritePolicy;
 
+use super::refused_places::unusable;
 use crate::{SyncError, error::PathRole};
 
 /// The directories of a run's temporaries and unfinished files.
@@ -180,10 +181,6 @@ impl Homes {
         let PartHome::Within(name) = &self.parts else { return false };
         beside.remove_empty_dir(name).is_ok()
     }
-}
-
-fn unusable(role: PathRole, path: &Path, source: io::Error) -> SyncError {
-    SyncError::of_path(role, path, source, |path, source| SyncError::DirectoryUnusable { role, path, source })
 }
 
 fn kept_names(hasher: &ContentHasher) -> io::Result<KeptNames> {

@@ -41,6 +41,7 @@ mod planner;
 mod protection;
 mod receive;
 mod records;
+mod refused_places;
 mod removal;
 mod rulings;
 mod secure;

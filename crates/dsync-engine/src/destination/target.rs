@@ -14,7 +14,10 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use super::hands::{Hands, Lock};
+use super::{
+    hands::{Hands, Lock},
+    refused_places,
+};
 use crate::{SyncError, ends::NOWHERE, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
 
 /// The directory where the source's root lands.
@@ -182,9 +185,13 @@ impl Target {
     }
 
     fn create_missing(path: &Path, Terms { options, start, hands }: Terms<'_>) -> Result<Self, SyncError> {
+        let imagined = Self::imagined(path);
+        if let Some((base, below)) = imagined.missing(options, start) {
+            refused_places::refuse_from_missing(&options.writing, &base, &below)?;
+        }
         match hands.create_root(|| start.create(path, options.mkpath, links(options))) {
             Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
-            Ok(None) => Ok(Self::imagined(path)),
+            Ok(None) => Ok(imagined),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }

@@ -1,16 +1,9 @@
 //! The operator's operands at the destination: the root, the name that a single file gets, operands
 //! that the source does not have, and the directories beside the root that the run uses.
 
-use std::{
-    collections::HashSet,
-    ffi::OsStr,
-    io,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::HashSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use dsync_fs::{Component, Dir, Kind, LeadsOut, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
+use dsync_fs::{Component, Dir, Kind, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
 use dsync_wire::message::{Entry, EntryId, EntryKind, Tops};
 
 use super::{
@@ -24,6 +17,7 @@ use super::{
         late::Delayed,
         locked::Locked,
         protection::Protection,
+        refused_places,
         target::{Target, Terms},
         transfers::Transfers,
     },
@@ -221,7 +215,8 @@ fn open_beside(
     }
     site.homes.open(root, own)?;
     if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
-        refuse_unusable(PathRole::Backups, root, dir)?;
+        let path = Path::new(OsStr::from_bytes(dir));
+        refused_places::refuse(PathRole::Backups, path, root.open_operand_here(path))?;
     }
 
     match site.hands {
@@ -260,21 +255,4 @@ fn alternates_of_missing(
     let Some(options) = &site.policy.options.writing.alternates else { return Ok(None) };
     let Some((base, below)) = target.missing(&site.policy.options, start) else { return Ok(None) };
     Alternates::open(options, &base, &below).map(Some)
-}
-
-/// Refuses a directory that is made only when it is needed, if it is something else or another
-/// user's link is on the way.
-fn refuse_unusable(role: PathRole, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
-    let path = Path::new(OsStr::from_bytes(dir));
-    match root.open_operand_here(path) {
-        Err(error)
-            if UntrustedLink::of(&error).is_some()
-                || LeadsOut::of(&error).is_some()
-                || error.kind() == io::ErrorKind::NotADirectory =>
-        {
-            let unusable = |path: PathBuf, source| SyncError::DirectoryUnusable { role, path, source };
-            Err(SyncError::of_path(role, path, error, unusable))
-        }
-        _ => Ok(()),
-    }
 }
