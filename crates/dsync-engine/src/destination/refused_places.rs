@@ -10,7 +10,6 @@ use std::{
 use dsync_fs::{Component, Dir, LeadsOut, UntrustedLink};
 use dsync_wire::options::WritePolicy;
 
-use super::alternate::Alternates;
 use crate::{SyncError, error::PathRole, footprint::from_missing};
 
 /// Refuses a directory that is made only when it is needed, if it is something else or another
@@ -28,16 +27,13 @@ pub(super) fn refuse(role: PathRole, path: &Path, opened: io::Result<Dir>) -> Re
     }
 }
 
-/// Refuses the directories of a run whose root, `below` the directory `base`, does not exist yet.
-/// Relative ones start at that root.
+/// Refuses the directories that a run writes into beside its tree, if its root, `below` the
+/// directory `base`, does not exist yet. Relative ones start at that root.
 pub(super) fn refuse_from_missing(policy: &WritePolicy, base: &Dir, below: &Path) -> Result<(), SyncError> {
     let open = |dir: &[u8]| {
         let path = Path::new(OsStr::from_bytes(dir));
         (path.to_owned(), base.open_operand_above(&from_missing(below, path)))
     };
-    if let Some(alternates) = &policy.alternates {
-        let _ = Alternates::open(alternates, base, below)?;
-    }
     if let Some(dir) = &policy.temp_dir {
         let (path, opened) = open(dir);
         opened.map_err(|source| unusable(PathRole::Temporaries, &path, source))?;

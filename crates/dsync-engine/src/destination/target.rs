@@ -15,6 +15,7 @@ use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::{
+    alternate::Alternates,
     hands::{Hands, Lock},
     refused_places,
 };
@@ -188,6 +189,9 @@ impl Target {
         let imagined = Self::imagined(path);
         if let Some((base, below)) = imagined.missing(options, start) {
             refused_places::refuse_from_missing(&options.writing, &base, &below)?;
+            if let Some(alternates) = &options.writing.alternates {
+                let _ = Alternates::open(alternates, &base, &below)?;
+            }
         }
         match hands.create_root(|| start.create(path, options.mkpath, links(options))) {
             Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
