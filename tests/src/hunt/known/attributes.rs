@@ -102,9 +102,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_list =
                 |node: &Node| node.xattrs.iter().any(|(name, _)| name.starts_with("system.posix_acl_"));
             let is_copied = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
-                && seen.finding.line.starts_with("missing: ")
+                && ["missing: ", "not one file: "].iter().any(|what| seen.finding.line.starts_with(what))
                 && seen.case.has_letter('X')
-                && seen.namesakes().any(has_list);
+                && seen.case.world.iter().any(has_list);
             is_shown || is_copied
         },
     },
@@ -151,11 +151,18 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "An access control list is the source's, entry by entry.",
         explains: |seen| {
             let of_source = |node: &&Node| node.path.starts_with(b"w/s");
+            let is_noted = seen.values().is_some_and(|(ours, theirs)| {
+                [ours, theirs].iter().all(|text| text.contains("user.rsync.%aacl"))
+            });
             let lists = seen.namesakes().filter(of_source).flat_map(|node| &node.xattrs);
             let mut lists = lists.filter(|(name, _)| name.starts_with("system.posix_acl_"));
             seen.case.has_letter('A')
                 && seen.about(&["extended attributes"])
                 && lists.any(|(name, value)| {
+                    // In a note of --fake-super the entries that follow a mode are left out.
+                    if seen.case.has(&["--fake-super"]) && is_noted {
+                        return true;
+                    }
                     // Only the owner's entry, the mask and the others' follow a mode.
                     let follows = seen.case.has(&["--chmod"]);
                     let wanted = list(value, follows);

@@ -33,7 +33,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 .rsync
                 .stdout_text()
                 .lines()
-                .any(|line| line.starts_with("*deleting") && line.ends_with("alt/"));
+                .any(|line| line.starts_with("*deleting") && line.contains("alt/"));
             let is_of_copy = seen.finding.line.starts_with("missing: ")
                 || seen.finding.line.starts_with("not one file: ")
                 || seen.about(&["mode", "mtime", "owner", "extended attributes"]);
@@ -65,7 +65,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let stays = "a directory that is not empty is in the way";
             seen.dsync.code() == Some(23)
                 && seen.dsync.stderr_text().contains(stays)
-                && !seen.rsync.stderr_text().contains("could not make way")
+                && (seen.is(Class::Tree) || !seen.rsync.stderr_text().contains("could not make way"))
                 && seen.case.has(&["--exclude", "--exclude-from", "--filter"])
                 && (seen.is(Class::Exit) || seen.is_presence() || seen.is(Class::Tree))
         },
@@ -133,11 +133,12 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Another of a file's names may stay with `-H --remove-sent-files`.",
         explains: |seen| {
-            seen.case.has_letter('H')
-                && seen.case.has(&["--remove-sent-files"])
-                && seen.is_presence()
-                && seen.path().starts_with("w/s")
-                && seen.is_linked()
+            let is_left = seen.is_presence() && seen.path().starts_with("w/s") && seen.is_linked();
+            // Its directory has changed, and the next run says so.
+            let of_directory = seen.is(Class::Second) && seen.finding.line.contains("'.d..t......");
+            let is_time = seen.about(&["mtime"]) && seen.path().starts_with("w/s");
+            let is_one = is_left || of_directory || is_time;
+            seen.case.has_letter('H') && seen.case.has(&["--remove-sent-files"]) && is_one
         },
     },
     Known {

@@ -59,8 +59,21 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
             (seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]))
                 && seen.case.operands.len() > 2
-                && seen.finding.line.starts_with("missing: ")
+                && (seen.finding.line.starts_with("missing: ")
+                    || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
                 && is_directory
+        },
+    },
+    Known {
+        says: "With `--open-noatime`, another user's file is read all the same.",
+        explains: |seen| {
+            let fails =
+                |line: &str| line.contains("failed to open") && line.contains("Operation not permitted");
+            let is_refused = seen.rsync.stderr_text().lines().any(fails);
+            let is_missed =
+                seen.is(Class::Tree) && (seen.rsync_says_of_it("failed to open") || seen.about(&["mtime"]));
+            let is_all = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
+            seen.case.is_nobody && seen.case.has(&["--open-noatime"]) && is_refused && (is_all || is_missed)
         },
     },
     Known {

@@ -70,6 +70,21 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A directory that a user may write but not list gets what belongs there.",
+        explains: |seen| {
+            let is_refused = seen.rsync.stderr_text().contains("failed to modify permissions on");
+            let is_in_one = |node: &Node| {
+                let at = node.path.escape_ascii().to_string();
+                let is_open = matches!(node.kind, Kind::Dir) && node.mode & 0o7 == 3;
+                is_open && seen.path().strip_prefix(&at).is_some()
+            };
+            seen.case.is_nobody
+                && is_refused
+                && (seen.is_presence() || seen.about(&["mtime"]))
+                && seen.case.world.iter().any(is_in_one)
+        },
+    },
+    Known {
         says: "With `--existing`, an empty source makes its destination too.",
         explains: |seen| {
             let is_there = |path: &[u8]| seen.case.world.iter().any(|node| node.path.starts_with(path));
