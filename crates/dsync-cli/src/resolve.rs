@@ -6,6 +6,7 @@ mod files_from;
 mod info;
 
 pub(crate) use info::HELP as INFO_HELP;
+mod rights;
 mod writing;
 
 use std::{
@@ -22,6 +23,7 @@ use dsync_engine::{
     SyncOptions, TransportChoice, WritePolicy,
 };
 
+use self::rights::{FAKE, REAL, WITHOUT, set_rights};
 use crate::{
     address::{self, ShareAddress},
     bar::Shown,
@@ -129,7 +131,7 @@ pub(crate) fn order(
 
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
-    options.fake_super = fake_super(flags, &source, &destination);
+    set_rights(&mut options, flags, &source, &destination);
     options.insecure_links = insecure_links(flags, &source, &destination);
     options.munge_links = munge_links(flags, &source);
     options.wildcards = matches!(&source, Source::Remote { paths, .. } if
@@ -184,6 +186,7 @@ fn list_only(options: SyncOptions) -> SyncOptions {
         specials: true,
         // Whoever may not make a device may look at it.
         fake_super: FakeSuper { destination: true, ..options.fake_super },
+        no_super: false,
         dry_run: true,
         events: if quiet { EventLevel::Problems } else { EventLevel::Changes },
         event_ends: true,
@@ -427,21 +430,19 @@ fn explain(options: &mut SyncOptions, flags: &Flags) {
 }
 
 /// Options of the remote end.
-const FAKE: &str = "--fake-super";
-const REAL: &str = "--super";
 const INSECURE: &str = "--insecure-links";
 const MUNGE: &str = "--munge-links";
 
 /// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
-    let known = [FAKE, REAL, INSECURE, MUNGE];
+    let known = [FAKE, REAL, WITHOUT, INSECURE, MUNGE];
     let takes = |word: &str| known.contains(&word) || Accepted::find(word).is_some() || is_log(word);
     match flags.remote.remote_option.iter().find(|word| !takes(word.as_str())) {
         None => Ok(()),
         Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
             value: other.clone(),
-            known: format!("{FAKE}, {INSECURE} or {MUNGE}"),
+            known: format!("{FAKE}, {WITHOUT}, {INSECURE} or {MUNGE}"),
         }),
     }
 }
@@ -455,18 +456,6 @@ fn is_log(word: &str) -> bool {
 /// Returns whether `-M` passes an option to the remote end.
 fn remote_has(flags: &Flags, wanted: &str) -> bool {
     flags.remote.remote_option.iter().any(|word| word == wanted)
-}
-
-/// Returns the ends that `--fake-super` applies to: the local one, or with `-M` the remote one, as
-/// with rsync.
-fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> FakeSuper {
-    let (fake, real) = (remote_has(flags, FAKE), remote_has(flags, REAL));
-    let (here, there) = (flags.attributes.fake_super, fake && !real);
-    match (source, destination) {
-        (Source::Remote { .. }, _) => FakeSuper { source: there, destination: here },
-        (_, Destination::Remote { .. }) => FakeSuper { source: here, destination: there },
-        _ => FakeSuper { source: here, destination: if fake || real { there } else { here } },
-    }
 }
 
 /// Returns whether the destination follows links of others. As with rsync the option applies to the

@@ -26,6 +26,7 @@ pub(crate) fn job(
         return invalid("destination", "its path is empty");
     }
     connection(connect)?;
+    rights(options)?;
     removal(options)?;
     writing(options)?;
     options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
@@ -87,6 +88,13 @@ fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {
     }
     if connect.shell.is_empty() {
         return invalid("shell", "names no program");
+    }
+    Ok(())
+}
+
+fn rights(options: &SyncOptions) -> Result<(), SyncError> {
+    if options.no_super && options.fake_super.destination {
+        return invalid("no_super", "leaves out what fake_super keeps at the destination");
     }
     Ok(())
 }

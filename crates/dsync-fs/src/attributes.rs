@@ -61,6 +61,12 @@ impl Privileges {
         })
     }
 
+    /// Returns the privileges of a process that does without those of root.
+    #[must_use]
+    pub fn without_root(&self) -> Self {
+        Self { root: false, ..self.clone() }
+    }
+
     /// Returns whether the process may set any owner and make device nodes.
     pub fn is_root(&self) -> bool {
         self.root

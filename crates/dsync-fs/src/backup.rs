@@ -205,7 +205,7 @@ fn wanted(now: &Metadata, extended: Option<Extended>) -> Wanted {
     }
 }
 
-const EVERYTHING: ExtendedScope = ExtendedScope { acls: true, xattrs: true };
+const EVERYTHING: ExtendedScope = ExtendedScope { acls: true, xattrs: true, users_only: false };
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]

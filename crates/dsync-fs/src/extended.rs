@@ -42,6 +42,8 @@ pub struct ExtendedScope {
     pub acls: bool,
     /// Extended attributes.
     pub xattrs: bool,
+    /// Of these, only the attributes that any user may set, even as root.
+    pub users_only: bool,
 }
 
 impl ExtendedScope {
@@ -51,7 +53,10 @@ impl ExtendedScope {
     }
 
     fn takes(self, what: &Found) -> bool {
-        if matches!(what, Found::Attribute(_)) { self.xattrs } else { self.acls }
+        match what {
+            Found::Attribute(name) => self.xattrs && (!self.users_only || is_users(name.to_bytes())),
+            Found::Access | Found::Default => self.acls,
+        }
     }
 }
 
@@ -62,6 +67,8 @@ pub struct Extended {
     pub acls: Option<Acls>,
     /// The entry's extended attributes in ascending order of their names.
     pub xattrs: Option<Vec<Xattr>>,
+    /// Whether attributes that only root may set are out of scope.
+    pub users_only: bool,
 }
 
 /// The access control lists of one entry.
@@ -90,12 +97,22 @@ pub struct Withheld(pub bool);
 impl Extended {
     /// Returns the kinds that are in scope.
     pub fn scope(&self) -> ExtendedScope {
-        ExtendedScope { acls: self.acls.is_some(), xattrs: self.xattrs.is_some() }
+        let Self { users_only, .. } = *self;
+        ExtendedScope { acls: self.acls.is_some(), xattrs: self.xattrs.is_some(), users_only }
+    }
+
+    /// Returns the same without the attributes that only root may set.
+    #[must_use]
+    pub fn of_users(mut self) -> Self {
+        self.users_only = true;
+        self.xattrs.iter_mut().for_each(|xattrs| xattrs.retain(|xattr| is_users(xattr.name.to_bytes())));
+        self
     }
 
     /// Encodes the attributes for this process's own files.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![u8::from(self.acls.is_some()), u8::from(self.xattrs.is_some())];
+        let scope = [self.acls.is_some(), self.xattrs.is_some(), self.users_only];
+        let mut bytes = scope.map(u8::from).to_vec();
         let mut pair = |name: &CStr, value: &[u8]| {
             bytes.extend(name.to_bytes_with_nul());
             bytes.extend((value.len() as u64).to_ne_bytes());
@@ -112,8 +129,13 @@ impl Extended {
 
     /// Decodes the form of [`to_bytes`](Self::to_bytes); returns `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&[acls, xattrs], mut rest) = bytes.split_first_chunk()?;
-        let mut read = Self { acls: (acls == 1).then(Acls::default), xattrs: (xattrs == 1).then(Vec::new) };
+        let (&[acls, xattrs, users_only], mut rest) = bytes.split_first_chunk()?;
+        let mut read = Self {
+            acls: (acls == 1).then(Acls::default),
+            xattrs: (xattrs == 1).then(Vec::new),
+            users_only: users_only == 1,
+        };
+
         while !rest.is_empty() {
             let name = CStr::from_bytes_until_nul(rest).ok()?;
             let (len, tail) = rest.get(name.count_bytes() + 1..)?.split_first_chunk()?;
@@ -304,8 +326,11 @@ impl<'a> Place<'a> {
 /// Reads an entry's lists and attributes.
 pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
-        let mut found =
-            Extended { acls: scope.acls.then(Acls::default), xattrs: scope.xattrs.then(Vec::new) };
+        let mut found = Extended {
+            acls: scope.acls.then(Acls::default),
+            xattrs: scope.xattrs.then(Vec::new),
+            users_only: scope.users_only,
+        };
         let listed = match ask(names, LIST_BYTES, |buffer| place.list(buffer)) {
             Ok(listed) => listed,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(found),
@@ -480,7 +505,12 @@ impl<'a> Reconciling<'a> {
 
 /// Returns whether dsync copies an attribute of this name; root's only as root.
 fn is_copied(name: &[u8]) -> bool {
-    !is_left_alone(name) && (name.starts_with(b"user.") || Privileges::current().is_root())
+    !is_left_alone(name) && (is_users(name) || Privileges::current().is_root())
+}
+
+/// Returns whether a name is in the name space where whoever may write a file may set attributes.
+fn is_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
 }
 
 /// Returns whether a name begins like those that are listed among attributes but are none.
@@ -582,8 +612,9 @@ mod tests {
         let acl = Acl { user: 7, group: 5, mask: Some(5), other: 0, users: vec![(5, 7)], groups: vec![] };
         let acls = Acls { access: Some(acl.clone()), default: Some(acl) };
         let xattr = Xattr { name: c"user.a".to_owned(), value: vec![0, 1, 2] };
-        let full = Extended { acls: Some(acls), xattrs: Some(vec![xattr]) };
-        for extended in [full, Extended { acls: Some(Acls::default()), xattrs: None }, Extended::default()] {
+        let full = Extended { acls: Some(acls), xattrs: Some(vec![xattr]), users_only: false };
+        let none = Extended { acls: Some(Acls::default()), ..Extended::default() };
+        for extended in [full.clone(), full.of_users(), none, Extended::default()] {
             let bytes = extended.to_bytes();
             assert_eq!(Extended::from_bytes(&bytes), Some(extended));
             for cut in 0..bytes.len() {

@@ -153,6 +153,9 @@ pub struct SyncOptions {
     pub open_noatime: bool,
     /// The ends that keep in `user.rsync.*` the attributes that only root may set (`--fake-super`).
     pub fake_super: FakeSuper,
+    /// At the destination: set nothing of the source's that only root may, even as root
+    /// (`--no-super`). Not with `fake_super` there.
+    pub no_super: bool,
     /// The unfinished files that outlive the run.
     pub keep_partial: KeepPartial,
     /// The time when data must be on the disk.

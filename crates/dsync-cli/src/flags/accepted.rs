@@ -177,7 +177,6 @@ static TABLE: &[Accepted] = &[
     switch("secluded-args", &["protect-args", "no-secluded-args", "no-protect-args", "no-s"], IN_BAND).letter('s'),
     switch("skip-compress", &[], "data that does not get smaller is sent as it is, whatever its name").value(text),
     switch("sockopts", &[], "it is about connections to a daemon, which dsync does not make").value(text),
-    switch("super", &[], "dsync does what it may, root or not; as with rsync it takes back an earlier --fake-super"),
     switch("trust-sender", &[], "what the source sends is checked all the same"),
 ];
 

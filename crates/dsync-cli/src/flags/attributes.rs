@@ -121,6 +121,18 @@ pub(crate) struct Attributes {
     /// and devices are then not made.
     #[arg(long)]
     pub(crate) fake_super: bool,
+    /// Set all that root may set: the default of root; takes back --fake-super and --no-super
+    ///
+    /// --no-super sets nothing that only root may, even as root: of owners none, of groups those that
+    /// the user is in, no devices, and with -X the attributes user.*; files whose owner is another
+    /// then lose setuid and setgid. What the destination has of these stays. It counts for a local
+    /// destination; -M--no-super is for a remote one. Of --super, --no-super and --fake-super the last
+    /// counts.
+    #[arg(id = "super", long = "super")]
+    pub(crate) as_super: bool,
+    /// Set by --no-super.
+    #[arg(skip)]
+    pub(crate) no_super: bool,
     /// Same as --devices --specials
     #[arg(short = 'D')]
     pub(crate) devices_specials: bool,
@@ -192,6 +204,7 @@ impl Group for Attributes {
             ("acls", &mut self.acls),
             ("xattrs", &mut self.xattrs),
             ("fake_super", &mut self.fake_super),
+            ("super", &mut self.as_super),
         ];
 
         switches.extend([

@@ -104,6 +104,8 @@ fn hidden_switch(id: String, long: String) -> Arg {
 
 /// Options that turn others on.
 const IMPLIED: &[(&str, &[&str])] = &[
+    // Not that it makes anybody root, but it takes back --no-super.
+    ("fake_super", &["super"]),
     ("archive", &["recursive", "links", "perms", "times", "group", "owner", "devices", "specials"]),
     ("old_dirs", &["recursive"]),
     ("acls", &["perms"]),
@@ -127,6 +129,7 @@ const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"]
 /// Options that others take back, as rsync has one variable for both.
 const TAKEN_BACK: &[(&str, &str)] = &[
     ("fake_super", "super"),
+    ("fake_super", "no_super"),
     ("remove_source_files", "remove_sent_files"),
     ("remove_sent_files", "remove_source_files"),
 ];
@@ -252,6 +255,11 @@ mod tests {
     fn super_takes_back_fake_super_and_no_limit_is_the_default() {
         assert!(!read("--fake-super --super").attributes.fake_super);
         assert!(read("--super --fake-super").attributes.fake_super);
+        assert!(read("--fake-super --no-super").attributes.no_super);
+        assert!(!read("--fake-super --no-super").attributes.fake_super);
+        for line in ["--no-super --super", "--no-super --fake-super", "--super", "-a"] {
+            assert!(!read(line).attributes.no_super, "{line}");
+        }
         assert_eq!(read("--timeout=5 --no-timeout --contimeout=5 --no-contimeout").remote.timeout, None);
         assert_eq!(read("--timeout=0 --contimeout=0").remote.timeout, None);
     }

@@ -38,8 +38,8 @@ pub(crate) struct Remote {
     /// .cache/dsync' removes all copies. Not with --dsync-path.
     #[arg(long)]
     pub(crate) deploy: bool,
-    /// Give the remote end an option of its own: --fake-super, and --super, which takes it back;
-    /// --insecure-links, --munge-links
+    /// Give the remote end an option of its own: --fake-super, --no-super, and --super, which takes
+    /// them back; --insecure-links, --munge-links
     ///
     /// In a local run the destination is that end.
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]

@@ -104,7 +104,6 @@ static TABLE: &[Foreign] = &[
     option("early-input").advice(NO_DAEMON),
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
-    option("no-super").advice("leave out -o and -D, or run it as another user"),
     option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),
     option("read-batch"),

@@ -332,7 +332,7 @@ fn tree_path(dir: &[u8]) -> PathBuf {
 fn access_to(dir: &Dir) -> io::Result<Wanted> {
     let now = dir.metadata()?;
     // Without its list a directory's mode admits more than the list does.
-    let lists = dir.own_extended(ExtendedScope { acls: true, xattrs: false }).ok();
+    let lists = dir.own_extended(ExtendedScope { acls: true, ..ExtendedScope::default() }).ok();
     let (mode, uid, gid) = (Some(now.mode), Some(now.uid), Some(now.gid));
     Ok(Wanted { mode, uid, gid, extended: lists.map(Arc::new), ..Wanted::default() })
 }

@@ -94,7 +94,7 @@ impl Directory {
     /// such list, or it cannot be read.
     pub(super) fn allowed_mode(&self) -> Option<u16> {
         *self.allowed_mode.get_or_init(|| {
-            let lists = ExtendedScope { acls: true, xattrs: false };
+            let lists = ExtendedScope { acls: true, ..ExtendedScope::default() };
             let lists = self.dir.as_ref()?.own_extended(lists).ok()?;
             lists.acls?.default.map(|list| list.mode())
         })

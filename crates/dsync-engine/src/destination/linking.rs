@@ -186,7 +186,7 @@ impl Maker<'_> {
             (entry.kind, entry.size, entry.mtime, entry.mode, entry.uid, entry.gid, entry.rdev)
         };
         let options = &self.site.policy.options;
-        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs, users_only: false };
         let same_extended = || {
             scope.is_empty()
                 || matches!((dir.extended(name, scope), from.extended(first, scope)), (Ok(a), Ok(b)) if a == b)
@@ -217,7 +217,7 @@ impl Maker<'_> {
         let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
         copied.map_err(CopyError::into_inner)?;
 
-        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs, users_only: false };
         let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
         let wanted = Wanted {
             mode: Some(mode),

@@ -30,6 +30,9 @@ pub(super) struct Owners {
     xattrs: bool,
     /// Nothing is only root's.
     fake_super: bool,
+    /// Everything that is only root's is left out.
+    no_super: bool,
+    privileges: Privileges,
     /// The last set that was translated: neighbours often have the same.
     last: Option<(Arc<message::Extended>, Arc<Extended>)>,
     /// Those that were translated since the listing began, by their place in memory: a source may
@@ -43,7 +46,9 @@ impl Owners {
     /// # Errors
     /// [`SyncError`] when a rule cannot be carried out here.
     pub(super) fn new(options: &SyncOptions) -> Result<Self, SyncError> {
-        let names = Names::new();
+        let (names, no_super) = (Names::new(), options.no_super);
+        let privileges = Privileges::current();
+
         Ok(Self {
             preserves_owner: options.owner,
             preserves_group: options.group,
@@ -54,6 +59,8 @@ impl Owners {
             acls: options.acls,
             xattrs: options.xattrs,
             fake_super: options.fake_super.destination,
+            no_super,
+            privileges: if no_super { privileges.without_root() } else { privileges.clone() },
             last: None,
             translated: HashMap::new(),
         })
@@ -80,7 +87,7 @@ impl Owners {
     /// and that this process may set.
     pub(super) fn of(&mut self, attributes: &Attributes) -> Mapped {
         let (uid, gid) = (self.users.of(attributes.uid), self.groups.of(attributes.gid));
-        let privileges = Privileges::current();
+        let privileges = &self.privileges;
         let sets_owner = self.preserves_owner && (self.fake_super || privileges.is_root());
         let sets_group = self.preserves_group && (self.fake_super || privileges.may_set_group(gid));
         Mapped {
@@ -111,14 +118,18 @@ impl Owners {
             self.last = Some(known.clone());
             return Arc::clone(&known.1);
         }
+
         let acl = |acl: &Option<message::Acl>| acl.as_ref().map(|acl| self.acl(acl));
-        let translated = Arc::new(Extended {
+        let translated = Extended {
             acls: self.acls.then(|| Acls { access: acl(&wire.access), default: acl(&wire.default) }),
             xattrs: self
                 .xattrs
                 .then(|| wire.xattrs.iter().filter_map(|wire| xattr(wire, self.fake_super)).collect())
                 .map(|xattrs: Vec<Xattr>| self.trusted_with(xattrs)),
-        });
+            users_only: false,
+        };
+        let translated = Arc::new(if self.no_super { translated.of_users() } else { translated });
+
         let both = (Arc::clone(wire), Arc::clone(&translated));
         self.translated.insert(Arc::as_ptr(wire), both.clone());
         self.last = Some(both);

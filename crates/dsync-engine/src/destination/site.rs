@@ -94,7 +94,8 @@ impl<'a> Site<'a> {
             hands: Hands::of(&options, &session.budget),
             start: start.clone(),
             policy: Policy {
-                privileged: Privileges::current().is_root() || options.fake_super.destination,
+                privileged: Privileges::current().is_root() && !options.no_super
+                    || options.fake_super.destination,
                 options,
                 umask: dsync_fs::sys::file_creation_mask(),
                 adds_only: start.adds_only(),

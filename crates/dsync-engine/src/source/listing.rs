@@ -313,7 +313,7 @@ impl Lister<'_> {
 
     fn scope(&self) -> ExtendedScope {
         let options = &self.shared.session.options;
-        ExtendedScope { acls: options.acls, xattrs: options.xattrs }
+        ExtendedScope { acls: options.acls, xattrs: options.xattrs, users_only: false }
     }
 
     /// Returns the number of entries whose details are read together: few if each may be large.

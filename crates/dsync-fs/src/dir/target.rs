@@ -271,7 +271,7 @@ mod tests {
             fs::remove_file(at(link)).unwrap();
             symlink(text, at(link)).unwrap();
         }
-        let scope = ExtendedScope { acls: true, xattrs: true };
+        let scope = ExtendedScope { acls: true, xattrs: true, users_only: false };
         for refused in [
             dir.open_target(&file, target, Opening::default()).unwrap_err(),
             dir.open_target_dir(&sub, directory).unwrap_err(),
