@@ -58,6 +58,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::LimitExceeded { excess: Excess::LongFile { .. }, .. } => {
             "Leave it out (--max-size), or have the administrator there raise the limit."
         }
+        SyncError::LimitExceeded { excess: Excess::Hours, .. } => {
+            "What was finished is kept; run the same command again when the hours begin."
+        }
         SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
         SyncError::NotGranted { .. } => {
             "Leave it out, or have the administrator there change the key's command in authorized_keys."

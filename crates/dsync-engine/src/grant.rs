@@ -19,6 +19,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use dsync_fs::Dir;
@@ -366,12 +367,18 @@ impl Grant {
         let writes = matches!(role, PeerRole::Destination { .. });
         let reads_list = matches!(list, ListPlace::File { .. });
         let request = Request { options, writes, reads_list };
+        self.check_time()?;
         self.within(self.limits.excess_of_request(&request))
     }
 
     /// Checks the length of a file that the client writes.
     fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
         self.within(self.limits.excess_of_file(bytes, path))
+    }
+
+    /// Checks that the session may still go on.
+    pub(crate) fn check_time(&self) -> Result<(), SyncError> {
+        self.within(self.limits.excess_of_time(Instant::now()))
     }
 
     fn within(&self, excess: Option<Excess>) -> Result<(), SyncError> {

@@ -32,7 +32,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, SyncError, Workers,
+    CancelToken, Grant, SyncError, Workers,
     error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
@@ -151,6 +151,8 @@ pub(crate) struct Session {
     pub(crate) workers: Workers,
     /// The speed of what is copied without a link.
     pub(crate) throttle: Option<Throttle>,
+    /// The rights of the peer where it is a stranger.
+    pub(crate) grant: Option<Arc<Grant>>,
     /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
@@ -360,6 +362,7 @@ impl Session {
             data_lanes,
             again,
             control,
+            grant: None,
             peer_lacks: Mutex::default(),
             vitals: Vitals {
                 started: Instant::now(),
@@ -442,6 +445,7 @@ impl Session {
             if cancel.is_cancelled() {
                 return Err(SyncError::Cancelled);
             }
+            self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())?;
             // Read before the time, which is set before this is.
             let aside = self.vitals.aside.load(Ordering::Acquire);
             let heard = Duration::from_millis(self.vitals.heard_ms.load(Ordering::Relaxed));

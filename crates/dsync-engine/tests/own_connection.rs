@@ -18,8 +18,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, CancelToken, Carrier, ConnectOptions, Destination, Grant, GrantTerms, Job, RunHandle, Server,
-    Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Grant, GrantTerms, Job, Limits,
+    RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
 };
 
 /// A tree, and the directory of a service.
@@ -162,6 +162,33 @@ fn what_is_not_granted_is_refused_and_the_client_learns_it() {
     let error = run(scene.push(), connect).unwrap_err();
     assert!(matches!(error, SyncError::Peer { exit_code: 42, .. }), "{error:?}");
     assert!(fs::read_dir(scene.at("service")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_session_ends_when_its_time_is_over_whatever_it_is_doing() {
+    let rate = NonZeroU64::new(64 << 10);
+    // Two minutes' bytes: the end comes first. And one that is over before it began.
+    for time in [Duration::from_secs(1), Duration::ZERO] {
+        let scene = Scene::new();
+        let serving = std::sync::Mutex::new(Vec::new());
+        let connect = || {
+            let (ours, theirs) = UnixStream::pair()?;
+            let ends = Some(std::time::Instant::now() + time);
+            let limits = Limits { ends, bytes_per_second: rate, ..Limits::default() };
+            let grant = scene.grant(Access::ReadWrite).limited(limits);
+            serving.lock().unwrap().push(serve(Stream::from_socket(theirs)?, grant));
+            Stream::from_socket(ours)
+        };
+        let error = run(scene.push(), connect).unwrap_err();
+        let over =
+            matches!(&error, SyncError::Peer { exit_code: 42, text } if text.contains("the limit 'hours'"));
+        assert!(over, "{error:?}");
+        let mut serving = serving.into_inner().unwrap();
+        assert_eq!(serving.len(), 1, "it is not tried again");
+        let ended = serving.remove(0).join().unwrap();
+        assert!(matches!(ended, Err(SyncError::LimitExceeded { excess: Excess::Hours, .. })), "{ended:?}");
+        assert!(!scene.at("service/host/agent/sub/big").exists());
+    }
 }
 
 #[test]

@@ -234,11 +234,40 @@ fn a_run_that_lost_its_connection_gets_the_place_of_its_old_session() {
     assert_eq!(fs::read(nas.there("big")).unwrap(), noise(6, 24 << 20));
 }
 
+/// Returns a stretch of an hour that begins so many hours after the present one.
+fn hour_from_now(hours: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let hour = |more| (now / 3600 + more) % 24;
+    format!("'{:02}:00-{:02}:00'", hour(hours), hour(hours + 1))
+}
+
+#[test]
+fn no_session_begins_outside_of_the_hours() {
+    needs_dsync!();
+    for way in WAYS {
+        let nas = way("full");
+        fs::write(nas.scratch.src().join("new"), "new").unwrap();
+        let free = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+        let before = survey(&nas.place());
+        nas.limit(&format!("hours = [{}, {}]", hour_from_now(8), hour_from_now(12)));
+        for run in [nas.push(&[]), nas.pull(&[])] {
+            let run = run.expect_code(42);
+            for part in ["key web1 may use share nas at", "UTC only; its limit is hours"] {
+                assert!(run.stderr_text().contains(part), "{part}: {}", run.account());
+            }
+        }
+        assert_unchanged(&before, &nas.place());
+        nas.reconfigure(&free);
+        nas.limit("hours = ['12:00-24:00', '00:00-12:00']");
+        let _ = nas.push(&[]).expect_quiet_success();
+    }
+}
+
 #[test]
 fn check_says_the_limits_of_each_key() {
     needs_dsync!();
     let nas = Nas::standing("append");
-    nas.limit("largest-file = '4G'\nrate = '1MB'\nsessions = 2\nrefuse = ['*-dest', '!link-dest']");
+    nas.limit("largest-file = '4G'\nrate = '1MB'\nsessions = 2\nhours = ['22:00-06:00']\nrefuse = ['*-dest', '!link-dest']");
     nas.limit_server("sessions = 20");
     let config = nas.scratch.at("serve.toml");
     let checked = dsync_tests::Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run();
@@ -248,6 +277,7 @@ fn check_says_the_limits_of_each_key() {
         "    limit: files of 4,294,967,296 bytes at most",
         "    limit: 1,000,000 bytes/s each way in a session",
         "    limit: 2 sessions at once",
+        "    limit: only at 22:00-06:00 UTC",
         "    limit: without --compare-dest, --copy-dest",
     ] {
         assert!(checked.stdout_text().lines().any(|found| found == line), "{line}: {}", checked.account());

@@ -1,12 +1,13 @@
 //! Admission of a key to a share, or the reason against it.
 
-use std::{error::Error as _, path::Path};
+use std::{error::Error as _, path::Path, time::Instant};
 
 use dsync_engine::{Access, Grant, Keeping, ShareError, exit_code};
 
 use super::{
     clean::dated,
     config::{Config, Offer, Part, Server, today},
+    hours::Left,
     places::{self, Kind, Place},
 };
 use crate::{numbers::counted, words::system_words};
@@ -26,12 +27,36 @@ pub(super) fn part<'a>(config: &'a Config, share: &str, key: &str) -> Result<(&'
     found.ok_or_else(|| format!("there is no share {share} for key {key}"))
 }
 
-/// Opens the part of a share for a session that begins now.
-pub(super) fn open(offer: &Offer, part: &Part, key: &str) -> Result<Grant, ShareError> {
+/// Returns the moment at which a session that begins now has to end, if there is one.
+///
+/// # Errors
+/// The exit code and the reason in words, for the owner of the key.
+pub(super) fn end_of_hours(
+    (offer, part): (&Offer, &Part),
+    key: &str,
+) -> Result<Option<Instant>, (u8, String)> {
+    let hours = &part.limits.hours;
+    match hours.left(jiff::Timestamp::now()) {
+        Some(Left::Endless) => Ok(None),
+        Some(Left::For(time)) => Ok(Some(Instant::now() + time)),
+        None => {
+            let share = &offer.share.name;
+            let why = format!("key {key} may use share {share} at {hours} only; its limit is hours");
+            Err((exit_code::POLICY, why))
+        }
+    }
+}
+
+/// Opens the part of a share for a session that begins now and ends by then.
+pub(super) fn open(
+    (offer, part): (&Offer, &Part),
+    key: &str,
+    ends: Option<Instant>,
+) -> Result<Grant, ShareError> {
     let keeping = (part.role == Access::Keep)
         .then(|| Keeping { directory: offer.kept.join(key), session: dated(jiff::Timestamp::now()) });
     let grant = offer.share.grant(part.role, part.directory.as_deref(), keeping)?;
-    Ok(grant.limited(part.limits.of_a_run()))
+    Ok(grant.limited(part.limits.of_a_run(ends)))
 }
 
 /// Takes one of the key's places in a share, if their number is limited.

@@ -419,6 +419,12 @@ role = 'full'
                 "'delet' names no option that can be refused; did you mean 'delete'?",
             ),
             ("'append'", "'append'\nrefuse = ['progress']", 12, "'progress' is the client's own affair"),
+            (
+                "'append'",
+                "'append'\nhours = ['22-06']",
+                12,
+                "'22-06' is no stretch of hours like 22:00-06:00",
+            ),
             ("[keys.admin]", "[server]\nsessions = 0", 5, "0 is no number of sessions"),
             ("[keys.admin]", "[server]\nsession = 1", 5, "did you mean 'sessions'?"),
         ];

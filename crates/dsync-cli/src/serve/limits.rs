@@ -1,10 +1,10 @@
 //! The limits of a key in a share, besides its role.
 
-use std::{num::NonZeroU64, sync::Arc};
+use std::{num::NonZeroU64, sync::Arc, time::Instant};
 
 use dsync_engine::{Limits, grant::OptionRules};
 
-use super::refuse::Refused;
+use super::{hours::Hours, refuse::Refused};
 use crate::numbers::with_commas;
 
 /// The limits that a configuration sets for a key; the default has none.
@@ -17,15 +17,18 @@ pub(crate) struct KeyLimits {
     /// Sessions at once.
     pub(crate) sessions: Option<u32>,
     pub(crate) refused: Refused,
+    /// The hours of the day in which sessions begin and end.
+    pub(crate) hours: Hours,
 }
 
 impl KeyLimits {
-    /// Returns those that the engine keeps.
-    pub(crate) fn of_a_run(&self) -> Limits {
+    /// Returns those that the engine keeps in a session that has to end then.
+    pub(crate) fn of_a_run(&self, ends: Option<Instant>) -> Limits {
         let refused = (!self.refused.is_empty()).then(|| Arc::new(self.refused.clone()));
         Limits {
             largest_file: self.largest_file,
             bytes_per_second: self.rate,
+            ends,
             options: refused.map(|refused| refused as Arc<dyn OptionRules>),
         }
     }
@@ -40,6 +43,7 @@ impl KeyLimits {
         });
         let names = self.refused.names();
         let refused = (!names.is_empty()).then(|| format!("without --{}", names.join(", --")));
-        [largest, rate, sessions, refused].into_iter().flatten().collect()
+        let hours = (!self.hours.is_all()).then(|| format!("only at {}", self.hours));
+        [largest, rate, sessions, hours, refused].into_iter().flatten().collect()
     }
 }

@@ -12,6 +12,7 @@ mod child;
 mod clean;
 mod config;
 mod dial;
+mod hours;
 mod limits;
 mod listen;
 mod places;

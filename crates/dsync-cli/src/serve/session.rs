@@ -19,7 +19,7 @@ use dsync_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admission::{in_words, open, part, place, server_place},
+    admission::{end_of_hours, in_words, open, part, place, server_place},
     config::{Config, today},
     places::Place,
     user::become_user,
@@ -167,7 +167,8 @@ fn admit(
 
     let all = server_place(config.server.as_ref(), own_key)?;
 
-    let grant = open(offer, part, key).map_err(|error| {
+    let ends = end_of_hours((offer, part), key)?;
+    let grant = open((offer, part), key, ends).map_err(|error| {
         // Which directory it is and why it cannot be opened is the administrator's to know.
         say(&escape_text(&format!("dsync: {}", in_words(&error))));
         (exit_code::FILE_SELECTION, error.to_string())

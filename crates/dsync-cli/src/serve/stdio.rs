@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use dsync_engine::{Resources, exit_code, standing::refuse};
 
 use super::{
-    admission::{in_words, named, open, part, place},
+    admission::{end_of_hours, in_words, named, open, part, place},
     config::Config,
     user::become_user,
 };
@@ -26,7 +26,14 @@ pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
         return exit_code::START;
     }
 
-    let grant = match open(offer, part, key) {
+    let ends = match end_of_hours((offer, part), key) {
+        Ok(ends) => ends,
+        Err((code, why)) => {
+            refuse(&mut io::stdout(), code, &why);
+            return code;
+        }
+    };
+    let grant = match open((offer, part), key, ends) {
         Ok(grant) => grant,
         Err(error) => {
             say(&escape_text(&format!("dsync: {}", in_words(&error))));

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     SyncError,
     account::{Account, Audience},
-    grant::Start,
+    grant::{Excess, Start},
     halt::lock,
     keep::Keep,
     plan::Policy,
@@ -149,7 +149,11 @@ impl<'a> Site<'a> {
         match self.policy.options.keep_partial {
             KeepPartial::Always => true,
             KeepPartial::Never => false,
-            _ => self.session.halt.ended_with(SyncError::is_retryable),
+            // The client is let in again another day.
+            _ => self.session.halt.ended_with(|error| {
+                error.is_retryable()
+                    || matches!(error, SyncError::LimitExceeded { excess: Excess::Hours, .. })
+            }),
         }
     }
 

@@ -112,10 +112,11 @@ pub(crate) fn serve_link(
         Some(rate) => throttled(link, &Throttle::new(Some(rate)), Sides::All),
         None => link,
     };
-    let Invitation { session, receiver, key, role, list } =
+    let Invitation { mut session, receiver, key, role, list } =
         Session::accept(link, timeout, means.allowance.clone())?;
 
     session.halt.set_wording(means.wording);
+    session.grant.clone_from(&means.start.0);
     let granted = means.start.0.as_ref().map(|grant| grant.check((&role, &list), &session.options));
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));

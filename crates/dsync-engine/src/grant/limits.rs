@@ -3,7 +3,7 @@
 //! The law: each limit is kept by the end that serves, on what it receives and writes itself.
 //! Nothing that the client says of its files or of its own speed is believed.
 
-use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc};
+use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc, time::Instant};
 
 use dsync_wire::options::SyncOptions;
 
@@ -14,6 +14,8 @@ pub struct Limits {
     pub largest_file: Option<u64>,
     /// Bytes per second of a session, in each direction, before encryption.
     pub bytes_per_second: Option<NonZeroU64>,
+    /// The moment at which the session ends, whatever it is doing.
+    pub ends: Option<Instant>,
     /// The options that the client may not use.
     pub options: Option<Arc<dyn OptionRules>>,
 }
@@ -48,6 +50,8 @@ pub enum Excess {
         /// The length that is allowed.
         most: u64,
     },
+    /// The time of the session was over.
+    Hours,
     /// An option was refused.
     Option {
         /// The option, as a person would type it.
@@ -60,6 +64,7 @@ impl Excess {
     pub fn limit(&self) -> &'static str {
         match self {
             Self::LongFile { .. } => "largest-file",
+            Self::Hours => "hours",
             Self::Option { .. } => "refuse",
         }
     }
@@ -71,6 +76,7 @@ impl fmt::Display for Excess {
             Self::LongFile { path, bytes, most } => {
                 write!(f, "'{}' has {bytes} bytes, and {most} are allowed", path.display())
             }
+            Self::Hours => f.write_str("the allowed hours are over"),
             Self::Option { name } => write!(f, "{name} is refused"),
         }
     }
@@ -81,6 +87,11 @@ impl Limits {
     pub(crate) fn excess_of_file(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Option<Excess> {
         let most = self.largest_file.filter(|&most| bytes > most)?;
         Some(Excess::LongFile { path: path(), bytes, most })
+    }
+
+    /// Returns the excess of a session that is not over by now.
+    pub(crate) fn excess_of_time(&self, now: Instant) -> Option<Excess> {
+        self.ends.is_some_and(|ends| now >= ends).then_some(Excess::Hours)
     }
 
     /// Returns the excess of a request.

@@ -6,6 +6,7 @@ use toml::Spanned;
 
 use super::{
     super::{
+        hours::{Hours, NotHours},
         limits::KeyLimits,
         places::MOST,
         refuse::{self, Fault, Refused},
@@ -21,6 +22,7 @@ pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
         rate: table.rate.as_ref().map(rate).transpose()?,
         sessions: table.sessions.as_ref().map(sessions).transpose()?,
         refused: refused(&table.refuse)?,
+        hours: hours(&table.hours)?,
     })
 }
 
@@ -31,6 +33,14 @@ pub(super) fn sessions(written: &Spanned<u32>) -> Result<u32, Mistake> {
         return Ok(most);
     }
     Err(Mistake::at(&written.span(), format!("{most} is no number of sessions from 1 to {MOST}")))
+}
+
+fn hours(written: &[Spanned<String>]) -> Result<Hours, Mistake> {
+    let read = |text: &Spanned<String>| {
+        let parsed = text.get_ref().parse();
+        parsed.map_err(|error: NotHours| Mistake::at(&text.span(), format!("'{}' {error}", text.get_ref())))
+    };
+    written.iter().map(read).collect::<Result<_, _>>().map(Hours::new)
 }
 
 fn rate(written: &Spanned<Amount>) -> Result<NonZeroU64, Mistake> {

@@ -63,6 +63,8 @@ pub(super) struct PartTable {
     pub(super) rate: Option<Spanned<Amount>>,
     pub(super) sessions: Option<Spanned<u32>>,
     #[serde(default)]
+    pub(super) hours: Vec<Spanned<String>>,
+    #[serde(default)]
     pub(super) refuse: Vec<Spanned<String>>,
 }
 
