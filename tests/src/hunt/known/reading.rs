@@ -170,7 +170,11 @@ pub(super) const ENTRIES: &[Known] = &[
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
             let is_told =
                 seen.is(Class::Exit) && seen.rsync.code() == Some(0) && seen.dsync.code() == Some(23);
-            let for_directories = |option: &String| option.starts_with("--exclude=") && option.ends_with('/');
+            // A relative `--partial-dir` leaves out directories of its name.
+            let for_directories = |option: &String| {
+                option.starts_with("--exclude=") && option.ends_with('/')
+                    || option.starts_with("--partial-dir=")
+            };
             is_told && is_refused && seen.case.is_nobody && seen.case.options.iter().any(for_directories)
         },
     },
