@@ -13,6 +13,7 @@
 //! A test that cannot run on a machine says so with [`skip`]; `cargo xtask test` fails on a skip
 //! that `tests/skips.txt` does not allow.
 
+pub mod attack;
 pub mod compare;
 pub mod device;
 pub mod directions;

@@ -4,20 +4,19 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, chown, lchown, symlink},
+    os::unix::fs::{MetadataExt, chown},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
-    time::Duration,
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via, assert_unchanged, needs_dsync, needs_root, run::until_met,
-    scratch::slash, survey, tree,
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, assert_unchanged,
+    attack::{ATTACKER, assert_nothing_came_in, race, while_flipping},
+    device::LoopDevice,
+    needs_dsync, needs_root,
+    scratch::slash,
+    survey, tree,
+    tree::noise,
 };
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-
-const ATTACKER: u32 = 64_501;
 
 /// The way of a run between the ends; the attacker is at the end that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,58 +57,6 @@ fn plant(scratch: &Scratch) -> PathBuf {
     }
     fs::create_dir(scratch.dst()).unwrap();
     outside
-}
-
-/// Exchanges `dir` with the attacker's link to `outside` repeatedly during `runs`, which gets the
-/// count.
-fn while_flipping(dir: &Path, outside: &Path, runs: impl FnOnce(&AtomicU64)) {
-    let link = dir.with_file_name("flipped");
-    symlink(outside, &link).unwrap();
-    lchown(&link, Some(ATTACKER), Some(ATTACKER)).unwrap();
-    let (stop, flips) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Acquire) {
-                if renameat_with(CWD, dir, CWD, &link, RenameFlags::EXCHANGE).is_ok() {
-                    flips.fetch_add(1, Ordering::AcqRel);
-                }
-                thread::sleep(Duration::from_micros(300));
-            }
-        });
-        let _stops = Stops(&stop);
-        runs(&flips);
-    });
-}
-
-/// A guard that sets its flag when dropped.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Repeats a run often enough for a race.
-fn race(flips: &AtomicU64, mut once: impl FnMut(u64) -> Outcome) {
-    let mut runs = 0;
-    until_met(|| {
-        runs += 1;
-        let outcome = once(runs);
-        // Refused, a failure of one directory, or nothing noticed.
-        assert!(matches!(outcome.code(), Some(0 | 1 | 3 | 11 | 23 | 24 | 42)), "{}", outcome.account());
-        (runs >= 8 && flips.load(Ordering::Acquire) >= 500).then_some(())
-    });
-}
-
-/// Asserts that a tree contains nothing from outside, by content or by inode.
-fn assert_nothing_came_in(root: &Path, what: &str) {
-    for path in survey(root).keys() {
-        let at = tree::at(root, path);
-        let is_file = fs::symlink_metadata(&at).is_ok_and(|now| now.is_file());
-        let foreign = is_file && fs::read(&at).unwrap().starts_with(b"!!");
-        assert!(!foreign, "{what}: {} came from outside", at.display());
-    }
 }
 
 #[test]
@@ -239,6 +186,92 @@ fn a_log_is_written_nowhere_else() {
         race(flips, |_| run(Way::Local, &given, &scratch.src(), &scratch.dst()));
     });
     assert_unchanged(&before, &outside);
+}
+
+/// Records `tree` in `manifest`.
+fn record(tree: &Path, manifest: &Path) -> Outcome {
+    Run::dsync().args(["verify", "--record", "--manifest"]).arg(manifest).arg(tree).run()
+}
+
+#[test]
+fn a_manifest_is_written_nowhere_else() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let outside = plant(&scratch);
+    let shared = scratch.at("shared");
+    fs::create_dir_all(shared.join("dir")).unwrap();
+    chown(&shared, Some(ATTACKER), Some(ATTACKER)).unwrap();
+    let before = survey(&outside);
+    while_flipping(&shared.join("dir"), &outside, |flips| {
+        race(flips, |_| record(&scratch.src(), &shared.join("dir/f")));
+    });
+    assert_unchanged(&before, &outside);
+}
+
+#[test]
+fn a_manifest_has_nothing_from_elsewhere() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let outside = plant(&scratch);
+    chown(scratch.src(), Some(ATTACKER), Some(ATTACKER)).unwrap();
+    let foreign = |path: &str| blake3::hash(&fs::read(outside.join(path)).unwrap()).to_hex();
+    let foreign = ["f", "g", "sub/f", "sub/g"].map(foreign);
+    let manifest = scratch.at("manifest");
+    while_flipping(&scratch.src().join("d"), &outside, |flips| {
+        race(flips, |_| {
+            let outcome = record(&scratch.src(), &manifest);
+            let text = fs::read_to_string(&manifest).unwrap_or_default();
+            for hash in &foreign {
+                assert!(!text.contains(hash.as_str()), "{}: {text}", outcome.account());
+            }
+            outcome
+        });
+    });
+}
+
+#[test]
+fn no_device_elsewhere_is_read_or_written() {
+    needs_root!();
+    needs_dsync!();
+    let images = Scratch::new();
+    let own = LoopDevice::create(images.path(), "own", &noise(1, 16 << 10));
+    let secret = [b"!!", &noise(2, 16 << 10)[2..]].concat();
+    let Some((own, other)) = own.zip(LoopDevice::create(images.path(), "other", &secret)) else { return };
+    for way in WAYS {
+        for (end, option) in [("src", "--copy-devices"), ("dst", "--write-devices")] {
+            let scratch = Scratch::new();
+            let outside = scratch.at("outside");
+            let shared = scratch.at(end).join("d");
+            for dir in [&outside, &shared, &scratch.src().join("d")] {
+                fs::create_dir_all(dir).unwrap();
+            }
+            chown(scratch.at(end), Some(ATTACKER), Some(ATTACKER)).unwrap();
+            own.node(&shared.join("disk"));
+            other.node(&outside.join("disk"));
+            if end == "dst" {
+                fs::write(scratch.src().join("d/disk"), noise(3, 16 << 10)).unwrap();
+            }
+            let given = ["-rt".to_owned(), option.to_owned(), "--exclude=/flipped".to_owned()];
+            while_flipping(&shared, &outside, |flips| {
+                race(flips, |turn| {
+                    if end == "src" {
+                        let _ = fs::remove_dir_all(scratch.dst());
+                    } else {
+                        let time = (1_300_000_000 + i64::try_from(turn).unwrap(), 0);
+                        tree::set_mtime(&scratch.src().join("d/disk"), time);
+                    }
+                    let outcome = run(way, &given, &scratch.src(), &scratch.dst());
+                    if end == "src" && scratch.dst().exists() {
+                        assert_nothing_came_in(&scratch.dst(), &format!("{option} {way:?}"));
+                    }
+                    outcome
+                });
+            });
+            assert!(other.content() == secret, "{option} {way:?}: a device outside was written");
+        }
+    }
 }
 
 #[test]

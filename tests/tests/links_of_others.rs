@@ -206,6 +206,35 @@ fn files_of_patterns_are_held_to_the_same_rule() {
 }
 
 #[test]
+fn a_manifest_is_written_and_read_through_no_link_of_others() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let verify = |words: &[&str], manifest: &str| {
+        let run = Run::dsync().arg("verify").args(words).arg("--manifest").arg(scratch.at(manifest));
+        run.arg(scratch.src()).run()
+    };
+    let refused = |outcome: Outcome| {
+        let outcome = outcome.expect_code(11);
+        let text = outcome.stderr_text();
+        for part in ["theirs' belongs to user 65534", "name the manifest by a path without it"] {
+            assert!(text.contains(part), "{}", outcome.account());
+        }
+    };
+
+    refused(verify(&["--record"], "theirs/sub/m"));
+    refused(verify(&["--record"], "through/m"));
+    // Without a name it stands beside the tree.
+    refused(Run::dsync().args(["verify", "--record"]).arg(scratch.at("theirs/sub")).run());
+    assert!(is_empty(&scratch.at("real/sub")) && !scratch.at("real/sub.dsync-manifest").exists());
+
+    let _ = verify(&["--record"], "mine/sub/m").expect_code(0);
+    let _ = verify(&[], "mine/sub/m").expect_code(0);
+    refused(verify(&[], "theirs/sub/m"));
+}
+
+#[test]
 fn link_of_another_that_leads_to_no_directory_is_replaced_by_the_one_file() {
     needs_root!();
     needs_dsync!();
@@ -354,6 +383,47 @@ fn every_spelling_of_an_operand_is_judged_as_by_rsync_in_every_direction() {
         check(from, "dst/", &[]);
         check(&format!("h:{from}"), "dst/", &[]);
         check(from, "h:dst/", &[]);
+    }
+}
+
+#[test]
+fn a_list_at_the_source_and_a_restricted_key_follow_no_link_of_others_either() {
+    needs_root!();
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    for dir in ["src/in", "src/lists", "outside"] {
+        fs::create_dir_all(scratch.at(dir)).unwrap();
+        fs::write(scratch.at(dir).join("f"), dir).unwrap();
+    }
+    for (name, text) in [("theirs", "../outside"), ("within", "in")] {
+        symlink(text, scratch.src().join(name)).unwrap();
+        lchown(scratch.src().join(name), Some(OTHER), None).unwrap();
+    }
+    let forced = scratch.at("forced");
+    let floor = scratch.src().display().to_string();
+    let text = format!("#!/bin/sh\ncd /\nexec {} --server --restrict '{floor}',ro\n", program().display());
+    fs::write(&forced, text).unwrap();
+    dsync_tests::tree::set_mode(&forced, 0o755);
+
+    for line in ["theirs/f", "theirs/", "theirs/./f", "theirs/./", "theirs/sub/../f"] {
+        for relative in ["-R", "--no-R"] {
+            fs::write(scratch.src().join("lists/list"), format!("{line}\nwithin/f\n")).unwrap();
+            let list = format!("--files-from=:{floor}/lists/list");
+            let free = sshd.run(Via::Ssh).arg(list).arg(sshd.operand(slash(&scratch.src())));
+            let list = "--files-from=:lists/list";
+            let held = Run::dsync().args(["--transport=ssh", "-e"]).arg(&forced).arg(list).arg("h:");
+            for run in [free, held] {
+                let _ = fs::remove_dir_all(scratch.dst());
+                let outcome = run.args(["-a", relative]).arg(slash(&scratch.dst())).run();
+                let code = outcome.code();
+                assert!(matches!(code, Some(3 | 23 | 42)), "{line} {relative}: {}", outcome.account());
+                let came = dsync_tests::survey(&scratch.dst());
+                let foreign = came.keys().any(|path| {
+                    fs::read(dsync_tests::tree::at(&scratch.dst(), path)).is_ok_and(|text| text == b"outside")
+                });
+                assert!(!foreign, "{line} {relative}: {}", outcome.account());
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 use clap::{Args as _, Command, FromArgMatches as _};
 use dsync_engine::{
-    CancelToken, Changes, Manifest, ManifestError, Progress, exit_code,
+    CancelToken, Changes, Manifest, ManifestError, Progress, UntrustedLink, exit_code,
     manifest::Totals,
     verify::{self, Difference, Finding, Reading, Verified, VerifyError, VerifyObserver},
 };
@@ -316,6 +316,12 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
             Escaped(path),
             words::system_words(source)
         ),
+        VerifyError::Manifest(ManifestError::Io { source }) if UntrustedLink::of(source).is_some() => {
+            let verb = if flags.record { "write" } else { "read" };
+            format!(
+                "cannot {verb} the manifest '{manifest}': {source}; name the manifest by a path without it"
+            )
+        }
         VerifyError::Manifest(ManifestError::Io { source }) if flags.record => {
             format!("cannot write the manifest '{manifest}': {}", words::system_words(source))
         }

@@ -243,7 +243,7 @@ fn record_but<W: io::Write>(
 /// An old file of this name is replaced; in the tree it is left out.
 ///
 /// # Errors
-/// As [`record`].
+/// As [`record`]; an [`UntrustedLink`](dsync_fs::UntrustedLink) on the way to the file.
 pub fn record_to_file(
     tree: &Path,
     file: &Path,
@@ -255,7 +255,8 @@ pub fn record_to_file(
     let name = file.file_name().map(|name| Component::new(name.as_bytes()));
     let Some(Ok(name)) = name else { return Err(failed(io::ErrorKind::InvalidInput.into())) };
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let dir = Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Any).map_err(failed)?;
+    let dir =
+        Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Trusted).map_err(failed)?;
     let dir = Arc::new(dir);
     let own = dir.stat(&name).ok().map(|metadata| metadata.stamp());
     let staged = StagedFile::create(&dir, name).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! Shares and keys of `dsync serve`, through a key's command and over a port: what each role does and
 //! does not do, and who gets no session at all.
 
+mod attacker;
 mod keep;
 mod limits;
 mod nas;
