@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn every_option_that_reaches_a_server_can_be_refused_and_no_other() {
         let command = flags::command();
-        // They concern only the client, or are others by another name.
+        // They concern only the client, are others by another name, or ask for nothing but the default.
         let local: Vec<&str> = LOCAL.split_whitespace().collect();
         let long: Vec<&str> = command
             .get_arguments()
@@ -350,7 +350,11 @@ mod tests {
             .collect();
         for name in &long {
             let known = candidates().filter(|candidate| candidate == name).count();
-            assert_eq!(known + usize::from(local.contains(name)), 1, "--{name}");
+            assert_eq!(
+                known + usize::from(local.contains(name)),
+                1,
+                "--{name} needs a row in OPTIONS, or a word in LOCAL"
+            );
         }
         for name in candidates().chain(local) {
             assert!(long.contains(&name), "--{name} is no option");
@@ -364,7 +368,7 @@ mod tests {
     const LOCAL: &str = "
         archive old-dirs chown drop-D exclude include exclude-from include-from filter cvs-exclude gitignore
         from0 implied-dirs delete-delay suffix compress-choice compress-level rsh dsync-path deploy
-        remote-option transport timeout retries contimeout port bwlimit max-alloc max-stall ipv4 ipv6
+        remote-option super transport timeout retries contimeout port bwlimit max-alloc max-stall ipv4 ipv6
         stop-after stop-at verbose quiet itemize-changes stats human-readable progress list-only json info
         debug out-format log-file log-file-format 8-bit-output stderr outbuf help version restrict";
 }
