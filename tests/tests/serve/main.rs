@@ -6,6 +6,7 @@ mod keep;
 mod limits;
 mod nas;
 mod roles;
+mod service;
 
 use std::{
     fs,

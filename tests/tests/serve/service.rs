@@ -1,0 +1,110 @@
+//! The server as a service of systemd: the unit of docs/server.md, notifications, and a socket that
+//! systemd hands over.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixDatagram},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use dsync_tests::{needs_dsync, program, run::send, run::wait_for};
+use rustix::process::Signal;
+
+use crate::nas::{Nas, Server};
+
+/// Returns a unit of docs/server.md: the indented lines from one on.
+fn unit(first: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
+    let page = fs::read_to_string(page).unwrap();
+    let from = page.find(&format!("    {first}")).unwrap_or_else(|| panic!("no unit with {first}"));
+    let lines = page[from..].lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    lines.map(|line| format!("{}\n", line.trim_start())).collect()
+}
+
+#[test]
+fn systemd_finds_no_fault_in_the_units() {
+    needs_dsync!();
+    if !Command::new("systemd-analyze").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return;
+    }
+    let nas = Nas::new("append");
+    let place = nas.scratch.at("units");
+    fs::create_dir(&place).unwrap();
+    let service = unit("[Unit]\n    Description=dsync shares");
+    // The program is elsewhere here, and nothing else may differ.
+    let service = service.replace("/usr/bin/dsync", &program().display().to_string());
+    fs::write(place.join("dsync.service"), &service).unwrap();
+    fs::write(place.join("dsync.socket"), unit("[Unit]\n    Description=Port of the dsync shares")).unwrap();
+    for name in ["dsync.service", "dsync.socket"] {
+        let checked = Command::new("systemd-analyze").arg("verify").arg(place.join(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+        // Units of the machine itself are not this test's.
+        let own: Vec<_> = said.lines().filter(|line| line.contains("units/dsync")).collect();
+        assert!(own.is_empty(), "{said}");
+    }
+    // A word that systemd does not know is found by this: the check can fail.
+    fs::write(place.join("dsync.service"), service.replace("ProtectHome", "ProtectHaus")).unwrap();
+    let checked = Command::new("systemd-analyze").arg("verify").arg(place.join("dsync.service")).output();
+    let said = String::from_utf8_lossy(&checked.unwrap().stderr).into_owned();
+    assert!(said.contains("ProtectHaus"), "{said}");
+}
+
+/// Starts the server under a shell's prefix with its notifications going to a socket.
+fn notified(nas: &mut Nas, script: &str, input: Stdio) -> UnixDatagram {
+    let path = nas.scratch.at("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    // Only a hang takes this long.
+    socket.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    let log = fs::File::create(nas.scratch.at("log")).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
+    command.env("NOTIFY_SOCKET", &path).stdin(input).stdout(Stdio::null()).stderr(log);
+    nas.server = Some(Server { process: command.spawn().unwrap(), port: 0 });
+    socket
+}
+
+/// Receives the next notification.
+fn heard(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 1024];
+    let count = socket.recv(&mut buffer).expect("a notification");
+    String::from_utf8_lossy(&buffer[..count]).into_owned()
+}
+
+#[test]
+fn systemd_is_told_when_the_server_is_ready_and_when_it_stops() {
+    needs_dsync!();
+    let (mut nas, _) = Nas::offering("full");
+    let socket = notified(&mut nas, "exec \"$1\" serve --config \"$2\"", Stdio::null());
+    assert!(heard(&socket).lines().any(|line| line == "READY=1"));
+    // Ready is who listens.
+    assert!(nas.log().contains("dsync: listening on 127.0.0.1:"), "{}", nas.log());
+
+    let server = nas.server.as_mut().unwrap();
+    send(server.process.id(), Signal::TERM);
+    assert!(heard(&socket).lines().any(|line| line == "STOPPING=1"));
+    assert_eq!(server.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_socket_that_systemd_hands_over_is_the_one_that_is_served() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // As systemd does it: the socket is descriptor 3 of the process that the variables name.
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$1\" serve --config \"$2\"";
+    let socket = notified(&mut nas, script, Stdio::from(OwnedFd::from(listener)));
+    assert!(heard(&socket).lines().any(|line| line == "READY=1"));
+    let listening = format!("dsync: listening on 127.0.0.1:{port}");
+    assert_eq!(nas.log().matches("listening on").count(), 1);
+    wait_for(|| nas.log().contains(&listening));
+
+    nas.server.as_mut().unwrap().port = port;
+    nas.know(&key);
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let _ = nas.push(&[]).expect_quiet_success();
+    assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+}
