@@ -1,11 +1,14 @@
 //! A destination's requests and signatures: row B48.
 
 use dsync_tests::{
-    hostile::{Arena, Message, Session, session::ARCHIVE_DELETE},
+    hostile::{
+        Arena, Footprint, Message, Session,
+        session::{ARCHIVE_DELETE, COPY, Order},
+    },
     needs_dsync,
 };
 
-use super::{destination_breaks, int};
+use super::{Case, RELAY, client_gives_up, destination_breaks, each, int, server_gives_up};
 
 fn need_delta(entry: u64, basis_len: u64, block_len: u64) -> Vec<u8> {
     need_sums(entry, basis_len, block_len, 3)
@@ -18,6 +21,88 @@ fn need_sums(entry: u64, basis_len: u64, block_len: u64, format: u8) -> Vec<u8> 
 
 fn sums(entry: u64, last: u8, bytes: &[u8]) -> Vec<u8> {
     Message::new(12).int(entry).byte(last).bytes(bytes).frame()
+}
+
+/// Makes a `Landed` of these entries.
+fn landed(entries: &[u64]) -> Vec<u8> {
+    let message = Message::new(23).int(entries.len() as u64);
+    entries.iter().fold(message, |message, &entry| message.int(entry).byte(0)).frame()
+}
+
+#[test]
+fn a_destination_has_nothing_removed_but_files_that_were_listed() {
+    needs_dsync!();
+    let cases: &[Case] = &[
+        ("entry 99 landed, which is no listed file", |s| s.control(&landed(&[99]))),
+        ("entry 0 landed, which is no listed file", |s| s.control(&landed(&[0]))),
+        // In order: kept, out, peek, pipe, sub.
+        ("entry 5 landed, which is no listed file", |s| s.control(&landed(&[5]))),
+        ("exceeds the limit 4096", |s| s.control(&landed(&vec![99; 4097]))),
+    ];
+    for removes in [true, false] {
+        each(cases, |text, deed| {
+            let arena = Arena::new();
+            let options = format!(r#"{COPY},"remove-source-files":{removes}"#);
+            let (server, mut session) = arena.source(&options);
+            session.expect(7);
+            session.expect(7);
+            deed(&mut session);
+            let is_bound = text.contains("limit");
+            let text = if removes || is_bound { text } else { "asked to remove what is to stay" };
+            server_gives_up(server, session, text);
+            arena.assert_unharmed(&[]);
+        });
+        each(cases, |text, deed| {
+            let arena = Arena::new();
+            let flags: &[&str] = if removes { &["--no-delete", "--remove-source-files"] } else { &[] };
+            let (client, pipe) = arena.push(RELAY, flags);
+            let mut session = Session::serve(pipe).answer();
+            session.expect(7);
+            session.expect(7);
+            deed(&mut session);
+            let is_bound = text.contains("limit");
+            let text = if removes || is_bound { text } else { "asked to remove what is to stay" };
+            client_gives_up(client, session, text);
+            arena.assert_unharmed(&[]);
+        });
+    }
+}
+
+#[test]
+fn a_source_remembers_some_hundred_bytes_of_each_entry_of_its_tree() {
+    needs_dsync!();
+    let options = format!(r#"{ARCHIVE_DELETE},"delete-timing":"before""#);
+    // The whole listing is needed twice, so nothing that is released is forgotten.
+    let [small, large] = [1_000_u64, 61_000].map(|entries| {
+        let arena = Arena::new();
+        let tree = arena.scratch().at("tree");
+        for at in 0..entries {
+            let dir = tree.join(format!("{:04}", at / 1000));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::os::unix::fs::symlink("x", dir.join(format!("{at:08}"))).unwrap();
+        }
+        let (server, pipe) = arena.server();
+        let watched = Footprint::watch(server.id());
+        let session = Session::greet(pipe).start(Order::Source(&arena.tree()), &options);
+        let mut part = 0;
+        loop {
+            match session.hear() {
+                (7, _) => {
+                    session.control(&Message::new(13).int(part).frame());
+                    part += 1;
+                }
+                (8, _) => break,
+                (4, payload) => panic!("dsync gave up: {}", String::from_utf8_lossy(&payload)),
+                _ => {}
+            }
+        }
+        let peak = watched.finish().memory;
+        let _ = server.allow(64 << 20).end(session);
+        peak
+    });
+    let each = large.saturating_sub(small) / 60_000;
+    println!("{} KiB with 1,000 entries, {} KiB with 61,000: {each} bytes each", small >> 10, large >> 10);
+    assert!(each < 400, "{each} bytes for each entry");
 }
 
 #[test]
