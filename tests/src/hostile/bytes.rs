@@ -84,6 +84,7 @@ pub struct Item {
     mode: u64,
     seconds: i64,
     nanoseconds: Option<u32>,
+    on_the_way: bool,
     details: Vec<u8>,
 }
 
@@ -110,7 +111,15 @@ impl Item {
 
     /// Makes an entry of any type; `details` are the raw bytes after its times.
     pub fn new(name: &[u8], code: u8, details: Vec<u8>) -> Self {
-        Self { name: name.to_vec(), code, mode: 0o755, seconds: 1_000_000_000, nanoseconds: None, details }
+        let (name, mode, seconds) = (name.to_vec(), 0o755, 1_000_000_000);
+        Self { name, code, mode, seconds, nanoseconds: None, on_the_way: false, details }
+    }
+
+    /// Makes it a directory on the way to what operands name.
+    #[must_use]
+    pub fn on_the_way(mut self) -> Self {
+        self.on_the_way = true;
+        self
     }
 
     /// Sets the mode, unknown bits included.
@@ -151,7 +160,9 @@ pub fn entries(items: &[Item]) -> Vec<u8> {
     let (mut before, mut seconds): (&[u8], i64) = (&[], 0);
     for item in items {
         let shared = item.name.iter().zip(before).take_while(|(a, b)| a == b).count();
-        out.push(item.code | if item.nanoseconds.is_some() { 32 } else { 0 });
+        let more = if item.on_the_way { 128 } else { 0 };
+        out.push(item.code | if item.nanoseconds.is_some() { 32 } else { 0 } | more);
+        out.extend(item.on_the_way.then_some(16));
         put_int(&mut out, shared as u64);
         put_int(&mut out, (item.name.len() - shared) as u64);
         out.extend_from_slice(&item.name[shared..]);

@@ -47,6 +47,8 @@ pub enum Order<'a> {
     Destination(&'a [u8]),
     /// dsync is the destination at the first operand and receives entries of these names.
     DestinationOf(&'a [u8], &'a [&'a [u8]]),
+    /// dsync is the destination at the first operand and receives these paths of a relative run.
+    DestinationOfPaths(&'a [u8], &'a [&'a [u8]]),
     /// dsync is the destination and receives those, and the contents of a directory.
     DestinationAlsoOf(&'a [u8], &'a [&'a [u8]]),
 }
@@ -363,6 +365,7 @@ pub fn start(order: Order<'_>, more: &str) -> Vec<u8> {
         Order::SourceOfList(path) => Message::new(2).byte(32).int(1).text(path),
         Order::Destination(path) => destination(5, path, &[]),
         Order::DestinationOf(path, names) => destination(1, path, names),
+        Order::DestinationOfPaths(path, paths) => destination(17, path, paths),
         Order::DestinationAlsoOf(path, names) => destination(5, path, names),
     };
     let events = if more.contains(r#""events""#) { "" } else { r#","events":"all""# };

@@ -2,6 +2,8 @@
 //! rsync determines those: a listing could have been sent if rsync, given a source with all of it,
 //! copies all of it.
 
+mod relative;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
@@ -152,22 +154,6 @@ impl Case {
         session.control(&Message::new(8).int(entries - u64::from(!contents)).int(bytes).frame());
     }
 
-    /// Returns whether dsync accepts the source's listing.
-    fn is_taken(&self, session: &Session) -> Result<bool, TestCaseError> {
-        loop {
-            match session.hear() {
-                (14, _) => return Ok(true),
-                (4, payload) => {
-                    let text = String::from_utf8_lossy(&payload).into_owned();
-                    prop_assert_eq!(i32::from(payload[0]), STREAM, "{}", text);
-                    prop_assert!(text.contains("which nobody asked for"), "{}", text);
-                    return Ok(false);
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// Returns whether a client that pulls accepts it.
     fn is_pulled(&self) -> Result<bool, TestCaseError> {
         let arena = Arena::new();
@@ -179,7 +165,7 @@ impl Case {
         let (client, pipe) = arena.pull_of(RELAY, &flags, &operands);
         let session = Session::serve(pipe).answer();
         self.list(&session);
-        let taken = self.is_taken(&session)?;
+        let taken = is_taken(&session)?;
         drop(session);
         let _ = client.wait();
         arena.assert_unharmed(&[]);
@@ -200,10 +186,26 @@ impl Case {
         };
         let session = Session::greet(pipe).start(order, &self.options());
         self.list(&session);
-        let taken = self.is_taken(&session)?;
+        let taken = is_taken(&session)?;
         let _ = server.end(session);
         arena.assert_unharmed(&[]);
         Ok(taken)
+    }
+}
+
+/// Returns whether dsync accepts the source's listing.
+fn is_taken(session: &Session) -> Result<bool, TestCaseError> {
+    loop {
+        match session.hear() {
+            (14, _) => return Ok(true),
+            (4, payload) => {
+                let text = String::from_utf8_lossy(&payload).into_owned();
+                prop_assert_eq!(i32::from(payload[0]), STREAM, "{}", text);
+                prop_assert!(text.contains("which nobody asked for"), "{}", text);
+                return Ok(false);
+            }
+            _ => {}
+        }
     }
 }
 

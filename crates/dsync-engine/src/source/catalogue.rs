@@ -4,7 +4,7 @@
 //! message is kept until the destination releases it. At most [`MAX_UNRELEASED_ENTRIES`] entries
 //! are kept, and entries whose attribute sets take [`MAX_UNRELEASED_SET_BYTES`] there. So the
 //! lister waits, and memory stays flat at both ends however large the tree is (invariant S6, load
-//! gates). If the destination goes through the listing again, all entries stay, some 100 bytes
+//! gates). If the destination goes through the listing again, all entries stay, some 200 bytes
 //! each.
 
 use std::{
