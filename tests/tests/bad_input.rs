@@ -41,12 +41,52 @@ fn missing_source_is_named() {
     let (scratch, sshd) = (planted(), Sshd::shared());
     let missing = scratch.at("no such");
     let text = format!("source '{}': no such file or directory", missing.display());
-    expect(Run::dsync().arg("-a").arg(&missing).arg(scratch.dst()).run(), 3, &[&text]);
+    expect(Run::dsync().arg("-a").arg(&missing).arg(scratch.dst()).run(), 23, &[&text]);
     for via in Via::EACH {
-        expect(sshd.run(via).arg("-a").arg(sshd.operand(&missing)).arg(scratch.dst()).run(), 3, &[&text]);
-        expect(sshd.run(via).arg("-a").arg(&missing).arg(sshd.operand(scratch.dst())).run(), 3, &[&text]);
+        expect(sshd.run(via).arg("-a").arg(sshd.operand(&missing)).arg(scratch.dst()).run(), 23, &[&text]);
+        expect(sshd.run(via).arg("-a").arg(&missing).arg(sshd.operand(scratch.dst())).run(), 23, &[&text]);
     }
     assert!(!scratch.dst().exists());
+}
+
+#[test]
+fn missing_sources_end_the_run_as_with_rsync_and_delete_nothing() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for options in [
+        &["-a"][..],
+        &["-a", "--delete"],
+        &["-a", "--delete-before"],
+        &["-an", "--delete"],
+        &["-aR"],
+        &["-a", "--ignore-missing-args"],
+        &["-a", "--delete-missing-args"],
+    ] {
+        for names in [&["none"][..], &["none/"], &["none/deeper"], &["none", "none2"], &["none", "src/f"]] {
+            for way in ["rsync", "local", "push", "pull"] {
+                let scratch = planted();
+                fs::create_dir(scratch.dst()).unwrap();
+                fs::write(scratch.dst().join("old"), "old").unwrap();
+                let run = match way {
+                    "rsync" => Run::of("rsync"),
+                    "local" => Run::dsync(),
+                    _ => sshd.run(Via::Tls),
+                };
+                let from = names.iter().map(|name| {
+                    let path = scratch.at(name);
+                    if way == "pull" { sshd.operand(path) } else { path.into() }
+                });
+                let to = if way == "push" { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+                let outcome = run.args(options).args(from).arg(to).run();
+                let is_fine = options.iter().any(|option| option.ends_with("-missing-args"));
+                // rsync does not take a missing directory for a missing argument.
+                if !(is_fine && way == "rsync" && names[0].contains('/')) {
+                    let _ = outcome.expect_code(if is_fine { 0 } else { 23 });
+                }
+                assert!(scratch.dst().join("old").exists(), "{way} {options:?} {names:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn quiet_keeps_errors() {
     let (code, out, err) = run(at.path(), "-aqvi --stats src/ dst");
     assert_eq!((code, out.as_str(), err.as_str()), (0, "", ""));
     let (code, out, err) = run(at.path(), "-aq nowhere/ dst");
-    assert_eq!((code, out.as_str()), (3, ""));
+    assert_eq!((code, out.as_str()), (23, ""));
     assert!(err.starts_with("dsync: error: source 'nowhere"), "{err}");
 }
 
@@ -114,7 +114,7 @@ fn unusable_ends_are_named() {
     let fails = |line: &str, code: i32, text: &str| {
         assert_eq!(run(at.path(), line), (code, String::new(), format!("dsync: error: {text}\n")), "{line}");
     };
-    fails("-a nowhere dst", 3, "source 'nowhere': no such file or directory");
+    fails("-a nowhere dst", 23, "source 'nowhere': no such file or directory");
     fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist. --mkpath makes it.");
     fs::write(at.path().join("file"), "kept").unwrap();
     fails("-a src/ file", 3, "cannot put a directory over file 'file'");
@@ -133,7 +133,7 @@ fn complaint_about_an_operand_is_one_line_on_standard_error() {
     let output = dsync(at.path()).args(["-a", "no\nwhere\u{202e}", "dst"]).output().unwrap();
     let text =
         "dsync: error: source 'no\\#012where\\#342\\#200\\#256': no such file or directory\n".to_owned();
-    assert_eq!(told(&output), (3, String::new(), text));
+    assert_eq!(told(&output), (23, String::new(), text));
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn log_file_has_the_lines_of_rsync_with_time_and_process() {
 fn log_file_has_problems_and_why_the_run_ended() {
     let at = planted();
     let (code, _, err) = run(at.path(), "-a --log-file=log --log-file-format=%n nowhere dst");
-    assert_eq!(code, 3);
+    assert_eq!(code, 23);
     let text = fs::read_to_string(at.path().join("log")).unwrap();
     assert!(text.ends_with(&format!("] {err}")), "{text}");
     let text =

@@ -512,9 +512,9 @@ impl SyncError {
             | Self::BadPattern { .. }
             | Self::DirectoryUnusable { .. }
             | Self::UnknownOwner { .. } => exit_code::USAGE,
-            Self::SourceMissing { .. }
-            | Self::SourceUnreadable { .. }
-            | Self::DestinationParentMissing { .. }
+            // rsync's code for a source that is not there, alone or among others.
+            Self::SourceMissing { .. } | Self::SourceUnreadable { .. } => exit_code::PARTIAL,
+            Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
             Self::DestinationInsideSource { .. }

@@ -9,7 +9,7 @@ pub const OK: u8 = 0;
 pub const USAGE: u8 = 1;
 /// The two ends have no protocol version or feature in common.
 pub const INCOMPATIBLE: u8 = 2;
-/// An input or output path cannot be used: it is missing or of the wrong type.
+/// A destination, or a tree to verify, cannot be used: it is missing or of the wrong type.
 pub const FILE_SELECTION: u8 = 3;
 /// An option of rsync that dsync does not have.
 pub const UNSUPPORTED: u8 = 4;
@@ -25,7 +25,7 @@ pub const STREAM: u8 = 12;
 pub const INTERRUPTED: u8 = 20;
 /// Out of memory.
 pub const MEMORY: u8 = 22;
-/// Some entries could not be transferred.
+/// Some entries could not be transferred, or none because every source is missing.
 pub const PARTIAL: u8 = 23;
 /// Some entries vanished or kept changing before they could be read.
 pub const VANISHED: u8 = 24;
