@@ -214,6 +214,36 @@ fn a_file_that_cannot_be_hashed_is_told_once_and_only_if_its_content_is_needed()
 }
 
 #[test]
+fn directory_of_one_operand_that_is_closed_hides_nothing_of_anothers() {
+    needs_root!();
+    for (mode, code) in [(0o444, 0), (0, 23)] {
+        let scratch = Scratch::new();
+        let program = public_program(&scratch);
+        let trees =
+            [("one", Vec::new()), ("two", vec![Node::file("sub/f", 1, 10), Node::symlink("sub/l", "f")])];
+        for (name, nodes) in trees {
+            Tree::of([Node::dir("sub")].into_iter().chain(nodes).collect::<Vec<_>>())
+                .plant(&scratch.at(name));
+        }
+        tree::set_mode(&scratch.at("one/sub"), mode);
+        let shell = scratch.at("shell");
+        fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+        tree::set_mode(&shell, 0o755);
+        for remote in ["", "h:"] {
+            let to = scratch.at(if remote.is_empty() { "local" } else { "pulled" });
+            fs::create_dir(&to).unwrap();
+            chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
+            let operand = |name: &str| format!("{remote}{}/", scratch.at(name).display());
+            let run = Run::of(&program).arg("-rl").arg("-e").arg(&shell);
+            let run = run.arg(format!("--dsync-path={}", program.display()));
+            let run = run.arg(operand("one")).arg(operand("two")).arg(&to).as_user(NOBODY, NOBODY);
+            let _ = run.run().expect_code(code);
+            assert!(to.join("sub/f").is_file() && to.join("sub/l").is_symlink(), "{mode:o} {remote}");
+        }
+    }
+}
+
+#[test]
 fn user_without_privileges_copies_what_rsync_copies() {
     needs_root!();
     let scratch = Scratch::new();

@@ -127,8 +127,14 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
         }
     }
     // Different content under one time and size looks the same to every program.
-    let is_old = |node: &&mut Node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Spliced(_));
-    case.world.iter_mut().filter(is_old).for_each(|node| node.mtime.0 -= 10);
+    let is_old = |node: &&mut Node| !node.path.starts_with(b"w/s/") && matches!(node.kind, Kind::Spliced(_));
+    let nodes = case.world.iter_mut().chain(&mut case.other);
+    nodes.filter(is_old).for_each(|node| node.mtime.0 -= 10);
+    // A directory keeps the name that a backup beside it would need.
+    let suffix = if case.has(&["--suffix"]) { &b".old"[..] } else { b"~" };
+    case.world.retain(|node| {
+        !(node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Dir) && node.path.ends_with(suffix))
+    });
     case.settle();
 }
 

@@ -212,9 +212,22 @@ impl DirRef {
         // another operand the file.
         let mut other = None;
         for index in 0..self.0.layers.len() {
-            match self.open(index).and_then(|dir| ask(&dir)) {
+            let (result, is_closed) = match self.open(index) {
+                Ok(dir) => {
+                    let result = ask(&dir);
+                    // What the system shows nobody was listed from another operand.
+                    let is_closed =
+                        is_denied(result.as_ref().err()) && is_denied(dir.stat(name).as_ref().err());
+                    (result, is_closed)
+                }
+                Err(error) => {
+                    let is_closed = is_denied(Some(&error));
+                    (Err(error), is_closed)
+                }
+            };
+            match result {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) if dir::is_wrong_type(&error) || dir::is_target_changed(&error) => {
+                Err(error) if dir::is_wrong_type(&error) || dir::is_target_changed(&error) || is_closed => {
                     other = other.or(Some(error));
                 }
                 result => return result,
@@ -417,6 +430,11 @@ impl fmt::Debug for DirRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DirRef").field(&self.path()).finish()
     }
+}
+
+/// Returns whether the system refused access.
+fn is_denied(error: Option<&io::Error>) -> bool {
+    error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn not_found<T>() -> io::Result<T> {

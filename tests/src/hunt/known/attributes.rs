@@ -163,11 +163,10 @@ pub(super) const ENTRIES: &[Known] = &[
                     if seen.case.has(&["--fake-super"]) && is_noted {
                         return true;
                     }
-                    // Only the owner's entry, the mask and the others' follow a mode.
-                    let follows = seen.case.has(&["--chmod"]);
-                    let wanted = list(value, follows);
+                    // The owner's entry, the mask and the others' follow the entry's mode.
+                    let wanted = list(value);
                     seen.values().is_some_and(|(ours, theirs)| {
-                        let of = |text: &str| printed_list(text, name).map(|value| list(&value, follows));
+                        let of = |text: &str| printed_list(text, name).map(|value| list(&value));
                         of(ours).as_ref() == Some(&wanted) && of(theirs).as_ref() != Some(&wanted)
                     })
                 })
@@ -175,10 +174,9 @@ pub(super) const ENTRIES: &[Known] = &[
     },
 ];
 
-/// Returns the entries of an access control list; without the ones that a mode replaces, if so
-/// wished.
-fn list(value: &[u8], follows_mode: bool) -> Vec<Vec<u8>> {
-    let is_replaced = |entry: &&[u8]| follows_mode && matches!(entry.first(), Some(1 | 16 | 32));
+/// Returns the entries of an access control list without the ones that a mode replaces.
+fn list(value: &[u8]) -> Vec<Vec<u8>> {
+    let is_replaced = |entry: &&[u8]| matches!(entry.first(), Some(1 | 16 | 32));
     let entries = value.get(4..).unwrap_or_default().chunks(8);
     entries.filter(|entry| !is_replaced(entry)).map(<[u8]>::to_vec).collect()
 }
