@@ -123,7 +123,9 @@ mod tests {
         let shares: Vec<String> = rows("shares").into_iter().map(|row| row[0].clone()).collect();
         assert_eq!(shares, Share::ALL.map(|share| share.to_string()));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/hostile_peer");
-        let files = fs::read_dir(root).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        let listed = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let files = [root.clone(), root.join("beyond")].into_iter().flat_map(|dir| listed(&dir));
+        let files = files.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap());
         let of_parts = [
             "dsync-fs/src/spool.rs",
             "dsync-engine/src/source/catalogue.rs",
