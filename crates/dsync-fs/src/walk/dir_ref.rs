@@ -225,6 +225,7 @@ impl DirRef {
                     (Err(error), is_closed)
                 }
             };
+
             match result {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if dir::is_wrong_type(&error) || dir::is_target_changed(&error) || is_closed => {
