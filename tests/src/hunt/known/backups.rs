@@ -69,7 +69,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.finding.line.starts_with("extra: ") && is_backup
                     || seen.finding.line.starts_with("should not be one file: ")
                         && seen.is_within(&["--backup-dir"])
-                    || seen.about(&["mtime"]) && is_above)
+                    || seen.about(&["mtime"]) && is_above
+                    || seen.about(&["size", "content", "type", "mode", "mtime", "owner"]) && is_backup)
         },
     },
     Known {
@@ -77,7 +78,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let fails = ["keep_backup failed", "Failed to stat "].iter().any(|words| says.contains(words));
-            seen.is(Class::Exit) && seen.dsync.code() == Some(23) && seen.rsync.code() == Some(11) && fails
+            // Without anything to back up the directory is not needed.
+            let goes_on = [Some(23), Some(0)].contains(&seen.dsync.code());
+            seen.is(Class::Exit) && goes_on && seen.rsync.code() == Some(11) && fails
         },
     },
     Known {

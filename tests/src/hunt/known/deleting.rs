@@ -36,7 +36,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 .any(|line| line.starts_with("*deleting") && line.contains("alt/"));
             let is_of_copy = seen.finding.line.starts_with("missing: ")
                 || seen.finding.line.starts_with("not one file: ")
-                || seen.about(&["mode", "mtime", "owner", "extended attributes"]);
+                || seen.about(&["mode", "mtime", "atime", "owner", "extended attributes"]);
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
             let is_copied = has_alternate && removes && is_of_copy;
             let counts_its_own =
@@ -93,9 +93,13 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "When something of the source could not be read, nothing is deleted.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
+            // What was not listed whole is never emptied.
+            let ignores = seen.case.has(&["--ignore-errors"])
+                && says.contains("cannot read ")
+                && seen.finding.line.starts_with("extra: ");
             seen.is(Class::Tree)
                 && seen.case.deletes()
-                && says.contains("withheld, because not all of the source could be read")
+                && (ignores || says.contains("withheld, because not all of the source could be read"))
         },
     },
     Known {

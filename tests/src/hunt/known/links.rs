@@ -71,7 +71,12 @@ pub(super) const ENTRIES: &[Known] = &[
             let sets_no_time = seen.case.has_letter('O') || !seen.case.has_letter('t');
             let is_new =
                 sets_no_time && seen.seconds().is_some_and(|(ours, _)| ours == i64::MAX) && holds_one;
-            seen.case.has_letter('H') && (is_unkept && seen.is_linked() || is_new)
+            // The one may have been there, in part or with other content of one size and time.
+            let is_sources = seen.about(&["content", "size"]) && seen.is_sources_own();
+            let is_real_owner = seen.case.has(&["--fake-super"])
+                && (seen.about(&["owner"]) || seen.about(&["extended attributes"]));
+            let is_other = is_unkept || is_sources || is_real_owner;
+            seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new)
         },
     },
     Known {

@@ -92,6 +92,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A dry run misses the destination's parent as the run does.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && seen.case.has(&["-n"])
+                && seen.dsync.code() == Some(3)
+                && seen.dsync.stderr_text().contains("destination parent '")
+        },
+    },
+    Known {
         says: "A dry run changes nothing.",
         explains: |seen| {
             let is_attribute = seen.about(&["extended attributes", "mode", "owner", "mtime"]);

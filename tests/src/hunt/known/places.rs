@@ -20,8 +20,10 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             let takes_mode =
                 (is_unset("mode", "p") || is_unset("owner", "og")) && seen.namesakes().any(is_part);
-            let is_in_it =
-                seen.is_within(&["--partial-dir"]) && (seen.is_presence() || seen.about(&["mtime", "mode"]));
+            let is_one = ["/.part", "/sub"].iter().any(|name| seen.path().ends_with(name));
+            let is_in_it = seen.is_within(&["--partial-dir"])
+                && (seen.is_presence() || seen.about(&["mtime", "mode"]))
+                || seen.case.has(&["--delay-updates"]) && is_one && seen.about(&["mtime"]);
             seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode)
         },
     },
@@ -52,7 +54,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = says.contains("[receiver] rename failed for \"")
                 && says.contains("Invalid cross-device link");
             let is_missing = seen.is(Class::Tree) && seen.rsync_says_of_it("[receiver] rename failed for");
-            let is_left = seen.is(Class::Tree) && (seen.is_within(&["--partial-dir"]) || seen.path() == "%/");
+            let is_left = seen.is(Class::Tree)
+                && (seen.is_within(&["--partial-dir"]) || seen.path() == "%/" || seen.is_linked());
             seen.case.has(&["--delay-updates"])
                 && seen.case.has(&["--partial-dir"])
                 && fails
@@ -160,11 +163,17 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
             // The copy that rsync makes has the time of the run.
             let is_new = seen.finding.line.ends_with(&format!("should be ({}, 0)", i64::MAX));
-            let has_new_time = !seen.case.has_letter('t') && seen.about(&["mtime"]) && is_new;
+            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            let has_new_time =
+                (!seen.case.has_letter('t') || is_directory) && seen.about(&["mtime"]) && is_new;
             let keeps_owner =
                 "og".chars().all(|letter| seen.case.has_letter(letter)) && !seen.case.has(&["--fake-super"]);
             let has_new_owner = !keeps_owner && seen.about(&["owner"]);
-            seen.case.options.iter().any(is_elsewhere) && (has_new_time || has_new_owner)
+            // Another user's file cannot be changed, but replaced it can.
+            let is_others = seen.case.is_nobody
+                && seen.dsync.stderr_text().contains("cannot set attributes of")
+                && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
+            seen.case.options.iter().any(is_elsewhere) && (has_new_time || has_new_owner || is_others)
         },
     },
     Known {

@@ -16,6 +16,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_backup = seen.case.has(&["-b", "--backup-dir"])
                 && seen.finding.line.starts_with("missing: ")
                 && seen.rsync.stderr_text().contains("send_files failed to open");
+            // A single file may get another name.
+            let is_renamed = seen.case.operands.len() == 2 && seen.rsync.code() == Some(23);
+            let is_unread =
+                is_unread || is_renamed && seen.rsync.stderr_text().contains("send_files failed to open");
             let stays = seen.finding.line.starts_with("extra: ") && is_unread;
             (stays || has_backup) && seen.dsync.code() == Some(23)
         },
