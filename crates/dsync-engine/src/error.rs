@@ -52,6 +52,12 @@ pub enum SyncError {
         /// The path as given.
         path: PathBuf,
     },
+    /// The directory in which the paths of a list begin does not exist.
+    #[error("source '{}': no such file or directory", path.display())]
+    ListRootMissing {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// A file of filter rules above a tree cannot be followed.
     #[error("cannot follow the filter rules of '{}'", PathBuf::from(OsStr::from_bytes(path)).display())]
     RuleFile {
@@ -463,6 +469,7 @@ impl SyncError {
             Self::InvalidOption { .. }
             | Self::BothRemote
             | Self::SourceMissing { .. }
+            | Self::ListRootMissing { .. }
             | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::UntrustedLink { .. }
@@ -514,7 +521,8 @@ impl SyncError {
             | Self::UnknownOwner { .. } => exit_code::USAGE,
             // rsync's code for a source that is not there, alone or among others.
             Self::SourceMissing { .. } | Self::SourceUnreadable { .. } => exit_code::PARTIAL,
-            Self::DestinationParentMissing { .. }
+            Self::ListRootMissing { .. }
+            | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
             Self::DestinationInsideSource { .. }

@@ -71,9 +71,12 @@ impl Port {
         let tls = Tls::start(Side::Server, main, secret, shared);
         let weak = Arc::downgrade(&tls);
         thread::spawn(move || {
-            // Runs until the process ends: there is no other way to leave the port.
-            while let Ok((line, opening)) = self.take() {
+            // Runs until the process ends: there is no other way to leave the port. A connection
+            // that measured the distance may have come after the main one.
+            loop {
+                let taken = self.take();
                 let Some(tls) = weak.upgrade() else { return };
+                let Ok((line, opening)) = taken else { continue };
                 let number = u32::from_le_bytes([opening[2], opening[3], opening[4], opening[5]]);
                 tls.arrived(opening[0], number, line);
             }

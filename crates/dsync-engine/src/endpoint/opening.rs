@@ -129,7 +129,10 @@ fn unopened(path: PathBuf, error: &io::Error) -> SyncError {
 
 /// Returns the error of a list's directory that cannot be opened.
 fn root_error(path: &Path, error: io::Error) -> SyncError {
-    SyncError::of_path(PathRole::Source, path, error, |path, error| unopened(path, &error))
+    SyncError::of_path(PathRole::Source, path, error, |path, error| match unopened(path, &error) {
+        SyncError::SourceMissing { path } => SyncError::ListRootMissing { path },
+        other => other,
+    })
 }
 
 /// Returns the links that a source follows.
