@@ -88,7 +88,7 @@ fn table(page: &str) -> String {
 
 #[test]
 fn every_option_of_rsync_has_a_true_row() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/from-rsync.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/from-rsync.md");
     let page = std::fs::read_to_string(&path).expect("the page");
     let (before, rest) = page.split_once(BEGIN).expect("the beginning of the table");
     let (_, after) = rest.split_once(END).expect("the end of the table");

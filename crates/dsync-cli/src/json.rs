@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn what_rules_and_followed_links_end_with_is_in_the_schema() {
         let schema: serde_json::Value =
-            serde_json::from_str(include_str!("../../../docs/events.schema.json")).unwrap();
+            serde_json::from_str(include_str!("../docs/events.schema.json")).unwrap();
         let (stream, _) = Stream::begin(&Opening::default());
         for (operation, cause) in [
             (Operation::ReadRules, Cause::BadRule(3)),

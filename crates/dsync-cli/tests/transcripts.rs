@@ -7,4 +7,5 @@ fn command_says_what_the_transcripts_say() {
     // A developer's shell variables must not reach the command.
     cases.env("DSYNC_LOG", "").env("DSYNC_RSH", "").env("RSYNC_RSH", "").env("LC_ALL", "C.UTF-8");
     cases.case("tests/cmd/*.trycmd");
+    cases.case("README.md");
 }

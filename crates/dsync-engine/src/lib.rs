@@ -1,8 +1,4 @@
-//! The sync engine: makes one tree like another, here or on another host.
-//!
-//! This crate is the library that the `dsync` command is a thin shell around, and that a backup
-//! product embeds. It prints nothing, reads no environment, never exits the process and holds no
-//! global state; it reports to an [`Observer`], in a typed [`Summary`] or a [`SyncError`].
+#![doc = include_str!("../README.md")]
 
 mod account;
 pub mod cancel;

@@ -94,3 +94,8 @@ pub use crate::{
     },
     wildcards::{MostNames, PathPattern, PatternPlace, TooManyNames, alternatives, expand, has_wildcards},
 };
+
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -100,3 +100,8 @@ impl AddressFamily {
         }
     }
 }
+
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,3 +37,8 @@ pub mod unprintable;
 pub mod version;
 
 pub use crate::error::{DecodeError, EncodeError};
+
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -148,5 +148,5 @@ fn rows<'a>(document: &'a str, name: &str) -> impl Iterator<Item = (String, Vec<
 }
 
 fn document() -> String {
-    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md")).unwrap()
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/wire.md")).unwrap()
 }
