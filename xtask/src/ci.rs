@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::{
     error::TaskError,
-    fuzz, hunt, layers, shape,
+    fuzz, hunt, layers, package, shape,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     ("shape", || shape::run(&[])),
     ("deny", || deny(&[])),
     ("rustdoc", rustdoc),
+    ("package", || package::run(&[])),
     ("test", || suite::run(&[])),
     ("fuzz-smoke", || fuzz::run(&[])),
     ("hunt-fixed", || hunt::run(&words(HUNT_FIXED))),

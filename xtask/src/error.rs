@@ -79,6 +79,12 @@ pub(crate) enum TaskError {
         /// File and string of each.
         found: Vec<String>,
     },
+    /// Packages that could not be published, or would not build for who downloads them.
+    #[error("packages:\n  {}", faults.join("\n  "))]
+    Packages {
+        /// One line each.
+        faults: Vec<String>,
+    },
     /// Functions that are too long, or have no blank line.
     #[error("functions out of shape:\n  {}", breaches.join("\n  "))]
     Shape {

@@ -1,10 +1,11 @@
-//! Checks the links between the project's pages: each target exists, and so does its heading.
+//! Checks the links of pages: each target exists, and so does its heading.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
+#[cfg(test)]
 use crate::step::root;
 
 /// Returns the targets of a page's links and pictures.
@@ -25,7 +26,7 @@ fn has_anchor(page: &str, wanted: &str) -> bool {
 }
 
 /// Returns the dead links of a page with this text.
-fn dead(page: &Path, text: &str) -> Vec<String> {
+pub(crate) fn dead(page: &Path, text: &str) -> Vec<String> {
     let here = page.parent().map_or_else(PathBuf::new, Path::to_owned);
     let leads_nowhere = |target: &&str| {
         let (file, wanted) = target.split_once('#').unwrap_or((target, ""));
@@ -38,6 +39,7 @@ fn dead(page: &Path, text: &str) -> Vec<String> {
 }
 
 /// Returns every page of the project.
+#[cfg(test)]
 fn pages() -> Vec<PathBuf> {
     let in_dir = |dir: &str| {
         let entries = fs::read_dir(root().join(dir)).into_iter().flatten().flatten();

@@ -15,12 +15,12 @@ mod hunt;
 mod invariants;
 mod lab;
 mod layers;
-#[cfg(test)]
 mod links;
 mod mutants;
 #[cfg(test)]
 mod names;
 mod option_words;
+mod package;
 mod rivals;
 mod shape;
 mod sources;
@@ -55,6 +55,11 @@ const VERBS: &[Verb] = &[
         run: shape::run,
     },
     Verb { name: "deny", help: "bans, licences and sources of all dependencies, offline", run: ci::deny },
+    Verb {
+        name: "package",
+        help: "the packages of the crates: metadata, licences, and that each builds without the checkout",
+        run: package::run,
+    },
     Verb { name: "fuzz-smoke", help: "every fuzz target for some seconds [--seconds N]", run: fuzz::run },
     Verb {
         name: "lab",

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::step::root;
+use crate::{package::rust_files, step::root};
 
 /// Returns the code spans of a line: the text between backticks.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
@@ -61,6 +61,42 @@ fn tests_that_hold_faults_exist() {
         "docs/faults.md has no table"
     );
     assert_eq!(wrong_names(&text), Vec::<String>::new());
+}
+
+/// Returns the last cells of the rows of a table of the threat model.
+fn last_cells(page: &str, table: &str) -> Vec<String> {
+    let (_, after) = page.split_once(&format!("<!-- table: {table} -->\n")).unwrap_or_default();
+    let rows = after.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.filter_map(|row| Some(row.trim_matches('|').rsplit('|').next()?.trim().to_owned())).collect()
+}
+
+#[test]
+fn every_bound_of_the_threat_model_has_its_test() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
+    let page = read("docs/threat-model.md");
+    let peer = rust_files(&root().join("tests/tests/hostile_peer"));
+    let peer = peer.into_iter().map(|file| fs::read_to_string(file).unwrap_or_default());
+    let of_parts = ["fs/src/spool.rs", "engine/src/source/catalogue.rs", "transport/src/accept.rs"]
+        .map(|file| read(&format!("crates/dsync-{file}")));
+    let tests: String = peer.chain(of_parts).collect();
+    let missing = |name: &str| !tests.contains(&format!("fn {name}()"));
+
+    for table in ["bounds", "shares"] {
+        let cells = last_cells(&page, table);
+        assert!(cells.len() > 5, "no table {table}");
+        let names = cells.iter().map(|cell| cell.trim_matches('`'));
+        let missing: Vec<_> = names.filter(|name| *name != "all of them" && missing(name)).collect();
+        assert_eq!(missing, [""; 0], "{table}");
+    }
+
+    // These name one test, several, or those of the row above.
+    for table in ["beside", "phases"] {
+        let cells = last_cells(&page, table);
+        assert!(!cells.is_empty(), "no table {table}");
+        let named = cells.iter().flat_map(|cell| spans(cell)).filter(|name| name.contains('_'));
+        let missing: Vec<_> = named.filter(|name| missing(name)).collect();
+        assert_eq!(missing, [""; 0], "{table}");
+    }
 }
 
 #[test]
