@@ -47,8 +47,11 @@ struct Record {
 impl Deletions {
     pub(super) fn new(protection: Protection, options: &SyncOptions, spools: &SpoolHome) -> Self {
         let allowance = Allowance::of(match options.max_delete {
+            // A share of what is known: `within_limit` sets it once all is counted.
+            None | Some(DeleteLimit::Percent(_)) => None,
             Some(DeleteLimit::Entries(most)) => Some(most),
-            _ => None,
+            // A limit that this version does not know permits nothing.
+            Some(_) => Some(0),
         });
         Self { spool: Spool::new(spools), entries: 0, compared: 0, protection, allowance }
     }
@@ -212,8 +215,13 @@ fn within_limit(
     };
     let Some((count, known)) = count(site, root, spool, compared, protection)? else { return Ok(false) };
 
-    if let DeleteLimit::Percent(percent) = limit {
-        allowance.set(u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX));
+    match limit {
+        DeleteLimit::Entries(_) => {}
+        DeleteLimit::Percent(percent) => {
+            allowance.set(u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX));
+        }
+        // A limit that this version does not know permits nothing.
+        _ => allowance.set(0),
     }
     if !options.delete_all_or_nothing {
         return Ok(true);
