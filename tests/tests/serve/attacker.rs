@@ -17,7 +17,7 @@ fn no_session_is_led_out_of_its_share() {
     needs_root!();
     needs_dsync!();
     for way in [Nas::new, Nas::standing] {
-        // What is flipped: a directory of the tree, the tree itself, the key's directory.
+        // Flipped are a directory of the tree, the tree itself, the key's directory.
         for place in ["of-web1/tree/d", "of-web1/tree", "of-web1"] {
             for (role, pushes) in [("full", true), ("append", true), ("read", false)] {
                 let nas = way(role);

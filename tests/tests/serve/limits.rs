@@ -144,7 +144,7 @@ fn refused_options_are_refused_by_name_pattern_and_exception() {
         }
         // As with rsync's daemon.
         exceeds(nas.pull(&["--remove-source-files"]), "refuse", &["--delete is refused"]);
-        // What a pull deletes is the client's own.
+        // A pull deletes at the client, which the key does not limit.
         let _ = nas.pull(&["--delete"]).expect_quiet_success();
         let _ = nas.push(&["--link-dest=../x"]).expect_code(0);
         assert_eq!(fs::read_to_string(nas.there("old")).unwrap(), "new content");

@@ -6,10 +6,11 @@
 //!
 //! Without a directory of its own a backup stays in its directory under another name. Names that
 //! end like backups are never removed then. A name that the source has itself is the source's: the
-//! backup gets the suffix once more, and so does that of an entry that itself ends like one, where
-//! this run has the name in use: each has its own. With a directory, the backups form a tree of the same shape,
-//! whose directories are made when they are needed and look like the originals; below the
-//! destination that tree is left alone.
+//! backup gets the suffix once more. So does the backup of an entry that itself ends like one, where
+//! this run has the name in use.
+//!
+//! With a directory, the backups form a tree of the same shape, whose directories are made when they
+//! are needed and look like the originals; below the destination that tree is left alone.
 //!
 //! A file that is rewritten in place is copied first. If it has several names, the backup of a later
 //! one is a copy of the first one's, because the file may be new by then.

@@ -215,7 +215,7 @@ impl DirRef {
             let (result, is_closed) = match self.open(index) {
                 Ok(dir) => {
                     let result = ask(&dir);
-                    // What the system shows nobody was listed from another operand.
+                    // An entry that nobody may look at here was listed from another operand.
                     let is_closed =
                         is_denied(result.as_ref().err()) && is_denied(dir.stat(name).as_ref().err());
                     (result, is_closed)

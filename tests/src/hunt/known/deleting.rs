@@ -93,7 +93,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "When something of the source could not be read, nothing is deleted.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            // What was not listed whole is never emptied.
+            // Nothing is removed from a directory that was not listed whole.
             let ignores = seen.case.has(&["--ignore-errors"])
                 && says.contains("cannot read ")
                 && seen.finding.line.starts_with("extra: ");
