@@ -100,6 +100,23 @@ fn entries_that_need_nothing_are_told_on_demand() {
 }
 
 #[test]
+fn backups_and_what_leaves_the_source_are_told_on_demand() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let run = |more: &[&str]| {
+        let run = Run::dsync().args(["-ab", "--json"]).args(more).arg(slash(&scratch.src()));
+        events(&run.arg(scratch.dst()).run().expect_code(0))
+    };
+    let _ = run(&[]);
+    assert_eq!(of(&run(&["-I"]), "backup").len(), 0);
+    let events = run(&["-I", "--info=backup,remove", "--remove-source-files"]);
+    let odd = |name| of(&events, name).into_iter().find(|event| event["path_hex"] == "6eff");
+    assert_eq!(odd("backup").unwrap()["backup"]["path_hex"], "6eff7e");
+    assert!(odd("removed").is_some());
+}
+
+#[test]
 fn failures_are_events_and_each_path_is_in_the_summary_once() {
     needs_dsync!();
     let scratch = Scratch::new();

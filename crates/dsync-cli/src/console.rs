@@ -46,6 +46,10 @@ pub(crate) struct Voice {
     pub(crate) hides_nonregular: bool,
     /// Entries that an option leaves alone are named.
     pub(crate) shows_left_alone: bool,
+    /// Backups are named.
+    pub(crate) shows_backups: bool,
+    /// Entries that leave the source are named.
+    pub(crate) shows_removals: bool,
     /// Entries that a rule hides or protects are named, with the rule.
     pub(crate) shows_rulings: bool,
     /// The rules of the run, for that.
@@ -212,6 +216,14 @@ impl Observer for Console {
             Event::LeftAlone(left) if self.json.is_some() => self.stream(|json| json.left_alone(left)),
             Event::LeftAlone(left) if self.voice.shows_left_alone => {
                 self.list(|told, due| told.text(messages::left_alone(left), due));
+            }
+            Event::BackedUp(made) if self.json.is_some() => self.stream(|json| json.backed_up(made)),
+            Event::BackedUp(made) if self.voice.shows_backups => {
+                self.list(|told, due| told.text(messages::backed_up(made), due));
+            }
+            Event::Removed(path) if self.json.is_some() => self.stream(|json| json.removed(path)),
+            Event::Removed(path) if self.voice.shows_removals => {
+                self.list(|told, due| told.text(messages::removed(path), due));
             }
             Event::Ruling(ruling) if self.voice.shows_rulings => {
                 let line = messages::ruling(ruling, &self.voice.rules);

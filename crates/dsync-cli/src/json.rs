@@ -10,8 +10,8 @@
 use std::{collections::HashSet, sync::Mutex, sync::PoisonError};
 
 use dsync_engine::{
-    Action, Cause, Changes, Connection, Ended, FileType, LeftAlone, Planned, Problem, Progress, Reconnect,
-    Report, Summary, SyncError, TypeCounts,
+    Action, BackedUp, Cause, Changes, Connection, Ended, FileType, LeftAlone, Planned, Problem, Progress,
+    Reconnect, Report, Summary, SyncError, TypeCounts,
 };
 use serde::Serialize;
 
@@ -92,6 +92,15 @@ enum Record<'a> {
         #[serde(flatten)]
         name: Name,
         text: String,
+    },
+    Backup {
+        #[serde(flatten)]
+        name: Name,
+        backup: Name,
+    },
+    Removed {
+        #[serde(flatten)]
+        name: Name,
     },
     Progress {
         entries_checked: u64,
@@ -290,6 +299,16 @@ impl Stream {
     /// Returns the line of an entry that an option leaves alone.
     pub(crate) fn left_alone(&self, left: &LeftAlone) -> Vec<u8> {
         line(&Record::Skipped { name: Name::of(&left.path), text: messages::left_alone(left) })
+    }
+
+    /// Returns the line of a backup.
+    pub(crate) fn backed_up(&self, made: &BackedUp) -> Vec<u8> {
+        line(&Record::Backup { name: Name::of(&made.path), backup: Name::of(&made.backup) })
+    }
+
+    /// Returns the line of an entry that has left the source.
+    pub(crate) fn removed(&self, path: &[u8]) -> Vec<u8> {
+        line(&Record::Removed { name: Name::of(path) })
     }
 
     /// Returns the lines of progress, and of the plan once its totals are known.

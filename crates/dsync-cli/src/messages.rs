@@ -6,8 +6,8 @@
 use std::{error::Error, ffi::OsStr, io, os::unix::ffi::OsStrExt as _};
 
 use dsync_engine::{
-    Cause, FileType, LeftAlone, LinkError, Operation, Problem, Reconnect, Ruled, Ruling, SyncError, WhyLeft,
-    error::operation_words, exit_code,
+    BackedUp, Cause, FileType, LeftAlone, LinkError, Operation, Problem, Reconnect, Ruled, Ruling, SyncError,
+    WhyLeft, error::operation_words, exit_code,
 };
 
 use crate::{
@@ -84,6 +84,16 @@ pub(crate) fn left_alone(left: &LeftAlone) -> String {
         WhyLeft::TooShort => format!("{name} is under min-size"),
         _ => format!("{name} is left alone"),
     }
+}
+
+/// Says in rsync's words which backup was made.
+pub(crate) fn backed_up(made: &BackedUp) -> String {
+    format!("backed up {} to {}", Escaped(&made.path), Escaped(&made.backup))
+}
+
+/// Says in rsync's words what has left the source.
+pub(crate) fn removed(path: &[u8]) -> String {
+    format!("sender removed {}", Escaped(path))
 }
 
 /// Says in rsync's words which rule hides or protects an entry; `None` for any other ruling.

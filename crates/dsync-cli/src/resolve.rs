@@ -32,8 +32,8 @@ use crate::{
     console::Voice,
     debug,
     flags::{
-        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, ProgressKind, Stream, When,
-        accepted::Accepted,
+        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Output, Owner, ProgressKind,
+        Stream, When, accepted::Accepted,
     },
     format::Format,
     json::Opening,
@@ -285,20 +285,7 @@ fn reporting(
     let info = info::read(&output.info)?;
     let style = style(flags);
     let listing = listing(flags, (info, style), source, destination)?;
-
-    let log = output.log_file.as_ref().map(|file| {
-        let format = output.log_file_format.as_ref();
-        let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
-        let of_log = Listing {
-            verbose: output.verbose,
-            itemize: 1,
-            format,
-            deletions: None,
-            catalogue: None,
-            ..listing.clone()
-        };
-        Ok((PathBuf::from(file), of_log, links))
-    });
+    let log = logging(&flags.output, &listing, links)?;
 
     let voice = Voice {
         listing,
@@ -308,6 +295,8 @@ fn reporting(
         shows_rulings: !output.quiet
             && !output.json
             && debug::shows_rulings(&output.debug).unwrap_or(output.verbose > 1),
+        shows_backups: info.backup.map_or(output.verbose > 1, |level| level > 0),
+        shows_removals: info.remove.map_or(output.verbose > 1, |level| level > 0),
         shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
         rules: Arc::default(),
         json: output.json.then(|| opening(flags, source, destination)),
@@ -322,7 +311,7 @@ fn reporting(
         paragraph: info.stats.map_or(output.verbose > 0 || stats, |level| level > 0 || stats),
         stats,
         stream: output.stderr.unwrap_or(Stream::Output),
-        log: log.transpose()?,
+        log,
         style,
         recursive: flags.attributes.takes_directories(),
         buffering: output.outbuf,
@@ -393,6 +382,27 @@ fn listing(
     })
 }
 
+/// Returns the log's file and its lists; `None` without `--log-file`.
+fn logging(
+    output: &Output,
+    listing: &Listing,
+    links: Links,
+) -> Result<Option<(PathBuf, Listing, Links)>, UsageError> {
+    let Some(file) = &output.log_file else { return Ok(None) };
+    let format = output.log_file_format.as_ref();
+    let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
+
+    let of_log = Listing {
+        verbose: output.verbose,
+        itemize: 1,
+        format,
+        deletions: None,
+        catalogue: None,
+        ..listing.clone()
+    };
+    Ok(Some((PathBuf::from(file), of_log, links)))
+}
+
 fn read_format(option: &str, text: &OsString) -> Result<Format, UsageError> {
     Format::parse(text.as_bytes())
         .map_err(|fact| UsageError::UnsupportedFact { option: option.to_owned(), fact })
@@ -417,8 +427,18 @@ fn sync_options(
     select(&mut options, flags);
     delete(&mut options, &flags.deletion);
     writing::write(&mut options, &flags.writing, environment)?;
+    tell_more(&mut options, report);
     explain(&mut options, flags);
+
     Ok(options)
+}
+
+/// Asks for backups and removals, where a list or the log has them.
+fn tell_more(options: &mut SyncOptions, report: &Reporting) {
+    let Voice { quiet, shows_backups, shows_removals, .. } = report.voice;
+    let heard = !quiet || report.log.is_some();
+    options.event_backups = heard && shows_backups && options.writing.backup.is_some();
+    options.event_removals = heard && shows_removals && options.remove_source_files;
 }
 
 /// Makes the run one that explains paths, if it is one.

@@ -11,7 +11,7 @@ use std::sync::{
 
 use dsync_fs::Explained;
 use dsync_wire::{
-    event::{Action, Changes, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
+    event::{Action, BackedUp, Changes, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
     ruling::Ruling,
@@ -156,6 +156,16 @@ impl<'a> Account<'a> {
     /// Tells the audience of an entry that an option leaves alone.
     pub(crate) fn left_alone(&self, left: LeftAlone) -> Result<(), SyncError> {
         if self.is_about(&left.path) { self.tell(Event::LeftAlone(left)) } else { Ok(()) }
+    }
+
+    /// Tells the audience of a backup.
+    pub(crate) fn backed_up(&self, backed_up: BackedUp) -> Result<(), SyncError> {
+        self.tell(Event::BackedUp(backed_up))
+    }
+
+    /// Tells the audience of an entry that has left the source.
+    pub(crate) fn removed(&self, path: Vec<u8>) -> Result<(), SyncError> {
+        self.tell(Event::Removed(path))
     }
 
     /// Tells the audience why an entry takes part or not.

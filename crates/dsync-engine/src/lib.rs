@@ -54,8 +54,8 @@ pub use dsync_transport::{
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{
-        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
-        WhyLeft,
+        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        TypeCounts, WhyLeft,
     },
     limits::MAX_ALTERNATES,
     link::{Carrier, LinkError, Traffic},

@@ -25,6 +25,12 @@ pub enum Event {
     /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) and
     /// [`EventLevel::All`](crate::options::EventLevel::All).
     LeftAlone(LeftAlone),
+    /// A backup that was made, with
+    /// [`SyncOptions::event_backups`](crate::options::SyncOptions::event_backups) only.
+    BackedUp(BackedUp),
+    /// The path of an entry that has left the source, with
+    /// [`SyncOptions::event_removals`](crate::options::SyncOptions::event_removals) only.
+    Removed(Vec<u8>),
     /// The reason why an entry takes part or not, with
     /// [`SyncOptions::rulings`](crate::options::SyncOptions::rulings) or
     /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
@@ -40,6 +46,15 @@ pub struct LeftAlone {
     pub path: Vec<u8>,
     /// The option's reason.
     pub why: WhyLeft,
+}
+
+/// A backup of an entry that is replaced or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackedUp {
+    /// Path relative to the transfer's root.
+    pub path: Vec<u8>,
+    /// The backup's path: below the directory of backups as the options name it, else like `path`.
+    pub backup: Vec<u8>,
 }
 
 /// The reason why an entry is left alone. Wire values are the discriminants.

@@ -80,6 +80,8 @@ kinds! { CONTROL,
     NAMES = 27, "Names";
     /// [`ControlMessage::Ruling`]
     RULING = 28, "Ruling";
+    /// [`ControlMessage::RemovedPath`]
+    REMOVED_PATH = 29, "RemovedPath";
 }
 
 kinds! { DATA,
@@ -160,6 +162,7 @@ impl ControlMessage {
             Self::StartPart { .. } => Kind::START_PART,
             Self::Names(_) => Kind::NAMES,
             Self::Ruling(_) => Kind::RULING,
+            Self::RemovedPath(_) => Kind::REMOVED_PATH,
         }
     }
 

@@ -122,6 +122,9 @@ pub enum ControlMessage {
         /// Number of entries.
         entries: u64,
     },
+    /// The path of an entry of `Landed` that the source has removed, with `event_removals`, before
+    /// the [`ControlMessage::Removed`] that counts it.
+    RemovedPath(Vec<u8>),
     /// The source's sign of life, at least once a second.
     Alive,
     /// The source has received the report; the link may be closed.

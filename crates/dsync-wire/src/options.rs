@@ -177,6 +177,12 @@ pub struct SyncOptions {
     /// Tell what becomes of each plan ([`Event::Ended`](crate::event::Event::Ended)), and the
     /// entry's attributes with it ([`Planned::facts`](crate::event::Planned::facts)).
     pub event_ends: bool,
+    /// Tell of each backup ([`Event::BackedUp`](crate::event::Event::BackedUp)), except of those that
+    /// the destination keeps from its client. A dry run makes none.
+    pub event_backups: bool,
+    /// Tell of each entry that leaves the source
+    /// ([`Event::Removed`](crate::event::Event::Removed)). With `remove_source_files` only.
+    pub event_removals: bool,
     /// Tell of each entry that a rule hides or protects which rule it is
     /// ([`Event::Ruling`](crate::event::Event::Ruling)).
     pub rulings: bool,

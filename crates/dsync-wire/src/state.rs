@@ -269,7 +269,10 @@ impl DestinationInbox {
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
             (state @ (S::Listing | S::ListingPart), M::Ruling(_)) => state,
             (S::Listing, M::Missing(_)) => S::Listing,
-            (state @ (S::Listing | S::ListingPart | S::Files), M::Refine(_) | M::Removed { .. }) => state,
+            (
+                state @ (S::Listing | S::ListingPart | S::Files),
+                M::Refine(_) | M::Removed { .. } | M::RemovedPath(_),
+            ) => state,
             (S::Tops, M::Tops(tops)) => {
                 self.listing = ListingOrder::new(tops.root.is_some());
                 S::Listing

@@ -397,6 +397,21 @@ fn a_ruling_that_nobody_wants_or_the_source_cannot_give_is_refused() {
 }
 
 #[test]
+fn paths_of_removed_files_that_nobody_asked_for_are_refused() {
+    const MOVES: (&[&str], &str) =
+        (&["-r", "--remove-source-files"], r#","recursive":true,"remove-source-files":true"#);
+    fn removed(session: &Session) {
+        session.tops();
+        session.control(&Message::new(29).text(b"x").frame());
+    }
+    let text = "the path of a removed file, which nobody asked for: the run does not ask for these";
+    all_are_refused(&[
+        Deed::of(&[], RECURSIVE, text, |s| removed(s)),
+        Deed::of(&[], MOVES, text, |s| removed(s)),
+    ]);
+}
+
+#[test]
 fn holes_that_were_not_asked_for_are_refused() {
     const SPARSE: (&[&str], &str) = (&["-rS"], r#","recursive":true,"writing":{"sparse":true}"#);
     all_are_refused(&[Deed::of(

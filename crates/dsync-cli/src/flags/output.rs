@@ -63,7 +63,7 @@ pub(crate) struct Output {
     /// Print events for programs, one JSON object a line, in the place of lists and summary
     ///
     /// docs/events.schema.json describes them: start, connected, plan, entry, problem, skipped,
-    /// progress, retry, summary. Entries are told when they are done, with -n as planned; -vv or -ii
+    /// backup, removed, progress, retry, summary. Entries are told when they are done, with -n as planned; -vv or -ii
     /// also those that are up to date. The summary has the exit code, all counts, and each failed
     /// path with operation, cause and what to do. A wrong command line is told on standard error
     /// only.
@@ -73,7 +73,8 @@ pub(crate) struct Output {
     ///
     /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever
     /// -v says. progress and progress2 show the bar, name lists names (name2 those that are up to
-    /// date too), del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
+    /// date too), backup the backups that are made, remove what leaves the
+    /// source, del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
     /// entries of types that are not copied, symsafe links that --safe-links leaves out, skip what
     /// --update, --existing, --ignore-existing and limits of size leave alone; none turns all off,
     /// all all on. flist, copy, misc, mount and owner are taken and have no lines.

@@ -146,7 +146,6 @@ mod tests {
             refusal("-axx a b"),
             (4, "--one-file-system given twice (-xx) is not supported by dsync".into())
         );
-        assert_eq!(refusal("--info=progress2,backup a b").0, 4);
         assert_eq!(refusal("--info=nonsense a b").0, 1);
     }
 

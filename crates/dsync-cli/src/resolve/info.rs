@@ -1,8 +1,7 @@
 //! `--info=FLAGS`: which lines a run prints, kind by kind.
 //!
 //! Each flag is a word with a level behind it, `name2`; without one it is 1, and 0 turns the kind
-//! off. Kinds that tell of rsync's own working have no lines here whatever the level; kinds of
-//! which a script would miss lines are refused.
+//! off. Kinds that tell of rsync's own working have no lines here whatever the level.
 
 use crate::usage::UsageError;
 
@@ -21,13 +20,26 @@ pub(super) struct Info {
     pub(super) symsafe: Option<u8>,
     /// Entries that an option leaves alone.
     pub(super) skip: Option<u8>,
+    /// Backups.
+    pub(super) backup: Option<u8>,
+    /// Entries that leave the source.
+    pub(super) remove: Option<u8>,
 }
 
 impl Info {
     /// Returns every kind at one level.
     fn all(level: u8) -> Self {
         let level = Some(level);
-        Self { name: level, del: level, stats: level, nonreg: level, symsafe: level, skip: level }
+        Self {
+            name: level,
+            del: level,
+            stats: level,
+            nonreg: level,
+            symsafe: level,
+            skip: level,
+            backup: level,
+            remove: level,
+        }
     }
 }
 
@@ -36,24 +48,26 @@ pub(crate) const HELP: &str = "\
 --info=FLAGS chooses the lines that are printed, kind by kind. FLAGS are words with commas between them; a
 digit behind a word is its level, 1 without one, 0 is off.
 
+BACKUP      backups, but in a dry run
 DEL         deletions
 NAME        1) what is changed, 2) what is up to date, too
 NONREG      entries of types that are not copied (on by default)
 PROGRESS    the progress bar, as PROGRESS2
+REMOVE      what leaves the source with --remove-source-files
 SKIP        entries that an option leaves alone: --update, --existing, --ignore-existing, limits of size
 STATS       1) the paragraph at the end, 2) the statistics before it
 SYMSAFE     links that --safe-links leaves out
 ALL, NONE   all of them at a level, none of them
 HELP        this text
 
-COPY, FLIST, MISC, MOUNT and OWNER are taken and have no lines; BACKUP and REMOVE are refused.
--v is DEL, NAME, STATS and SYMSAFE; -vv is NAME2 and SKIP, too.
+COPY, FLIST, MISC, MOUNT and OWNER are taken and have no lines.
+-v is DEL, NAME, STATS and SYMSAFE; -vv is BACKUP, NAME2, REMOVE and SKIP, too.
 ";
 
 /// Reads the flags, the last of each counts.
 ///
 /// # Errors
-/// [`UsageError`] for a word that neither program knows, or rsync alone.
+/// [`UsageError`] for a word that neither program knows.
 pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
     let mut info = Info::default();
     for word in words {
@@ -67,19 +81,13 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
             "nonreg" => info.nonreg = Some(level),
             "symsafe" => info.symsafe = Some(level),
             "skip" => info.skip = Some(level),
+            "backup" => info.backup = Some(level),
+            "remove" => info.remove = Some(level),
             "none" => info = Info::all(0),
             "all" => info = Info::all(level),
             // Progress is the bar's; the others are about lists and copies that dsync makes in
             // another way.
             "progress" | "flist" | "copy" | "misc" | "mount" | "owner" => {}
-            "backup" | "remove" if level == 0 => {}
-            "backup" | "remove" => {
-                return Err(UsageError::UnsupportedValue {
-                    option: "--info".to_owned(),
-                    value: word.clone(),
-                    known: KNOWN.to_owned(),
-                });
-            }
             _ => return Err(unknown(word)),
         }
     }
@@ -101,8 +109,7 @@ fn unknown(word: &str) -> UsageError {
     UsageError::ValueUnknown { option: "--info".to_owned(), value: word.to_owned(), known: KNOWN.to_owned() }
 }
 
-const KNOWN: &str =
-    "progress, name, del, skip, stats, nonreg, symsafe, flist, copy, misc, mount, owner, all, none, help";
+const KNOWN: &str = "progress, name, backup, del, remove, skip, stats, nonreg, symsafe, flist, copy, misc, mount, owner, all, none, help";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -116,7 +123,8 @@ mod tests {
 
     #[test]
     fn last_level_of_each_flag_counts() {
-        let info = of("name,DEL0,stats2,name2,flist2,progress2,skip0").unwrap();
+        let info = of("name,DEL0,stats2,name2,flist2,progress2,skip0,BACKUP,remove0").unwrap();
+        assert_eq!((info.backup, info.remove), (Some(1), Some(0)));
         assert_eq!((info.name, info.del, info.stats, info.nonreg), (Some(2), Some(0), Some(2), None));
         let all = of("all2,name0").unwrap();
         assert_eq!((all.name, all.skip, all.stats), (Some(0), Some(2), Some(2)));
@@ -125,10 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_which_lines_would_be_missed_are_refused() {
-        for word in ["remove1", "backup"] {
-            assert_eq!(of(word), Err(4), "{word}");
-        }
+    fn words_that_rsync_does_not_know_are_refused() {
         for word in ["nonsense", "name9999", "2"] {
             assert_eq!(of(word), Err(1), "{word}");
         }

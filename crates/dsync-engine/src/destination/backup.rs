@@ -20,7 +20,7 @@ use std::{
     ffi::OsStr,
     io,
     ops::Deref,
-    os::unix::ffi::OsStrExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
@@ -82,6 +82,8 @@ struct Copied {
 /// backup's.
 pub(super) struct SafePlace<'a> {
     place: BackupPlace,
+    /// Its path as the options name it, if the client may know.
+    shown: Option<Vec<u8>>,
     _claimed: RwLockReadGuard<'a, Claimed>,
 }
 
@@ -97,6 +99,11 @@ impl SafePlace<'_> {
     /// Returns the place with a way to stop a long copy to it.
     pub(super) fn until(self, stopped: &Arc<AtomicBool>) -> Self {
         Self { place: self.place.until(stopped), ..self }
+    }
+
+    /// Returns the backup's path as the options name it; `None` if the client may not know it.
+    pub(super) fn shown(&self) -> Option<&[u8]> {
+        self.shown.as_deref()
     }
 }
 
@@ -159,13 +166,27 @@ impl Backups {
     ) -> io::Result<SafePlace<'_>> {
         let claimed = self.claimed.read().unwrap_or_else(PoisonError::into_inner);
         let kept = self.kept_name(path, name, &claimed)?;
+        let shown = self.shown(path, &kept);
         let place = match &self.tree {
             Tree::Beside => BackupPlace::new(Arc::clone(dir), kept),
             Tree::At(_) => BackupPlace::new(self.twin(path)?, kept).over_older(&self.own),
             // No backup replaces another one there.
             Tree::Kept(_) => BackupPlace::new(self.twin(path)?, kept),
         };
-        Ok(SafePlace { place, _claimed: claimed })
+        Ok(SafePlace { place, shown, _claimed: claimed })
+    }
+
+    /// Returns a backup's path as the options name it; `None` if the client may not know it.
+    fn shown(&self, path: &RelPath, kept: &Component) -> Option<Vec<u8>> {
+        let below = path.join(kept);
+        match &self.tree {
+            Tree::Beside => Some(below.as_bytes().to_vec()),
+            Tree::At(tree) => {
+                let tree = tree.strip_prefix(".").unwrap_or(tree);
+                Some(tree.join(OsStr::from_bytes(below.as_bytes())).into_os_string().into_vec())
+            }
+            Tree::Kept(_) => None,
+        }
     }
 
     /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into.

@@ -278,6 +278,7 @@ pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     let path = &slot.directory.path;
     if let (Some(backups), Some(place)) = (site.backups.get(), site.backup_of(dir, path, &slot.name)?) {
         backups.copy(&place, dir, path, &slot.name)?;
+        site.tell_backup(path, &slot.name, &place).map_err(io::Error::other)?;
     }
     slot.has_backup.store(true, Ordering::Release);
     Ok(())

@@ -68,9 +68,7 @@ pub(super) fn run(
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
 
-            // Not behind the planner, which may wait for files: a flood of them meets this end's own
-            // lane.
-            message @ (ControlMessage::Problem(_) | ControlMessage::Ruling(_)) => {
+            message if is_told(&message) => {
                 tell(site, message)?;
                 continue;
             }
@@ -91,12 +89,20 @@ pub(super) fn run(
     }
 }
 
-/// Records a problem or a ruling of the source's. Time in the caller's observer is no silence of the
+/// Returns whether the account hears of a message at once. Not behind the planner, which may wait
+/// for files: a flood of such messages meets this end's own lane.
+fn is_told(message: &ControlMessage) -> bool {
+    use ControlMessage as M;
+    matches!(message, M::Problem(_) | M::Ruling(_) | M::RemovedPath(_))
+}
+
+/// Records a problem, a ruling or a removal of the source's. Time in the caller's observer is no silence of the
 /// source.
 fn tell(site: &Site<'_>, message: ControlMessage) -> Result<(), SyncError> {
     let tell = || match message {
         ControlMessage::Problem(problem) => site.account.problem(problem),
         ControlMessage::Ruling(ruling) => site.source_rules(ruling),
+        ControlMessage::RemovedPath(path) => site.source_removed(path),
         other => Err(session::unexpected(&other)),
     };
     if site.account.is_heard_here() { site.session.aside(tell) } else { tell() }

@@ -197,10 +197,10 @@ fn empty_child(
 /// if the run keeps one.
 pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelPath) -> io::Result<()> {
     let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
-    match site.backup_beside(dir, &parent, name.as_ref().unwrap_or(now))? {
-        Some(place) => place.take(dir, now),
-        None => dir.remove_file(now),
-    }
+    let name = name.as_ref().unwrap_or(now);
+    let Some(place) = site.backup_beside(dir, &parent, name)? else { return dir.remove_file(now) };
+    place.take(dir, now)?;
+    site.tell_backup(&parent, name, &place).map_err(io::Error::other)
 }
 
 fn deleted(path: &RelPath, kind: Kind) -> Planned {

@@ -30,8 +30,15 @@ pub(super) fn secure(
     };
 
     if old.kind != Kind::Dir {
-        let place = site.backup_of(dir, parent, name);
-        return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));
+        let place = match site.backup_of(dir, parent, name) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Err(error) = place.keep(dir, name) {
+            return Ok(Err(error));
+        }
+        return site.tell_backup(parent, name, &place).map(Ok);
     }
     match protection {
         Some(protection) => removal::empty(site, dir, parent, name, protection),

@@ -15,6 +15,8 @@ use std::{
 use dsync_delta::Key;
 use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, Withheld};
 use dsync_wire::{
+    event::BackedUp,
+    limits::MAX_PATH,
     message::{Cause, Operation, Problem},
     options::{Durability, KeepPartial},
 };
@@ -134,6 +136,18 @@ impl<'a> Site<'a> {
         options.remove_source_files && !options.dry_run
     }
 
+    /// Tells the client of an entry that has left the source.
+    ///
+    /// # Errors
+    /// [`SyncError::NotAskedFor`] where nobody wants to hear of that.
+    pub(super) fn source_removed(&self, path: Vec<u8>) -> Result<(), SyncError> {
+        if !self.policy.options.event_removals || !self.removes_source() {
+            let what = "the path of a removed file".to_owned();
+            return Err(SyncError::NotAskedFor { what, rule: "the run does not ask for these" });
+        }
+        self.account.removed(path)
+    }
+
     /// Returns whether the source removes an entry. `sent`: whether this run brought it.
     pub(super) fn removes(&self, sent: bool) -> bool {
         self.removes_source() && (sent || !self.policy.options.remove_sent_only)
@@ -242,6 +256,22 @@ impl<'a> Site<'a> {
         let place = backups.place(dir, path, name)?;
         self.touched(place.dir());
         Ok(Some(place.until(self.session.halt.stop_flag())))
+    }
+
+    /// Tells the client of the backup of an entry, if it asked for that.
+    pub(super) fn tell_backup(
+        &self,
+        path: &RelPath,
+        name: &Component,
+        place: &SafePlace<'_>,
+    ) -> Result<(), SyncError> {
+        let Some(backup) = place.shown().filter(|_| self.policy.options.event_backups) else { return Ok(()) };
+        // A longer name has no room in a message.
+        if backup.len() > MAX_PATH {
+            return Ok(());
+        }
+        let path = path.join(name).as_bytes().to_vec();
+        self.account.backed_up(BackedUp { path, backup: backup.to_vec() })
     }
 
     /// Works as [`backup_of`](Self::backup_of), with a directory that is only borrowed.

@@ -156,18 +156,22 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         else {
             return Err(misbehaved(PeerMisbehaved::LandedUnlisted { entry }));
         };
+        let path = || listed.dir().path().join(listed.name()).as_bytes().to_vec();
         let cause = if stood == Some(content::state(witness.stamp())) {
             Cause::SameFile
         } else {
             match listed.dir().remove_file(listed.name(), listed.followed(), |now| witness.is(now)) {
+                Ok(true) if options.event_removals => {
+                    shared.session.control.queue(&ControlMessage::RemovedPath(path()))?;
+                    continue;
+                }
                 Ok(true) => continue,
                 Ok(false) => Cause::Changed,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => read::cause(&error),
             }
         };
-        let path = listed.dir().path().join(listed.name()).as_bytes().to_vec();
-        let problem = Problem { operation: Operation::RemoveSource, path, cause };
+        let problem = Problem { operation: Operation::RemoveSource, path: path(), cause };
         shared.session.control.queue(&ControlMessage::Problem(problem))?;
     }
 

@@ -4,8 +4,8 @@ use super::{reader::Reader, ruling, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{
-        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
-        WhyLeft,
+        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        TypeCounts, WhyLeft,
     },
     limits::MAX_PATH,
     message::{Cause, EntryId, Operation, Problem, Timestamp},
@@ -142,6 +142,15 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.byte(*why as u8);
             w.bytes(path, MAX_PATH, "path")
         }
+        Event::BackedUp(BackedUp { path, backup }) => {
+            w.byte(6);
+            w.bytes(path, MAX_PATH, "path")?;
+            w.bytes(backup, MAX_PATH, "path of a backup")
+        }
+        Event::Removed(path) => {
+            w.byte(7);
+            w.bytes(path, MAX_PATH, "path")
+        }
         Event::Ruling(why) => {
             w.byte(5);
             ruling::encode(why, w)
@@ -178,6 +187,11 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
         }),
         5 => Event::Ruling(ruling::decode(r)?),
+        6 => Event::BackedUp(BackedUp {
+            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            backup: r.bytes(MAX_PATH, "path of a backup")?.to_vec(),
+        }),
+        7 => Event::Removed(r.bytes(MAX_PATH, "path")?.to_vec()),
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
     })

@@ -8,7 +8,7 @@ use crate::{
     error::{DecodeError, EncodeError, PeerText},
     kind::Kind,
     limits::{
-        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_OPERAND, MAX_READY_TEXT, MAX_REST_RUNS,
+        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_OPERAND, MAX_PATH, MAX_READY_TEXT, MAX_REST_RUNS,
         MAX_SEGMENT_LOG2, MAX_START_PART, MAX_SUMS, MIN_SEGMENT_LOG2,
     },
     message::{
@@ -66,6 +66,7 @@ pub(super) fn encode(
         ControlMessage::Ruling(ruling) => ruling::encode(ruling, w)?,
         ControlMessage::Landed(landed) => encode_landed(landed, w)?,
         ControlMessage::Removed { entries } => w.u64(*entries),
+        ControlMessage::RemovedPath(path) => w.bytes(path, MAX_PATH, "path")?,
         ControlMessage::ListingDone { part } => w.u64(*part),
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
@@ -161,6 +162,7 @@ pub(super) fn decode(
         Kind::NAMES => ControlMessage::Names(names::decode(r)?),
         Kind::RULING => ControlMessage::Ruling(ruling::decode(r)?),
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
+        Kind::REMOVED_PATH => ControlMessage::RemovedPath(r.bytes(MAX_PATH, "path")?.to_vec()),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
 
         _ => return Ok(None),

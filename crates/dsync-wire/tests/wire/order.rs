@@ -122,19 +122,41 @@ fn a_destination_hears_tops_listings_and_bye() {
         }
         matrix(&inbox, State::Tops, &[&[Kind::TOPS, Kind::ID_NAME], DESTINATION_ANY], check);
         inbox.check(&tops(false)).unwrap();
-        let listing =
-            [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::MISSING];
+        let listing = [
+            Kind::LISTING,
+            Kind::LISTING_END,
+            Kind::ID_NAME,
+            Kind::REFINE,
+            Kind::REMOVED,
+            Kind::REMOVED_PATH,
+            Kind::MISSING,
+        ];
         matrix(&inbox, State::Listing, &[&listing, &[Kind::RULING], DESTINATION_ANY], check);
         inbox.check(&part(0, false, vec![])).unwrap();
         matrix(
             &inbox,
             State::ListingPart,
-            &[&[Kind::LISTING, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::RULING], DESTINATION_ANY],
+            &[
+                &[
+                    Kind::LISTING,
+                    Kind::ID_NAME,
+                    Kind::REFINE,
+                    Kind::REMOVED,
+                    Kind::REMOVED_PATH,
+                    Kind::RULING,
+                ],
+                DESTINATION_ANY,
+            ],
             check,
         );
         inbox.check(&part(0, true, vec![])).unwrap();
         inbox.check(&listing_end(0, 0)).unwrap();
-        matrix(&inbox, State::Files, &[&[Kind::REFINE, Kind::REMOVED], DESTINATION_ANY], check);
+        matrix(
+            &inbox,
+            State::Files,
+            &[&[Kind::REFINE, Kind::REMOVED, Kind::REMOVED_PATH], DESTINATION_ANY],
+            check,
+        );
         inbox.report_sent();
         matrix(&inbox, State::Bye, &[&[Kind::BYE], DESTINATION_ANY], check);
         inbox.check(&ControlMessage::Bye).unwrap();

@@ -14,8 +14,8 @@ use dsync_wire::{
     },
     compress::{Codec, Packed},
     event::{
-        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
-        WhyLeft,
+        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        TypeCounts, WhyLeft,
     },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
@@ -70,15 +70,9 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("sums-last", M::Sums(Sums { entry: EntryId(128), bytes: vec![], last: true })),
         ("listing-done", M::ListingDone { part: 70_000 }),
         ("needs-end", M::NeedsEnd),
-        ("event-planned", M::Event(Event::Planned(planned()))),
-        ("event-facts", M::Event(Event::Planned(Planned { facts: Some(facts()), ..planned() }))),
-        ("event-left-alone", M::Event(Event::LeftAlone(left_alone()))),
-        ("event-ruling", M::Event(Event::Ruling(ruling(Ruled::Protected(RulePlace::Command(300)))))),
         ("ruling-file", M::Ruling(ruling(Ruled::Hidden(rule_file())))),
         ("ruling-partial-dir", M::Ruling(ruling(Ruled::Shown(RulePlace::PartialDir)))),
         ("ruling-pruned", M::Ruling(ruling(Ruled::Pruned))),
-        ("event-ended", M::Event(Event::Ended(ended()))),
-        ("event-failed", M::Event(Event::Failed(problem(Cause::Vanished)))),
         ("progress", M::Progress(progress())),
         ("report", M::Report(Box::new(report()))),
         ("alive", M::Alive),
@@ -86,11 +80,26 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("refine", M::Refine(refine(SumsFormat::StrongAndWeak, 4096, vec![2, 7, 1]))),
         ("missing", M::Missing(vec![Name::new(b"gone").unwrap()])),
         ("landed", M::Landed(landed())),
+        ("removed-path", M::RemovedPath(b"a/b".to_vec())),
         ("removed", M::Removed { entries: 300 }),
         ("refine-weak", M::Refine(refine(SumsFormat::WeakOnly, 32 << 10, vec![]))),
     ];
     all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
+    all.extend(events().map(|(name, event)| (name, M::Event(event))));
     all
+}
+
+fn events() -> [(&'static str, Event); 8] {
+    [
+        ("event-planned", Event::Planned(planned())),
+        ("event-facts", Event::Planned(Planned { facts: Some(facts()), ..planned() })),
+        ("event-left-alone", Event::LeftAlone(left_alone())),
+        ("event-backed-up", Event::BackedUp(backed_up())),
+        ("event-removed", Event::Removed(b"a/b".to_vec())),
+        ("event-ruling", Event::Ruling(ruling(Ruled::Protected(RulePlace::Command(300))))),
+        ("event-ended", Event::Ended(ended())),
+        ("event-failed", Event::Failed(problem(Cause::Vanished))),
+    ]
 }
 
 pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
@@ -385,6 +394,10 @@ fn rule_file() -> RulePlace {
 
 fn left_alone() -> LeftAlone {
     LeftAlone { kind: FileType::Directory, path: b"a/b".to_vec(), why: WhyLeft::TooShort }
+}
+
+fn backed_up() -> BackedUp {
+    BackedUp { path: b"a/b".to_vec(), backup: b"../kept/a/b~".to_vec() }
 }
 
 fn ended() -> Ended {

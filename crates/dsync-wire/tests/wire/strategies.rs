@@ -7,8 +7,8 @@ use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
     event::{
-        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
-        WhyLeft,
+        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        TypeCounts, WhyLeft,
     },
     limits::{MAX_FILE_LEN, MAX_FILTERS, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
@@ -49,6 +49,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
         problem().prop_map(M::Problem),
         ruling().prop_map(M::Ruling),
+        text().prop_map(M::RemovedPath),
         (entry_id(), any::<u8>()).prop_map(|(entry, attempt)| M::Need { entry, attempt }),
         (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32, format()).prop_map(
             |(entry, attempt, basis_len, log2, format)| {
@@ -457,6 +458,8 @@ fn event() -> impl Strategy<Value = Event> {
         (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
             .prop_map(|(why, path)| Event::LeftAlone(LeftAlone { kind: FileType::File, path, why })),
         ruling().prop_map(Event::Ruling),
+        text().prop_map(Event::Removed),
+        (text(), text()).prop_map(|(path, backup)| Event::BackedUp(BackedUp { path, backup })),
         (number(), any::<bool>(), number(), number()).prop_map(
             |(number, done, literal_bytes, signature_bytes)| {
                 Event::Ended(Ended { number, done, literal_bytes, signature_bytes })
