@@ -91,6 +91,9 @@ fn copy_that_did_not_arrive_whole_never_has_its_name() {
         ("case \"$*\" in *umask*) { cat; echo; } | sh -c \"$*\"; exit;; esac", "did not arrive whole"),
         ("case \"$*\" in *umask*) exit 255;; esac", "broke off"),
         ("case \"$*\" in *uname*) exit 1;; esac", "knows no sh, uname or HOME"),
+        ("case \"$*\" in *umask*) exec yes;; esac", "answered with more than"),
+        ("case \"$*\" in *uname*) exec cat /dev/zero;; esac", "answered with more than"),
+        ("case \"$*\" in *uname*) printf 'why\\033[2J\\n' >&2; exit 1;; esac", "HOME (why\\u{1b}[2J)"),
         ("mkdir -p .cache; touch .cache/dsync", "cache directory cannot be made"),
     ] {
         let scratch = Scratch::new();

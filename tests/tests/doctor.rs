@@ -1,6 +1,6 @@
 //! `dsync doctor`: a directory here and on a host, what is wrong there, and that nothing is left.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use dsync_tests::{Outcome, Run, Scratch, Sshd, needs_dsync, program};
 
@@ -76,4 +76,34 @@ fn host_without_the_program_and_host_out_of_reach_are_told_apart() {
     let lost = lost.expect_code(1);
     assert_eq!(of(&lost, "fail"), ["login"]);
     assert!(lost.stdout_text().contains("Connection refused"), "{}", lost.account());
+}
+
+#[test]
+fn host_that_answers_without_end_is_given_up() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (flood, verdict) in [
+        ("exec yes", "answered with more than"),
+        ("exec cat /dev/zero", "answered with more than"),
+        ("yes >&2 & sleep 1; kill $!; exit 255", "cannot be reached: y"),
+        ("echo '{\"schema\": 1, '; exec yes ' '", "answered with more than"),
+    ] {
+        let shell = scratch.at("shell");
+        fs::write(&shell, format!("#!/bin/sh\n{flood}\n")).unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let outcome = Run::dsync().args(["doctor", "-e"]).arg(&shell).arg("h:/x").run().expect_code(1);
+        assert!(outcome.stdout_text().contains(verdict), "{flood}: {}", outcome.account());
+    }
+}
+
+#[test]
+fn host_that_says_nothing_is_given_up() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\nexec sleep 10000\n").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = Run::dsync().args(["doctor", "--contimeout=1", "-e"]).arg(&shell).arg("h:/x").run();
+    let outcome = run.expect_code(1);
+    assert!(outcome.stdout_text().contains("no answer from h within 1 s"), "{}", outcome.account());
 }

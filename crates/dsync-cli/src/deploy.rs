@@ -13,18 +13,22 @@
 use std::{
     fmt,
     fs::File,
-    io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write as _},
     os::unix::ffi::OsStrExt as _,
     path::PathBuf,
-    process::{Command, Stdio},
+    time::Duration,
 };
 
 use aws_lc_rs::digest::{self, SHA256};
-use dsync_engine::{CancelToken, ConnectError, ConnectOptions, Operand, RemoteHost, SyncError};
+use dsync_engine::{
+    CancelToken, ConnectError, ConnectOptions, HostAnswer, Operand, RemoteHost, ShellStatus, SyncError,
+    ask_host, host_command_line,
+};
 
 use crate::{
     escape::escape_text,
     flags::Flags,
+    messages::caused,
     numbers::{Number, Style},
     words::system_words,
 };
@@ -107,7 +111,7 @@ impl<'a> Bare<'a> {
             return Err(NotDeployed::Unwanted);
         }
         let own = Own::read().map_err(NotDeployed::Unreadable)?;
-        let found = self.probe(&own)?;
+        let found = self.probe(&own, cancel)?;
         let path = quoted(&format!("{}/{}", found.directory, own.name))
             .ok_or(NotDeployed::Step("its cache directory has a name that no shell could be given"))?;
         if own.is(&found.sum) {
@@ -126,7 +130,7 @@ impl<'a> Bare<'a> {
             return Err(NotDeployed::Unwanted);
         }
         say(&format!("dsync: copying this program ({size} bytes) to {host}:{}", escape_text(&path)));
-        self.upload(&own)?;
+        self.upload(&own, cancel)?;
         Ok(path)
     }
 
@@ -135,9 +139,10 @@ impl<'a> Bare<'a> {
         if let NotDeployed::Platform(theirs) = why {
             return format!("install dsync for {theirs} there");
         }
-        let mut words: Vec<String> =
-            self.shell().map(|word| String::from_utf8_lossy(word.as_bytes()).into_owned()).collect();
-        words.push("mkdir -p .local/bin && cat >.local/bin/dsync && chmod 755 .local/bin/dsync".to_owned());
+        let install = "mkdir -p .local/bin && cat >.local/bin/dsync && chmod 755 .local/bin/dsync";
+        let words = host_command_line((&self.host, self.connect), install).unwrap_or_default();
+        let words: Vec<String> =
+            words.iter().map(|word| String::from_utf8_lossy(word.as_bytes()).into_owned()).collect();
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dsync"));
         let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
         let own = own.to_string_lossy().into_owned();
@@ -145,62 +150,54 @@ impl<'a> Bare<'a> {
         format!("by hand, if it runs {}: {line} <{own}, then --dsync-path=.local/bin/dsync", platform())
     }
 
-    /// Returns the words of the remote shell up to the host.
-    fn shell(&self) -> impl Iterator<Item = std::ffi::OsString> + '_ {
-        let is_ssh = self.connect.shell.iter().any(|word| {
-            let name = std::path::Path::new(word).file_name().unwrap_or_default();
-            name.as_bytes() == b"ssh"
-        });
-        let user = self.host.user.iter().flat_map(|user| ["-l".into(), user.into()]);
-        let dashes = is_ssh.then(|| "--".into());
-        let host = std::iter::once(self.host.host.clone().into());
-        self.connect.shell.iter().cloned().chain(user).chain(dashes).chain(host)
-    }
-
-    fn command(&self, script: &str) -> Result<Command, NotDeployed> {
-        let mut words = self.shell();
-        let program = words.next().ok_or_else(|| NotDeployed::NoAnswer("there is none".to_owned()))?;
-        let mut command = Command::new(program);
-        command.args(words).arg(format!("sh -c '{script}'")).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Ok(command)
+    /// Runs a command there.
+    fn ask(
+        &self,
+        script: &str,
+        input: impl Read + Send + 'static,
+        (time, cancel): (Duration, &CancelToken),
+    ) -> Result<HostAnswer, NotDeployed> {
+        let command = format!("sh -c '{script}'");
+        ask_host((&self.host, self.connect), &command, input, time, cancel)
+            .map_err(|error| NotDeployed::NoAnswer(caused(&error)))
     }
 
     /// Asks the host for its platform, its cache directory, and the sum of the copy there.
-    fn probe(&self, own: &Own) -> Result<Found, NotDeployed> {
-        let failed = |error: io::Error| NotDeployed::NoAnswer(system_words(&error));
-        let output = self.command(&own.probe())?.stdin(Stdio::null()).output().map_err(failed)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    fn probe(&self, own: &Own, cancel: &CancelToken) -> Result<Found, NotDeployed> {
+        let answer = self.ask(&own.probe(), io::empty(), (self.connect.connect_timeout, cancel))?;
+        let text = String::from_utf8_lossy(&answer.output).into_owned();
         // A login may print a banner of its own first.
         let mut lines = text.lines().skip_while(|line| *line != MARK).skip(1).map(str::to_owned);
         match (lines.next(), lines.next(), lines.next()) {
             (Some(platform), Some(directory), Some(sum)) if directory.starts_with('/') => {
                 Ok(Found { platform, directory, sum })
             }
-            _ => Err(NotDeployed::NoAnswer("it knows no sh, uname or HOME".to_owned())),
+            _ => Err(no_answer("it knows no sh, uname or HOME", &answer)),
         }
     }
 
     /// Sends the program; the host verifies and renames it.
-    fn upload(&self, own: &Own) -> Result<(), NotDeployed> {
-        let failed = |error: io::Error| NotDeployed::NoAnswer(system_words(&error));
+    fn upload(&self, own: &Own, cancel: &CancelToken) -> Result<(), NotDeployed> {
         let file = own_program().map_err(NotDeployed::Unreadable)?;
-        let output = self.command(&own.receive())?.stdin(file).output().map_err(failed)?;
-        if output.status.success() && String::from_utf8_lossy(&output.stdout).lines().any(|line| line == DONE)
-        {
-            return Ok(());
-        }
-        Err(match output.status.code() {
-            Some(NO_DIRECTORY) => {
-                NotDeployed::Step("its cache directory cannot be made, or is somebody else's")
-            }
-            Some(NOT_WRITTEN) => NotDeployed::Step("the copy cannot be written there"),
-            Some(NOT_WHOLE) => NotDeployed::Step("the copy did not arrive whole and was removed"),
-            Some(DOES_NOT_RUN) => NotDeployed::Step(
+        let answer = self.ask(&own.receive(), file, (UPLOAD_TIME, cancel))?;
+        let ShellStatus::Exited(code) = answer.status else { return Err(no_answer("it broke off", &answer)) };
+        Err(match code {
+            0 if String::from_utf8_lossy(&answer.output).lines().any(|line| line == DONE) => return Ok(()),
+            NO_DIRECTORY => NotDeployed::Step("its cache directory cannot be made, or is somebody else's"),
+            NOT_WRITTEN => NotDeployed::Step("the copy cannot be written there"),
+            NOT_WHOLE => NotDeployed::Step("the copy did not arrive whole and was removed"),
+            DOES_NOT_RUN => NotDeployed::Step(
                 "the copy does not run there, by its libc or a mount without exec, and was removed",
             ),
-            _ => NotDeployed::NoAnswer("it broke off".to_owned()),
+            _ => no_answer("it broke off", &answer),
         })
     }
+}
+
+/// Names a fault and the last line that the remote shell wrote about it.
+fn no_answer(fault: &str, answer: &HostAnswer) -> NotDeployed {
+    let said = answer.stderr.last().map_or_else(String::new, |line| format!(" ({line})"));
+    NotDeployed::NoAnswer(format!("{fault}{said}"))
 }
 
 /// A host's answer.
@@ -311,6 +308,9 @@ const CRC_TABLE: [u32; 256] = {
     }
     table
 };
+
+/// Time for the program to arrive: an hour is enough for a line of 3 kB/s.
+const UPLOAD_TIME: Duration = Duration::from_secs(3_600);
 
 /// Asks on the terminal.
 fn agrees(host: &str, directory: &str, name: &str, size: &str) -> bool {

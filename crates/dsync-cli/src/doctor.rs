@@ -10,24 +10,23 @@ mod report;
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{Read as _, Write as _},
+    io::{Cursor, Read as _},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use dsync_engine::{
-    CancelToken, ConnectOptions, Destination, Job, Operand, RemoteHost, Silent, Source, SyncOptions,
-    TransportChoice, exit_code,
+    CancelToken, ConnectError, ConnectOptions, Destination, HostAnswer, Job, Operand, RemoteHost,
+    ShellStatus, Silent, Source, SyncOptions, TransportChoice, ask_host, exit_code,
 };
 
 use self::report::{Finding, Report};
 use crate::{
     bar::{Bar, Shown},
     console::{blame, print},
-    escape::{Escaped, escape_text},
+    escape::escape_text,
     flags, messages, resolve,
     rules::Rules,
     signals,
@@ -112,7 +111,7 @@ fn examine(words: Vec<OsString>, cancel: &CancelToken) -> Result<Report, UsageEr
 /// Examines a host and a directory on it.
 fn remote(host: &RemoteHost, path: &OsStr, connect: &ConnectOptions, cancel: &CancelToken) -> Report {
     let began = Instant::now();
-    let (answer, said) = match ask(host, path, connect) {
+    let answer = match ask(host, path, connect, cancel) {
         Ok(answer) => answer,
         Err(finding) => return Report::of(vec![finding]),
     };
@@ -120,8 +119,8 @@ fn remote(host: &RemoteHost, path: &OsStr, connect: &ConnectOptions, cancel: &Ca
     let took = began.elapsed();
 
     let mut findings = Vec::new();
-    let Some(theirs) = Report::from_json(&answer) else {
-        findings.push(no_answer(&host.host, connect, &said));
+    let Some(theirs) = Report::from_json(&answer.output) else {
+        findings.push(no_answer(host, connect, last_line(&answer)));
         return Report::of(findings);
     };
 
@@ -137,47 +136,36 @@ fn remote(host: &RemoteHost, path: &OsStr, connect: &ConnectOptions, cancel: &Ca
     Report::of(findings)
 }
 
-/// Runs the host's own doctor; returns its answer and what it said on standard error.
-fn ask(host: &RemoteHost, path: &OsStr, connect: &ConnectOptions) -> Result<(Vec<u8>, Vec<u8>), Finding> {
-    let failed = |why: String| Finding::fail("login", why, "try the same with ssh by hand");
-    let (program, words) = connect.shell.split_first().ok_or_else(|| failed("no remote shell".to_owned()))?;
-    let mut command = Command::new(program);
-    command.args(words);
-    if let Some(user) = &host.user {
-        command.arg("-l").arg(user);
-    }
-    if Path::new(program).file_name() == Some(OsStr::new("ssh")) {
-        command.arg("--");
-    }
-    command.arg(&host.host).arg(format!("{} doctor --json -", connect.remote_program));
-
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let named = Escaped(program.as_bytes());
-    let mut child =
-        child.map_err(|error| failed(format!("cannot start '{named}': {}", words::system_words(&error))))?;
-    if let Some(mut input) = child.stdin.take() {
-        // A host that does not read has another problem, which its status tells.
-        let _ = input.write_all(path.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(|error| failed(words::system_words(&error)))?;
-    match output.status.code() {
-        Some(255) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.lines().last().unwrap_or("it said nothing").trim();
-            Err(failed(format!("'{}' cannot be reached: {}", host.host, escape_text(last))))
+/// Runs the host's own doctor.
+fn ask(
+    host: &RemoteHost,
+    path: &OsStr,
+    connect: &ConnectOptions,
+    cancel: &CancelToken,
+) -> Result<HostAnswer, Finding> {
+    let command = format!("{} doctor --json -", connect.remote_program);
+    let path = Cursor::new(path.as_bytes().to_vec());
+    let unreached = |why: String| Finding::fail("login", why, "try the same with ssh by hand");
+    match ask_host((host, connect), &command, path, connect.connect_timeout, cancel) {
+        Ok(answer) if answer.status == ShellStatus::Exited(255) => {
+            Err(unreached(format!("'{}' cannot be reached: {}", escape_text(&host.host), last_line(&answer))))
         }
-        _ => Ok((output.stdout, output.stderr)),
+        Ok(answer) => Ok(answer),
+        Err(error @ ConnectError::LongAnswer { .. }) => Err(no_answer(host, connect, &error.to_string())),
+        Err(error) => Err(unreached(messages::caused(&error))),
     }
 }
 
+fn last_line(answer: &HostAnswer) -> &str {
+    answer.stderr.last().map_or("it said nothing", String::as_str)
+}
+
 /// Says why a host whose shell answered has no doctor.
-fn no_answer(host: &str, connect: &ConnectOptions, said: &[u8]) -> Finding {
-    let said = String::from_utf8_lossy(said);
-    let last = escape_text(said.lines().last().unwrap_or("it said nothing").trim()).into_owned();
-    let program = &connect.remote_program;
+fn no_answer(host: &RemoteHost, connect: &ConnectOptions, why: &str) -> Finding {
+    let (program, host) = (&connect.remote_program, escape_text(&host.host));
     Finding::fail(
         "program",
-        format!("'{program} doctor' did not answer on '{host}': {last}"),
+        format!("'{program} doctor' did not answer on '{host}': {why}"),
         "install dsync there, or name it with --dsync-path; a shell without a terminal may have another PATH",
     )
 }

@@ -145,6 +145,11 @@ fn with_causes(error: &SyncError) -> String {
     with_causes_from(advice::in_options(error).unwrap_or_else(|| error.to_string()), error)
 }
 
+/// Returns an error that is none of a run, and its causes, each once.
+pub(crate) fn caused(error: &dyn Error) -> String {
+    with_causes_from(error.to_string(), error)
+}
+
 /// Appends the causes of an error to its text, each once.
 fn with_causes_from(mut text: String, error: &dyn Error) -> String {
     let mut cause = error.source();

@@ -49,7 +49,8 @@ pub use dsync_fs::{
 };
 pub use dsync_transport::standing;
 pub use dsync_transport::{
-    AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice, cryptography,
+    AddressFamily, ConnectError, HostAnswer, MAX_ANSWER, ShellStatus, Stream, StreamEnd, TransportChoice,
+    cryptography,
 };
 pub use dsync_wire::{
     bootstrap::PortRange,
@@ -87,6 +88,6 @@ pub use crate::{
     server::Server,
     share::{Share, ShareError},
     summary::Summary,
-    way::Connector,
+    way::{Connector, ask_host, host_command_line},
     workers::Workers,
 };

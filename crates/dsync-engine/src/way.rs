@@ -1,7 +1,8 @@
 //! The way to the other end of a run: a remote shell, or a connection of the caller's own.
 
 use std::{
-    io,
+    ffi::OsString,
+    io::{self, Read},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -9,7 +10,8 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_transport::{
-    Abandon, Connected, RemoteShell, Sides, Stream, StreamEnd, Throttle, TransportChoice, paced, throttled,
+    Abandon, ConnectError, Connected, HostAnswer, RemoteShell, Sides, Stream, StreamEnd, Throttle,
+    TransportChoice, paced, throttled,
 };
 use dsync_wire::{budget::Budget, link::Link};
 
@@ -81,6 +83,35 @@ impl Way<'_> {
         let connection = Connection { carrier: link.carrier(), reason };
         Ok((link, connection))
     }
+}
+
+/// Runs a command at a host through the remote shell of `options`, with `input` as its standard input.
+///
+/// For what surrounds a run: whether a host has the program, and which. The host's login shell reads
+/// `command`, so quote whatever is not constant. The answer is bounded ([`MAX_ANSWER`](crate::MAX_ANSWER)), and `time`
+/// and `cancel` end the wait.
+///
+/// # Errors
+/// [`ConnectError`]; a command that fails is none, but a [`HostAnswer::status`].
+pub fn ask_host(
+    (host, options): (&RemoteHost, &ConnectOptions),
+    command: &str,
+    input: impl Read + Send + 'static,
+    time: Duration,
+    cancel: &CancelToken,
+) -> Result<HostAnswer, ConnectError> {
+    remote_shell(host, options).ask(command, input, time, &|| cancel.is_cancelled())
+}
+
+/// Returns the line, program first, with which [`ask_host`] runs a command: to be shown to a person.
+///
+/// # Errors
+/// [`ConnectError::UnsafeName`] and [`ConnectError::ShellNotFound`].
+pub fn host_command_line(
+    (host, options): (&RemoteHost, &ConnectOptions),
+    command: &str,
+) -> Result<Vec<OsString>, ConnectError> {
+    remote_shell(host, options).command_line(command)
 }
 
 /// Asks the caller for a connection.

@@ -36,7 +36,7 @@ use crate::{
     quic::QuicLink,
     reach::{CarrierFailure, Reach, Reached},
     reactor::Reactor,
-    shell::ShellProcess,
+    shell::{EXIT_TIME, ShellProcess},
     text::printable,
     tls::{TlsLink, handshake::Credentials},
     waits::{LONGEST_PORT_WAIT, SHORTEST_IDLE},
@@ -157,7 +157,7 @@ impl fmt::Debug for Connected {
 /// byte of the session.
 pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connected, ConnectError> {
     let system = |source| ConnectError::System { source };
-    let (process, input, output) = ShellProcess::start(shell)?;
+    let (process, input, output) = ShellProcess::start(shell, &shell.server())?;
     let reactor = Reactor::start().map_err(system)?;
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
@@ -482,8 +482,6 @@ impl Link for ShellLink {
 
 /// The exit status of a POSIX shell that did not find the command.
 const COMMAND_NOT_FOUND: i32 = 127;
-/// Time for a shell to end after its output has ended.
-const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Time to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of unexpected text to examine.

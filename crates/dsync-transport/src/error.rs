@@ -117,6 +117,22 @@ pub enum ConnectError {
         /// The limit.
         after: Duration,
     },
+    /// The host did not answer a command in time ([`RemoteShell::ask`](crate::RemoteShell::ask)).
+    #[error("no answer from {host} within {} s", after.as_secs())]
+    NoAnswer {
+        /// The host.
+        host: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// The host's answer to a command is no answer to it: it is too long.
+    #[error("{host} answered with more than {most} bytes")]
+    LongAnswer {
+        /// The host.
+        host: String,
+        /// The limit.
+        most: usize,
+    },
     /// The port of the demanded carrier did not answer.
     #[error(
         "no answer on {protocol} {} within {} s",
@@ -232,7 +248,10 @@ impl ConnectError {
             }
             // The place of a session that broke may be taken until its end has noticed.
             Self::Refused { exit_code, .. } => *exit_code == BUSY,
-            Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::System { .. } => true,
+            Self::GreetingTimeout { .. }
+            | Self::NoAnswer { .. }
+            | Self::PortBlocked { .. }
+            | Self::System { .. } => true,
             _ => false,
         }
     }
@@ -247,10 +266,11 @@ impl ConnectError {
             | Self::RemoteProgramMissing { .. }
             | Self::NoGreeting { .. }
             | Self::Noise { .. } => 5,
-            Self::NotDsync { .. } => 12,
+            Self::NotDsync { .. } | Self::LongAnswer { .. } => 12,
             Self::Incompatible { .. } => 2,
             Self::Refused { exit_code, .. } => *exit_code,
             Self::GreetingTimeout { .. }
+            | Self::NoAnswer { .. }
             | Self::PortBlocked { .. }
             | Self::OnlyPipe { .. }
             | Self::PortUnavailable { .. } => 35,

@@ -19,6 +19,7 @@
 //! tokio lives only in here, on one thread per link; every call of the API blocks.
 
 mod accept;
+mod ask;
 mod connect;
 mod crowd;
 mod ending;
@@ -48,6 +49,7 @@ mod whereabouts;
 use std::net::IpAddr;
 
 pub use accept::{Accepted, accept};
+pub use ask::{HostAnswer, MAX_ANSWER};
 pub use connect::{Abandon, ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use identity::cryptography;

@@ -57,6 +57,19 @@ impl RemoteShell {
     /// # Errors
     /// [`ConnectError::UnsafeName`], or [`ConnectError::ShellNotFound`] if `command` is empty.
     pub fn argv(&self) -> Result<Vec<OsString>, ConnectError> {
+        self.command_line(&self.server())
+    }
+
+    /// Returns the command that starts a session at the host.
+    pub(crate) fn server(&self) -> String {
+        format!("{} --server", self.remote_program)
+    }
+
+    /// Returns the line that runs `command` at the host, as [`argv`](Self::argv) does for a session's.
+    ///
+    /// # Errors
+    /// As [`argv`](Self::argv).
+    pub fn command_line(&self, command: &str) -> Result<Vec<OsString>, ConnectError> {
         check_name("host", &self.host)?;
         if self.command.first().is_none_or(|program| program.is_empty()) {
             return Err(ConnectError::ShellNotFound { program: String::new() });
@@ -73,7 +86,7 @@ impl RemoteShell {
             argv.push("--".into());
         }
         argv.push((&self.host).into());
-        argv.push(format!("{} --server", self.remote_program).into());
+        argv.push(command.into());
         Ok(argv)
     }
 
@@ -126,9 +139,13 @@ pub(crate) struct ShellProcess {
 }
 
 impl ShellProcess {
-    /// Starts the shell; returns the process, its standard input and its standard output.
-    pub(crate) fn start(shell: &RemoteShell) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
-        let argv = shell.argv()?;
+    /// Starts the shell with a command for the host; returns the process, its standard input and its
+    /// standard output.
+    pub(crate) fn start(
+        shell: &RemoteShell,
+        command: &str,
+    ) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
+        let argv = shell.command_line(command)?;
         let (program, arguments) = argv.split_first().ok_or_else(|| not_found(shell))?;
         let mut child = Command::new(program)
             .args(arguments)
@@ -360,8 +377,8 @@ const TAIL_BYTES: usize = 8 << 10;
 /// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by
 /// default.
 const PIPE_BYTES: usize = 1 << 20;
-/// Time for a shell to end after it has lost its input.
-const EXIT_TIME: Duration = Duration::from_secs(2);
+/// Time for a shell to end after it has lost its input, or its output has ended.
+pub(crate) const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Time for a shell that was asked to end.
 const HURRIED_TIME: Duration = Duration::from_millis(500);
 /// Time for the last lines of an ended shell to arrive, even on a busy machine. Only a shared
