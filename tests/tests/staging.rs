@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -248,4 +248,26 @@ fn directory_of_temporaries_in_the_destination_is_not_removed() {
         fs::remove_dir_all(scratch.dst().join("tmp")).unwrap();
         assert_same(&scratch.src(), &scratch.dst(), Scope { root: false, ..Scope::full() });
     }
+}
+
+#[test]
+fn temporary_that_cannot_move_to_its_directory_is_a_file_that_cannot_be_written() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for dir in [scratch.src(), scratch.dst(), scratch.at("temporaries")] {
+        fs::create_dir_all(&dir).unwrap();
+    }
+    fs::write(scratch.src().join("file"), "new").unwrap();
+    fs::write(scratch.dst().join("file"), "old content").unwrap();
+    // Another user may write in the temporaries' directory, but not in the destination.
+    fs::set_permissions(scratch.at("."), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(scratch.at("temporaries"), Some(65534), Some(65534)).unwrap();
+
+    let option = format!("--temp-dir={}", scratch.at("temporaries").display());
+    let run = Run::dsync().args(["-rt", &option]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let outcome = run.as_user(65534, 65534).run().expect_code(23);
+    let told = outcome.stderr_text();
+    assert!(told.contains("cannot write 'file': Permission denied"), "{}", outcome.account());
+    assert_eq!(fs::read(scratch.dst().join("file")).unwrap(), b"old content");
+    assert_eq!(fs::read_dir(scratch.at("temporaries")).unwrap().count(), 0, "something is left");
 }

@@ -158,8 +158,12 @@ impl StagedFile {
     }
 
     /// Moves a temporary that was made elsewhere beside its target: by a rename, or by a copy from
-    /// another filesystem.
-    fn beside_target(mut self) -> io::Result<Self> {
+    /// another filesystem. [`prepare`](Self::prepare) does so too; a caller that does it first can
+    /// tell its errors from those of attributes.
+    ///
+    /// # Errors
+    /// The system's error; the temporary file is removed.
+    pub fn beside_target(mut self) -> io::Result<Self> {
         let Some(temp) = self.temp.as_mut().filter(|temp| !Arc::ptr_eq(&temp.dir, &self.dir)) else {
             return Ok(self);
         };

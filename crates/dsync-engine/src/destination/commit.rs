@@ -81,7 +81,8 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// Sets the attributes of a written temporary; `None` when that failed, which is recorded.
+/// Moves a written temporary beside its target and sets its attributes; `None` when that failed,
+/// which is recorded.
 fn prepare(
     transfers: &Transfers<'_>,
     file: &Arc<Pending>,
@@ -89,7 +90,7 @@ fn prepare(
     mtime: Timestamp,
 ) -> Result<Option<Commit>, SyncError> {
     let site = transfers.site;
-    let staged = match staged {
+    let staged = match staged.and_then(StagedFile::beside_target) {
         Ok(staged) => staged,
         Err(error) => {
             return transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| None);
