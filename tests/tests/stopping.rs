@@ -1,11 +1,17 @@
 //! `--stop-after`: a run that ends by itself leaves what it had finished, deletes nothing and can be
-//! taken up again.
+//! taken up again. And one that is told to end does so at once, whatever it does.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, compare::temporaries, needs_dsync, scratch::slash,
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, needs_dsync,
+    run::wait_for, scratch::slash,
 };
+use rustix::process::Signal;
 
 /// The shortest limit is a minute, and a run that would take hours is what it has to end.
 #[test]
@@ -38,4 +44,53 @@ fn times_that_have_passed_are_refused_before_anything_is_done() {
     // The last one counts.
     let run = Run::dsync().args(["-a", "--stop-at=2020-01-01", "--stop-after=60"]);
     let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+}
+
+/// Returns whether a process has a file of this name open.
+fn has_open(pid: u32, name: &str) -> bool {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|target| target.ends_with(name))
+}
+
+/// The files are one hole each, which costs no disk and takes minutes to read.
+#[test]
+fn a_run_that_is_told_to_end_does_not_read_a_large_file_to_its_end() {
+    needs_dsync!();
+    const LEN: u64 = 256 << 30;
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    for (path, len, seconds) in [(scratch.src(), LEN, 2), (scratch.dst(), LEN / 2, 1)] {
+        fs::create_dir_all(&path).unwrap();
+        let file = fs::File::create(path.join("large")).unwrap();
+        file.set_len(len).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    }
+
+    let ways: [&[&str]; 4] = [&["-a"], &["-a", "--inplace"], &["-ac"], &["-a", "--append-verify"]];
+    for options in ways {
+        for (from, to) in [(false, false), (true, false), (false, true)] {
+            // A local copy passes over holes.
+            if !from && !to && !["-ac", "--append-verify"].contains(&options[options.len() - 1]) {
+                continue;
+            }
+            let remote = sshd.remote();
+            let mut run = if from || to { sshd.run_serving(Via::Ssh, &remote.script) } else { Run::dsync() };
+            // With the same length for what compares content.
+            let old = fs::File::options().write(true).open(scratch.dst().join("large")).unwrap();
+            old.set_len(if options == ["-ac"] { LEN } else { LEN / 2 }).unwrap();
+            old.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+
+            let at = |is_remote, path: &Path| if is_remote { sshd.operand(path) } else { path.into() };
+            run = run.args(options).arg(at(from, slash(&scratch.src()).as_ref())).arg(at(to, &scratch.dst()));
+            let running = run.start();
+            let mut ends = vec![running.id()];
+            if from || to {
+                ends.push(remote.wait_for_id());
+            }
+            wait_for(|| ends.iter().any(|&pid| has_open(pid, "large")));
+            running.signal(Signal::TERM);
+            let _ = running.wait().expect_code(20);
+            remote.wait_until_gone();
+            assert!(temporaries(&scratch.dst()).is_empty(), "{options:?}");
+        }
+    }
 }

@@ -74,21 +74,23 @@ pub(crate) fn batch_value(key: &Key, raw: &[u8]) -> [u8; 32] {
     *dsync_delta::file_root(key, raw).as_bytes()
 }
 
-/// A file as the delta core reads it.
+/// A file as the delta core reads it: with an error once the run is stopped, as a large file takes
+/// minutes.
 pub(crate) struct Positional<'a> {
     file: &'a SourceFile,
     /// Offset that the core sees as 0.
     from: u64,
+    stopped: &'a AtomicBool,
 }
 
 impl<'a> Positional<'a> {
-    pub(crate) fn whole(file: &'a SourceFile) -> Self {
-        Self { file, from: 0 }
+    pub(crate) fn whole(file: &'a SourceFile, stopped: &'a AtomicBool) -> Self {
+        Self { file, from: 0, stopped }
     }
 
     /// Returns the content behind the first `from` bytes.
-    pub(crate) fn tail(file: &'a SourceFile, from: u64) -> Self {
-        Self { file, from }
+    pub(crate) fn tail(file: &'a SourceFile, from: u64, stopped: &'a AtomicBool) -> Self {
+        Self { file, from, stopped }
     }
 }
 
@@ -96,6 +98,9 @@ impl ReadAt for Positional<'_> {
     type Error = io::Error;
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         self.file.read_at(self.from + offset, buffer)
     }
 }

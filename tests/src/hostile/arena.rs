@@ -58,6 +58,18 @@ impl Arena {
         Self { scratch, before }
     }
 
+    /// Adds a file of one hole to the tree, which takes long to read. Afterwards no survey of the
+    /// tree is made.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[must_use]
+    pub fn with_hole(self, name: &str, bytes: u64) -> Self {
+        let file = fs::File::create(self.scratch.at("tree").join(name)).expect("a file");
+        file.set_len(bytes).expect("a hole");
+        self
+    }
+
     /// Returns the tree with a slash at its end.
     pub fn tree(&self) -> Vec<u8> {
         use std::os::unix::ffi::OsStringExt;

@@ -18,7 +18,7 @@ use dsync_tests::{
     needs_dsync,
 };
 
-use super::{RELAY, STREAM, int, list_kept, list_new, segment};
+use super::{RELAY, STREAM, int, list, list_new, segment};
 
 /// Exit code of a run whose peer does nothing.
 const TIMEOUT: i32 = 30;
@@ -67,8 +67,7 @@ impl Flood {
     }
 
     /// Runs against `dsync --server`, in the role that `order` gives it.
-    fn against_server(&self, carrier: Carrier, order: fn(&[u8]) -> Order<'_>) -> Peak {
-        let arena = Arena::new();
+    fn against_server(&self, arena: &Arena, carrier: Carrier, order: fn(&[u8]) -> Order<'_>) -> Peak {
         let (server, pipe) = arena.server_with(self.bound.as_slice());
         let watched = Footprint::watch(server.id());
         let mut session = Session::greet_over(pipe, carrier).start(order(&arena.tree()), self.options);
@@ -82,8 +81,7 @@ impl Flood {
     }
 
     /// Runs against a client that pulls, or pushes.
-    fn against_client(&self, carrier: Carrier, pulls: bool) -> Peak {
-        let arena = Arena::new();
+    fn against_client(&self, arena: &Arena, carrier: Carrier, pulls: bool) -> Peak {
         let flags = [self.flags, self.bound.as_slice()].concat();
         let (client, pipe) = if pulls {
             arena.pull_over(carrier, RELAY, &flags)
@@ -118,10 +116,15 @@ impl Flood {
 
     /// Runs with dsync as the destination.
     fn of_source(&self) -> Vec<Peak> {
+        self.of_source_in(Arena::new)
+    }
+
+    /// Runs with dsync as the destination in such a tree.
+    fn of_source_in(&self, arena: fn() -> Arena) -> Vec<Peak> {
         let each = |carrier| {
             [
-                self.against_server(carrier, |tree| Order::Destination(tree)),
-                self.against_client(carrier, true),
+                self.against_server(&arena(), carrier, |tree| Order::Destination(tree)),
+                self.against_client(&arena(), carrier, true),
             ]
         };
         Carrier::ALL.into_iter().flat_map(each).collect()
@@ -130,8 +133,8 @@ impl Flood {
     /// Runs with dsync as the source.
     fn of_destination(&self) {
         for carrier in Carrier::ALL {
-            self.against_server(carrier, |tree| Order::Source(tree));
-            self.against_client(carrier, false);
+            self.against_server(&Arena::new(), carrier, |tree| Order::Source(tree));
+            self.against_client(&Arena::new(), carrier, false);
         }
     }
 }
@@ -478,11 +481,16 @@ fn segments_have_no_more_tokens_than_an_honest_one() {
 #[test]
 fn requests_for_sums_are_taken_from_the_budget() {
     needs_dsync!();
+    const VAST: u64 = 64 << 30;
+    // Each of the two signers is busy with a file, so requests wait.
+    fn arena() -> Arena {
+        Arena::new().with_hole("vast", VAST).with_hole("vaster", VAST)
+    }
     fn deed(s: &mut Session) {
-        list_kept(s);
-        // Every other block, again and again: as long as a request may be.
+        list(s, &[Item::file("vast", VAST).time(1, 0), Item::file("vaster", VAST).time(1, 0)]);
+        // About a later attempt, so those that a signer sees before it is busy are passed over.
         let runs: Vec<u8> = (0..50_000).flat_map(|_| [0b101, 2]).collect();
-        let refine = Message::new(20).int(1).byte(0).int(1024).byte(3).bytes(&runs).frame();
+        let refine = Message::new(20).int(1).byte(1).int(1024).byte(3).bytes(&runs).frame();
         for _ in 0..4000 {
             if s.lanes.is_over() {
                 return;
@@ -490,8 +498,9 @@ fn requests_for_sums_are_taken_from_the_budget() {
             s.control(&refine);
         }
     }
-    Flood { name: "requests for sums", text: Some(""), options: QUIET, flags: &[], bound: None, deed }
-        .of_source();
+    let text = Some("signatures have");
+    Flood { name: "requests for sums", text, options: QUIET, flags: &[], bound: None, deed }
+        .of_source_in(arena);
 }
 
 #[test]

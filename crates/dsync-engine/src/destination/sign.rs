@@ -160,9 +160,12 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
     if file.further_sums(refine.attempt, |signed| signed.rounds.refine(layout))?.is_none() {
         return Ok(());
     }
-    let sums = || refine_parallel(&site.key, &request, &Positional::whole(&basis.file));
+    let halt = &site.session.halt;
+    let content = Positional::whole(&basis.file, halt.stop_flag());
+    let sums = || refine_parallel(&site.key, &request, &content);
     match site.session.workers.install(sums)? {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
+        Err(_) if halt.stopped() => Ok(()),
         Err(_) => transfers.settle(&file, Outcome::Unsound(Cause::ContentMismatch)),
     }
 }
@@ -190,10 +193,12 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     basis.advise_sequential();
     site.session.note_length(len);
     let both = SumsFormat::StrongAndWeak;
-    let sums = || signature_parallel(&site.key, layout, both, &Positional::whole(&basis));
+    let halt = &site.session.halt;
+    let content = Positional::whole(&basis, halt.stop_flag());
+    let sums = || signature_parallel(&site.key, layout, both, &content);
     let Ok(signature) = site.session.workers.install(sums)? else {
         transfers.signatures.give(bytes);
-        return Ok(false);
+        return Ok(halt.stopped());
     };
 
     let mut head = [0; HEAD_BYTES];

@@ -153,12 +153,16 @@ impl Lane<'_> {
         earlier: Option<&SegmentPlan>,
     ) -> Result<(), SyncError> {
         let Some(signature) = &file.request.signature else { return Ok(()) };
-        let new = opened.content();
+        let halt = &self.shared.session.halt;
+        let new = opened.content(halt.stop_flag());
         let plan = match earlier {
             Some(earlier) => earlier.search_again(signature, &new),
             None => dsync_delta::plan_segment(signature, &new, &opened.segments, index),
         };
 
+        if plan.is_err() && halt.stopped() {
+            return Err(SyncError::Link(LinkError::Closed));
+        }
         let plan = plan.map_err(|error| match error {
             SearchError::Read(error) => read::cause(&error),
             _ => Cause::Changed,
@@ -214,7 +218,8 @@ impl Out<'_> {
             lead: 0,
         };
 
-        let new = opened.content();
+        let halt = &self.shared.session.halt;
+        let new = opened.content(halt.stop_flag());
         let key = self.key.clone();
         let holes = if self.shared.session.options.writing.sparse { Vec::new() } else { opened.holes(index) };
 
@@ -248,6 +253,7 @@ impl Out<'_> {
         sink.count(length.saturating_sub(sink.counted));
         match outcome {
             Ok(value) => Ok(Ok(value)),
+            Err(SearchError::Read(_)) if halt.stopped() => Err(SyncError::Link(LinkError::Closed)),
             Err(SearchError::Read(error)) => Ok(Err(read::cause(&error))),
             Err(SearchError::Sink(error)) => Err(error),
             Err(_) => Ok(Err(Cause::Changed)),

@@ -337,9 +337,9 @@ impl Opened {
         self.wanted.as_ref().is_none_or(|runs| runs.iter().any(|run| run.contains(&index)))
     }
 
-    /// Returns the content to send.
-    pub(super) fn content(&self) -> Positional<'_> {
-        Positional::tail(&self.file, self.from)
+    /// Returns the content to send, which cannot be read any more once the run is `stopped`.
+    pub(super) fn content<'a>(&'a self, stopped: &'a AtomicBool) -> Positional<'a> {
+        Positional::tail(&self.file, self.from, stopped)
     }
 
     /// Returns the holes of a segment, from its start on; none if the filesystem cannot tell.
