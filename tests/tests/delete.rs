@@ -418,3 +418,46 @@ fn directory_with_something_protected_stays_whole_in_the_way() {
     );
     assert!(scratch.dst().join("file/other").exists() && scratch.dst().join("file/kept").exists());
 }
+
+#[test]
+fn directories_without_anything_to_back_up_give_way_beside_backups() {
+    needs_dsync!();
+    for (within, code) in [(None, 0), (Some("f"), 23)] {
+        let scratch = Scratch::new();
+        fs::write(scratch.src().join("a"), "new").unwrap();
+        let old = scratch.dst().join("a/sub/deep");
+        fs::create_dir_all(&old).unwrap();
+        if let Some(name) = within {
+            fs::write(old.join(name), "old").unwrap();
+        }
+        let run = |options: &[&str]| {
+            let run = Run::dsync().args(["-r", "-b", "-i", "--delete"]).args(options);
+            run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(code)
+        };
+        let (planned, done) = (run(&["-n"]), run(&[]));
+        assert_eq!(planned.stdout_text(), done.stdout_text(), "{within:?}");
+        assert_eq!(scratch.dst().join("a").is_file(), within.is_none(), "{within:?}");
+        assert_eq!(old.is_dir(), within.is_some(), "{within:?}");
+    }
+}
+
+#[test]
+fn dry_run_foresees_no_change_of_a_directory_that_keeps_all_that_it_has() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.src().join("new"), "new").unwrap();
+    fs::create_dir_all(scratch.dst().join("b")).unwrap();
+    fs::write(scratch.dst().join("b/kept"), "kept").unwrap();
+    let time = fs::metadata(scratch.src()).unwrap().modified().unwrap();
+    for timing in ["--delete-before", "--delete-during", "--delete-delay", "--delete-after"] {
+        let run = |options: &[&str]| {
+            fs::File::open(scratch.dst()).unwrap().set_modified(time).unwrap();
+            let run = Run::dsync().args(["-a", "-i", "--exclude=kept", timing]).args(options);
+            run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0).stdout_text()
+        };
+        let (planned, done) = (run(&["-n"]), run(&[]));
+        assert_eq!(planned, done, "{timing}");
+        assert_eq!(done, ">f+++++++++ new\n", "{timing}");
+        fs::remove_file(scratch.dst().join("new")).unwrap();
+    }
+}

@@ -173,8 +173,7 @@ impl Deletions {
             });
             told?;
             protection.tell(site)?;
-            directory(site, root, &record, allowed, (&protection, &allowance))?;
-            if allowed {
+            if directory(site, root, &record, allowed, (&protection, &allowance))? {
                 changed(&record.directory.path)?;
             }
         }
@@ -270,14 +269,15 @@ fn count(
     Ok(Some((count, known)))
 }
 
-/// Removes the extraneous entries of one directory, then sets its attributes.
+/// Removes the extraneous entries of one directory, then sets its attributes. Returns whether any of
+/// them went.
 fn directory(
     site: &Site<'_>,
     root: &Dir,
     record: &Record,
     allowed: bool,
     (protection, allowance): (&Protection, &Allowance),
-) -> Result<(), SyncError> {
+) -> Result<bool, SyncError> {
     site.session.note_progress();
     let Deferred { path, wanted } = &record.directory;
     if !allowed {
@@ -288,21 +288,22 @@ fn directory(
         Ok(dir) => Arc::new(dir),
         Err(error) => {
             let cause = site.cause_or_fatal(Operation::Delete, path, error)?;
-            return site.problem(Operation::Delete, path, cause);
+            return site.problem(Operation::Delete, path, cause).map(|()| false);
         }
     };
 
+    let mut changed = false;
     if allowed {
         for (name, kind) in &record.entries {
             if site.stopped() {
-                return Ok(());
+                return Ok(changed);
             }
             let doomed = Doomed { parent: path, name, now: name, kind: *kind };
-            remove_within(site, &dir, doomed, protection, allowance)?;
+            changed |= remove_within(site, &dir, doomed, protection, allowance)?;
         }
         site.touched(&dir);
     }
-    settle(site, path, Some(&dir), wanted.as_ref())
+    settle(site, path, Some(&dir), wanted.as_ref()).map(|()| changed)
 }
 
 fn spool_error(error: SpoolError) -> SyncError {

@@ -36,7 +36,7 @@ impl Doomed<'_> {
 }
 
 /// Returns the number of entries in a directory that may go as a whole; `None` if something in it
-/// must be kept.
+/// must be kept, or would leave its backup there.
 ///
 /// # Errors
 /// The system's, when that is not known.
@@ -46,7 +46,12 @@ pub(super) fn contents(
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<Option<u64>, io::Error> {
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
+    let backup = site.policy.options.writing.backup.as_ref();
+    let keeps_within = backup.is_some_and(|backup| backup.dir.is_none());
+    let entries = |below: &RelPath, kind| {
+        keeps_within && kind != Kind::Dir
+            || protection.filters_out(&doomed.was(below), kind, below.depth() > 1)
+    };
     let spare = protection.spare(site, &entries);
     let (mut goes, mut within) = (false, 0);
     let mut count = |below: &RelPath, _| if below.depth() == 1 { goes = true } else { within += 1 };
@@ -61,7 +66,7 @@ pub(super) fn remove(
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<(), SyncError> {
-    remove_within(site, dir, doomed, protection, &Allowance::of(None))
+    remove_within(site, dir, doomed, protection, &Allowance::of(None)).map(|_| ())
 }
 
 /// Removes a directory that gave its name to another entry. Returns whether all of it is gone.
@@ -84,16 +89,16 @@ pub(super) fn make_way(
 }
 
 /// Removes one entry with everything below it, as far as the allowance reaches, and reports each
-/// removal.
+/// removal. Returns whether the entry itself went.
 pub(super) fn remove_within(
     site: &Site<'_>,
     dir: &Dir,
     doomed: Doomed<'_>,
     protection: &Protection,
     allowance: &Allowance,
-) -> Result<(), SyncError> {
+) -> Result<bool, SyncError> {
     if doomed.kind != Kind::Dir && !allowance.permits() {
-        return site.tell_spared(&doomed.parent.join(doomed.name), doomed.kind);
+        return site.tell_spared(&doomed.parent.join(doomed.name), doomed.kind).map(|()| false);
     }
     let rulings = RefCell::new(Ok(()));
     let entries = |below: &RelPath, kind| {
@@ -109,9 +114,10 @@ pub(super) fn remove_within(
     let permits = || allowance.permits();
     let spare = Spare { unlink: &unlink, permits: &permits, ..protection.spare(site, &entries) };
 
-    let mut told = Ok(());
+    let (mut told, mut went) = (Ok(()), false);
     let mut tell = |below: &RelPath, kind: Kind| {
         allowance.spend();
+        went |= below.depth() == 1;
         if told.is_ok() {
             told = site.account.planned(deleted(&doomed.was(below), kind));
         }
@@ -136,11 +142,22 @@ pub(super) fn remove_within(
 
     told?;
     rulings.into_inner()?;
-    match result {
+    report_left(site, dir, doomed, result)?;
+    Ok(went)
+}
+
+/// Reports an entry that could not be removed, unless it is gone or the run was stopped.
+fn report_left(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    removed: Result<(), (RelPath, io::Error)>,
+) -> Result<(), SyncError> {
+    match removed {
         // An entry that is gone already needs no removal; a stopped run reports nothing more.
         Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
         // If the entry is still there, something else was not found: a place for its backup.
-        Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(now).is_ok() => {
+        Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(doomed.now).is_ok() => {
             let path = doomed.was(&path);
             let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
             site.problem(Operation::Delete, &path, cause)

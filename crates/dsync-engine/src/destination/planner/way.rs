@@ -38,9 +38,7 @@ impl Way {
         }
 
         let options = &site.policy.options;
-        // Backups beside their originals would stay in the directory.
-        let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
-        if !options.delete && !options.force || kept_within {
+        if !options.delete && !options.force {
             return Ok(Self::if_empty(dir, subject));
         }
 
