@@ -35,9 +35,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.is_of_several_types() || seen.is_linked())
                 || seen.case.has(&["--ignore-existing"])
                     && seen.case.deletes()
-                    && seen.is(Class::Exit)
-                    && seen.dsync.code() == Some(0)
-                    && seen.rsync.stderr_text().contains("failed: Not a directory (20)")
+                    && (seen.is(Class::Exit)
+                        && seen.dsync.code() == Some(0)
+                        && seen.rsync.stderr_text().contains("failed: Not a directory (20)")
+                        || seen.rsync_deletes_through_a_link())
         },
     },
     Known {
@@ -90,7 +91,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_link =
                 (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let lost = seen.modes().is_some_and(drops_bits) || seen.values().is_some_and(drops_capability);
-            !keeps && (lost || is_link)
+            // rsync tries to give them to another user's file, and is refused.
+            let is_refused = seen.is(Class::Exit)
+                && seen.dsync.code() == Some(0)
+                && seen.case.is_nobody
+                && seen.rsync.stderr_text().contains("failed to set permissions")
+                && seen.case.world.iter().any(has_bits);
+            !keeps && (lost || is_link || is_refused)
         },
     },
     Known {

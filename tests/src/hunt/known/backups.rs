@@ -47,7 +47,13 @@ pub(super) const ENTRIES: &[Known] = &[
     },
     Known {
         says: "Making the backup directory changes no time of the destination's root.",
-        explains: |seen| seen.about(&["mtime"]) && seen.path() == "w/d" && seen.case.has(&["--backup-dir"]),
+        explains: |seen| {
+            let is_root = seen.about(&["mtime"]) && seen.path() == "w/d";
+            // The next run gives its time to a directory that is as new as the one in it.
+            let is_above = seen.about(&["mtime"]) && seen.has_place_below()
+                || seen.is(Class::Second) && seen.has_place_inside() && seen.finding.line.contains("'.d..t");
+            seen.case.has(&["--backup-dir"]) && (is_root || is_above)
+        },
     },
     Known {
         says: "A backup takes the place of an older one of whatever type.",
@@ -77,7 +83,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A backup that cannot be made costs the file that was to be replaced.",
         explains: |seen| {
             let says = seen.rsync.stderr_text();
-            let fails = ["keep_backup failed", "Failed to stat "].iter().any(|words| says.contains(words));
+            let words = ["keep_backup failed", "Failed to stat ", "error in file IO (code 11) at rsync.c"];
+            let fails = words.iter().any(|words| says.contains(words));
             // Without anything to back up the directory is not needed.
             let goes_on = [Some(23), Some(0)].contains(&seen.dsync.code());
             seen.is(Class::Exit) && goes_on && seen.rsync.code() == Some(11) && fails
@@ -109,7 +116,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && !seen.case.has(&["--backup-dir"]);
-            let is_own = seen.is_sources_own_beside_its_backup(suffix);
+            let is_own = seen.is_sources_own_beside_its_backup(suffix) || seen.has_a_sources_name(suffix);
             seen.is(Class::Tree) && is_beside && (is_own || seen.is_backup_below_a_sources_name(suffix))
         },
     },

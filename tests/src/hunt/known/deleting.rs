@@ -137,7 +137,11 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Another of a file's names may stay with `-H --remove-sent-files`.",
         explains: |seen| {
-            let is_left = seen.is_presence() && seen.path().starts_with("w/s") && seen.is_linked();
+            let is_split = ["not one file: ", "should not be one file: "]
+                .iter()
+                .any(|words| seen.finding.line.starts_with(words) && seen.path().starts_with("w/s"));
+            let is_left =
+                is_split || seen.is_presence() && seen.path().starts_with("w/s") && seen.is_linked();
             // Its directory has changed, and the next run says so.
             let of_directory = seen.is(Class::Second) && seen.finding.line.contains("'.d..t......");
             let is_time = seen.about(&["mtime"]) && seen.path().starts_with("w/s");

@@ -15,7 +15,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_special =
                 |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_) | Kind::Symlink(_));
             let has_special = seen.case.world.iter().any(is_special);
-            let is_its_backup = seen.is_within(&["--backup-dir"]) || seen.has_place_in(seen.path());
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_its_backup = seen.is_within(&["--backup-dir"])
+                || seen.has_place_in(seen.path())
+                || seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
             seen.case.has(&["--fake-super"])
                 && (seen.namesakes().any(is_special) && seen.is(Class::Tree)
                     || has_special && is_its_backup && seen.is(Class::Tree)

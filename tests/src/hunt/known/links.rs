@@ -1,7 +1,7 @@
 //! Known differences: links.
 
 use super::Known;
-use crate::hunt::judge::Class;
+use crate::{hunt::judge::Class, tree::Kind};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -40,8 +40,17 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-K`, a link of another user's gives way to the directory.",
         explains: |seen| {
             // rsync puts where the link leads what belongs there.
-            let is_elsewhere = seen.is_presence() && seen.has_foreign_link_for_a_directory();
+            let is_elsewhere = (seen.is_presence()
+                || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
+                && seen.has_foreign_link_for_a_directory();
             seen.case.has(&["-K"]) && seen.is(Class::Tree) && (seen.is_at_a_foreign_link() || is_elsewhere)
+        },
+    },
+    Known {
+        says: "With `-K`, a link that is followed keeps its own time.",
+        explains: |seen| {
+            let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
+            seen.case.has(&["-K"]) && seen.about(&["mtime"]) && is_link
         },
     },
     Known {
@@ -75,8 +84,23 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_sources = seen.about(&["content", "size"]) && seen.is_sources_own();
             let is_real_owner = seen.case.has(&["--fake-super"])
                 && (seen.about(&["owner"]) || seen.about(&["extended attributes"]));
-            let is_other = is_unkept || is_sources || is_real_owner;
-            seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new)
+            let is_unkept_mode = seen.about(&["mode"]) && !seen.case.has_letter('p');
+            let is_other = is_unkept || is_sources || is_real_owner || is_unkept_mode;
+            // The one that is there gives way, and has a backup.
+            let has_backup = seen.finding.line.starts_with("extra: ") && seen.is_within(&["--backup-dir"]);
+            let is_replaced = has_backup && seen.ours.values().any(|facts| facts.inode.is_some());
+            seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new || is_replaced)
+        },
+    },
+    Known {
+        says: "With `-H`, a name that cannot be made costs none of the file's others.",
+        explains: |seen| {
+            let stuck = seen.rsync.all_text().contains("could not make way for new");
+            let is_lost = stuck && seen.finding.line.starts_with("extra: ") && seen.is_linked();
+            let fails = seen.is(Class::Exit)
+                && seen.rsync.code() == Some(13)
+                && seen.rsync.stderr_text().contains("Hlink node data");
+            seen.case.has_letter('H') && (is_lost || fails)
         },
     },
     Known {
@@ -94,6 +118,14 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let fails = seen.rsync.stderr_text().contains("precedes flist start");
             seen.is(Class::Exit) && seen.case.has_letter('H') && seen.rsync.code() == Some(2) && fails
+        },
+    },
+    Known {
+        says: "A destination that is a link to nowhere gives way to a file, whatever is on the link's way.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("cannot stat destination") && says.contains("Not a directory (20)");
+            seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(0)) && fails
         },
     },
     Known {

@@ -43,7 +43,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A dry run does not open directories that the user would have to give himself the permission for.",
         explains: |seen| {
             let is_locked = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o700 != 0o700;
-            seen.is(Class::DryRun) && seen.case.is_nobody && seen.case.world.iter().any(is_locked)
+            let fails = seen.rsync.stderr_text().contains("recv_generator: failed to stat");
+            let is_told = seen.is(Class::Exit) && seen.case.has(&["-n"]) && fails;
+            (seen.is(Class::DryRun) || is_told)
+                && seen.case.is_nobody
+                && seen.case.world.iter().any(is_locked)
         },
     },
     Known {

@@ -169,11 +169,16 @@ pub(super) const ENTRIES: &[Known] = &[
             let keeps_owner =
                 "og".chars().all(|letter| seen.case.has_letter(letter)) && !seen.case.has(&["--fake-super"]);
             let has_new_owner = !keeps_owner && seen.about(&["owner"]);
+            // It has the size and the time of the source's, and rsync looks at the attributes too.
+            let is_own = seen.about(&["content"])
+                || seen.finding.line.starts_with("should not be one file: ")
+                    && seen.has_links_in_destination();
             // Another user's file cannot be changed, but replaced it can.
             let is_others = seen.case.is_nobody
                 && seen.dsync.stderr_text().contains("cannot set attributes of")
                 && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
-            seen.case.options.iter().any(is_elsewhere) && (has_new_time || has_new_owner || is_others)
+            seen.case.options.iter().any(is_elsewhere)
+                && (has_new_time || has_new_owner || is_others || is_own)
         },
     },
     Known {

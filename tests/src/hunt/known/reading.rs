@@ -21,7 +21,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory never takes the destination's name.",
         explains: |seen| {
             let is_new = !seen.case.world.iter().any(|node| node.path.starts_with(b"w/d"));
-            let is_entry = !seen.case.operands[0].ends_with(['/', '.']);
+            let is_entry = !seen.case.operands[0].ends_with(['/', '.']) || seen.case.has_letter('R');
             is_new && is_entry && seen.case.operands.len() == 2 && seen.is(Class::Tree)
         },
     },
@@ -51,6 +51,26 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.operands.len() > 2
                 && seen.is(Class::Tree)
                 && seen.rsync.stderr_text().contains("link_stat")
+        },
+    },
+    Known {
+        says: "Where every source is missing, no destination is made.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_missing = says.contains("error: source '") && says.contains("no such file or directory");
+            let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
+            let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
+            is_new && is_there && is_missing && seen.case.operands.len() > 2
+        },
+    },
+    Known {
+        says: "A source that cannot be opened is told before a destination that cannot.",
+        explains: |seen| {
+            let is_told = seen.dsync.stderr_text().contains("error: cannot open source '");
+            seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(23))
+                && is_told
+                && seen.rsync.stderr_text().contains("[sender] change_dir")
         },
     },
     Known {

@@ -69,6 +69,18 @@ impl Seen<'_> {
             && kept.into_iter().any(|kept| Some(kept) == old)
     }
 
+    /// Returns whether the path, or it with a suffix less, has a backup's name and is an entry of
+    /// the source's.
+    pub(super) fn has_a_sources_name(&self, suffix: &str) -> bool {
+        let paths = self.finding.paths();
+        let within = paths.iter().filter_map(|path| path.strip_prefix("w/d/"));
+        let names = within.flat_map(|name| [Some(name), name.strip_suffix(suffix)]).flatten();
+        names.filter(|name| name.ends_with(suffix)).any(|name| {
+            let path = format!("w/s/{name}");
+            self.case.world.iter().any(|node| node.path.escape_ascii().to_string() == path)
+        })
+    }
+
     /// Returns whether the path is that of a backup whose own name, with a suffix less, the source
     /// has, so that other backups are called otherwise than with rsync.
     pub(super) fn is_backup_below_a_sources_name(&self, suffix: &str) -> bool {
@@ -194,6 +206,22 @@ impl Seen<'_> {
         self.case.world.iter().any(|node| {
             let is_foreign = node.owner.is_some_and(|(uid, _)| uid != 0) && node.path.starts_with(b"w/d");
             matches!(node.kind, Kind::Symlink(_)) && is_foreign && directories.contains(&last(node))
+        })
+    }
+
+    /// Returns whether rsync says that it deletes what a link of the destination leads to.
+    pub(super) fn rsync_deletes_through_a_link(&self) -> bool {
+        let is_link = |path: &[u8]| {
+            let node = self.case.world.iter().find(|node| node.path == path);
+            let first = match node.map(|node| &node.kind) {
+                Some(Kind::HardLink(first)) => self.case.world.iter().find(|node| node.path == *first),
+                _ => node,
+            };
+            first.is_some_and(|node| matches!(node.kind, Kind::Symlink(_)))
+        };
+        self.rsync.stdout_text().lines().filter_map(|line| line.strip_prefix("*deleting   ")).any(|path| {
+            let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            above.into_iter().any(|above| is_link(format!("w/d/{above}").as_bytes()))
         })
     }
 

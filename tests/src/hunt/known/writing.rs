@@ -20,7 +20,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_renamed = seen.case.operands.len() == 2 && seen.rsync.code() == Some(23);
             let is_unread =
                 is_unread || is_renamed && seen.rsync.stderr_text().contains("send_files failed to open");
-            let stays = seen.finding.line.starts_with("extra: ") && is_unread;
+            let is_linked = seen.finding.line.starts_with("should not be one file: ");
+            let stays = seen.finding.line.starts_with("extra: ") && is_unread
+                || is_linked && seen.rsync.stderr_text().contains("send_files failed to open");
             (stays || has_backup) && seen.dsync.code() == Some(23)
         },
     },
@@ -108,6 +110,29 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--inplace", "--append", "--append-verify"])
                 && is_refused
                 && (is_file || seen.is(Class::Exit))
+        },
+    },
+    Known {
+        says: "With `--inplace`, another user's file with a setuid, setgid or sticky bit stays as it is.",
+        explains: |seen| {
+            let is_special = seen.namesakes().any(|node| node.mode & 0o7000 != 0);
+            seen.case.is_nobody
+                && seen.case.has(&["--inplace", "--append", "--append-verify"])
+                && seen.dsync.stderr_text().contains("cannot write '")
+                && seen.about(&["size", "content", "mode", "mtime"])
+                && is_special
+        },
+    },
+    Known {
+        says: "A directory of another user's has the time of the last change in it.",
+        explains: |seen| {
+            let is_others = |node: &Node| {
+                matches!(node.kind, Kind::Dir) && node.owner.is_none_or(|(uid, _)| uid != 65534)
+            };
+            seen.case.is_nobody
+                && seen.about(&["mtime"])
+                && seen.dsync.stderr_text().contains("cannot set attributes of '")
+                && seen.namesakes().any(is_others)
         },
     },
     Known {
