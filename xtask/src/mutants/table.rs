@@ -346,8 +346,8 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "lanes that are still open",
         file: "crates/dsync-transport/src/mux/lanes.rs",
-        guard: "budget.take(Share::Lanes, «LANE_BYTES»)",
-        instead: "0",
+        guard: "if «self.live_remote >= MAX_LANES» {",
+        instead: "false",
         binary: "hostile_peer",
         test: "many::lanes_that_ended_unread_are_still_open_ones",
     },
