@@ -35,6 +35,22 @@ fn as_nobody(scratch: &Scratch, options: &[&str]) -> Outcome {
     run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
 }
 
+/// Pushes to an end that runs as another user.
+fn push_to_nobody(scratch: &Scratch, options: &[&str]) -> Outcome {
+    let shell = scratch.at("shell");
+    fs::write(
+        &shell,
+        "#!/bin/sh\nshift\nexec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$*\"\n",
+    )
+    .expect("a shell");
+    set_mode(&shell, 0o755);
+    let mut remote = std::ffi::OsString::from("host:");
+    remote.push(scratch.dst());
+    let run = Run::dsync().args(options).args(["--no-o", "--no-g"]).arg("-e").arg(&shell);
+    let program = format!("--dsync-path={}", dsync_tests::program::program().display());
+    run.arg(program).arg(slash(&scratch.src())).arg(remote).run()
+}
+
 #[test]
 fn user_works_in_his_own_directories_whatever_their_permissions_and_leaves_them_as_they_are_to_be() {
     needs_dsync!();
@@ -158,6 +174,8 @@ fn the_work_at_the_end_of_a_run_finds_no_directory_locked() {
         (&["-a", "--delay-updates"], [0o755, 0o666, 0o600]),
         (&["-aH", "--delay-updates", "--delete", "-b"], [0o000, 0o500, 0o755]),
         (&["-a", "--delete-during"], [0o666, 0o400, 0o755]),
+        (&["-a"], [0o601, 0o400, 0o000]),
+        (&["-a", "--link-dest=/"], [0o000, 0o300, 0o600]),
     ] {
         let scratch = Scratch::new();
         // Root reads the source, whatever its permissions; the destination is a user's.
@@ -179,24 +197,36 @@ fn the_work_at_the_end_of_a_run_finds_no_directory_locked() {
             chown(path, Some(NOBODY), Some(NOBODY)).expect("an owner");
         }
 
-        let shell = scratch.at("shell");
-        fs::write(
-            &shell,
-            "#!/bin/sh\nshift\nexec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$*\"\n",
-        )
-        .expect("a shell");
-        set_mode(&shell, 0o755);
-        let mut remote = std::ffi::OsString::from("host:");
-        remote.push(scratch.dst());
-        let run = Run::dsync().args(options).args(["--no-o", "--no-g"]).arg("-e").arg(&shell);
-        let program = format!("--dsync-path={}", dsync_tests::program::program().display());
-        let _ = run.arg(program).arg(slash(&scratch.src())).arg(remote).run().expect_quiet_success();
+        let _ = push_to_nobody(&scratch, options).expect_quiet_success();
         let found = nested.map(|dir| mode(&scratch.dst().join(dir)));
         assert_eq!(found, modes, "{options:?}");
         let links = if options[0] == "-aH" { 3 } else { 1 };
         for file in ["a/f", "a/b/g", "a/b/c/g"] {
             assert_eq!(fs::metadata(scratch.dst().join(file)).expect(file).nlink(), links, "{options:?}");
         }
+    }
+}
+
+/// Whatever its owner may do in the directory that a run makes, the run leaves no lock there.
+#[test]
+fn no_lock_is_left_in_a_directory_that_locks_its_owner_out() {
+    needs_dsync!();
+    needs_root!();
+    for (options, mode) in [&["-a"][..], &["-a", "--delete"], &["-a", "--delay-updates"]]
+        .into_iter()
+        .flat_map(|options| (0..8).map(move |owners| (options, owners << 6 | 0o055)))
+    {
+        let scratch = Scratch::new();
+        Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+        set_mode(&scratch.src(), mode);
+        set_mode(scratch.path(), 0o755);
+        chown(scratch.path(), Some(NOBODY), Some(NOBODY)).expect("an owner");
+        let outcome = push_to_nobody(&scratch, options);
+        let _ = outcome.expect_quiet_success();
+        assert_eq!(self::mode(&scratch.dst()), mode, "{options:?} {mode:o}");
+        let names: Vec<_> = fs::read_dir(scratch.dst()).expect("a list").flatten().collect();
+        assert_eq!(names.len(), 1, "{options:?} {mode:o}: {names:?}");
+        assert!(scratch.dst().join("d/f").exists(), "{options:?} {mode:o}");
     }
 }
 

@@ -242,9 +242,8 @@ pub(super) fn settle(
     wanted: Option<&Wanted>,
 ) -> Result<(), SyncError> {
     let (Some(dir), Some(wanted)) = (dir, wanted) else { return Ok(()) };
-    let (Some(locked), Some(mode)) = (site.locked.get(), locked::unlocked(wanted)) else {
-        return dress(site, path, dir, wanted);
-    };
+    let unlocked = site.locked.get().and_then(|locked| Some((locked, locked.unlocked(wanted)?)));
+    let Some((locked, mode)) = unlocked else { return dress(site, path, dir, wanted) };
 
     let mut record = Vec::new();
     Deferred { path: path.clone(), wanted: Some(wanted.clone()) }.encode(&mut record);

@@ -1,9 +1,10 @@
 //! The list of directories that keep their owner out once the run is over.
 //!
-//! Hard links, deletions and delayed updates come at the end of a run and open their directories
-//! by path. The law: until the last of them is done, every directory lets its owner read, write and
-//! enter it. The directories that must not are noted here, out of memory, and get their permissions
-//! last, the deepest first.
+//! Directories are opened by path, from the root on: each when its listing comes, and again for
+//! hard links, deletions and delayed updates at the end of a run. The law: until the last of them is
+//! done, every directory lets its owner enter it, and, where there is such late work, read and write
+//! it. The directories that must not are noted here, out of memory, and get their permissions last,
+//! the deepest first.
 
 use std::{
     collections::BTreeSet,
@@ -20,6 +21,8 @@ use crate::{SyncError, halt::lock};
 pub(super) struct Locked {
     root: Arc<Dir>,
     home: SpoolHome,
+    /// Permissions that the owner needs until the end.
+    needed: u16,
     noted: Mutex<Option<Noted>>,
 }
 
@@ -30,8 +33,17 @@ struct Noted {
 }
 
 impl Locked {
-    pub(super) fn new(root: &Arc<Dir>, home: &SpoolHome) -> Self {
-        Self { root: Arc::clone(root), home: home.clone(), noted: Mutex::default() }
+    /// Makes an empty list. With `late_work`, entries are made or removed after their directory got
+    /// its attributes.
+    pub(super) fn new(root: &Arc<Dir>, home: &SpoolHome, late_work: bool) -> Self {
+        let needed = if late_work { READ | WRITE | ENTER } else { ENTER };
+        Self { root: Arc::clone(root), home: home.clone(), needed, noted: Mutex::default() }
+    }
+
+    /// Returns the permissions that a directory has until the end instead of those that would lock
+    /// it; `None` if they would not.
+    pub(super) fn unlocked(&self, wanted: &Wanted) -> Option<u16> {
+        wanted.mode.filter(|mode| mode & self.needed != self.needed).map(|mode| mode | self.needed)
     }
 
     /// Returns the destination's root.
@@ -66,12 +78,6 @@ impl Locked {
     }
 }
 
-/// Returns the permissions that a directory has until the end instead of those that would lock it;
-/// `None` if they would not.
-pub(super) fn unlocked(wanted: &Wanted) -> Option<u16> {
-    wanted.mode.filter(|mode| mode & OWNERS != OWNERS).map(|mode| mode | OWNERS)
-}
-
 /// Returns the number of names on a directory's path.
 pub(super) fn depth(path: &RelPath) -> usize {
     path.as_bytes().split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count()
@@ -86,5 +92,7 @@ fn spool_error(error: SpoolError) -> SyncError {
     records::failed(Operation::SetAttributes, "the list of locked directories", error)
 }
 
-/// The permissions to read, write and enter that a directory's owner needs for work in it.
-const OWNERS: u16 = 0o700;
+/// The owner's permissions for work in a directory.
+const READ: u16 = 0o400;
+const WRITE: u16 = 0o200;
+const ENTER: u16 = 0o100;

@@ -26,7 +26,7 @@ use rustix::{
 
 use super::{Dir, NO_FOLLOW, retry};
 use crate::{
-    attributes::{Privileges, Wanted, set_times},
+    attributes::{Privileges, Wanted, chmod, set_times},
     metadata::{Kind, Metadata},
     own_names::LOCK_NAME,
     source_file::stat_fd,
@@ -52,10 +52,8 @@ impl Drop for DirLock {
     fn drop(&mut self) {
         // Remove it under the lock, so that nobody can lock a file that has lost its name without
         // noticing.
-        if let Some((dir, fd)) = &self.file
-            && dir.has_lock_file(fd)
-        {
-            let _ = dir.keeping_time(|| Ok(unlinkat(&dir.fd, LOCK_NAME, AtFlags::empty())?));
+        if let Some((dir, fd)) = &self.file {
+            let _ = dir.keeping_time(|| dir.remove_lock_file(fd));
         }
     }
 }
@@ -115,6 +113,23 @@ impl Dir {
     pub fn reap_lock(&self) -> bool {
         matches!(self.try_open_lock(), Ok(Try::Held(fd)) if self.has_lock_file(&fd)
             && unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()).is_ok())
+    }
+
+    /// Removes the name of the lock file that is open as `fd`, also where the run has just made the
+    /// directory one that its owner may not change.
+    fn remove_lock_file(&self, fd: &OwnedFd) -> io::Result<()> {
+        let mode = stat_fd(self.fd.as_fd())?.mode;
+        let is_locked =
+            mode & OWNER_CHANGES != OWNER_CHANGES && !Privileges::current().is_root() && !self.is_anothers();
+        if is_locked {
+            chmod(self.fd.as_fd(), self.handle(), mode | OWNER_CHANGES)?;
+        }
+        let removed =
+            if self.has_lock_file(fd) { unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()) } else { Ok(()) };
+        if is_locked {
+            chmod(self.fd.as_fd(), self.handle(), mode)?;
+        }
+        Ok(removed?)
     }
 
     /// Returns whether a locked handle is enough: this user could not restore the directory's time.
@@ -249,6 +264,9 @@ fn occupied() -> io::Error {
         format!("'{name}', the name of its lock, is something else: remove it"),
     )
 }
+
+/// Permissions that a directory's owner needs to look names up and to remove them.
+const OWNER_CHANGES: u16 = 0o300;
 
 const OPEN: OFlags =
     OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);

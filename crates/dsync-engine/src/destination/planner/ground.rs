@@ -234,9 +234,9 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
         let _ = site.delayed.set(Delayed::new(root));
     }
     let options = &site.policy.options;
-    if options.hard_links || options.delete || options.delete_missing_args || policy.delay_updates {
-        let _ = site.locked.set(Locked::new(root, around.spools));
-    }
+    let late_work =
+        options.hard_links || options.delete || options.delete_missing_args || policy.delay_updates;
+    let _ = site.locked.set(Locked::new(root, around.spools, late_work));
     let budget = &site.session.budget;
     if let Some(keep) = &site.keep {
         let _ = site.backups.set(Backups::kept(root, keep, around.own, budget));
