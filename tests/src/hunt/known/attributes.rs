@@ -86,7 +86,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_bits = |node: &Node| matches!(node.kind, Kind::Spliced(_)) && node.mode & 0o7000 != 0;
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')
-                && seen.finding.line.contains(">f..T")
+                && ["<f..T", ">f..T"].iter().any(|line| seen.finding.line.contains(line))
                 && seen.case.world.iter().any(has_bits);
             let is_link =
                 (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);

@@ -98,8 +98,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let stuck = seen.rsync.all_text().contains("could not make way for new");
             let is_lost = stuck && seen.finding.line.starts_with("extra: ") && seen.is_linked();
             let fails = seen.is(Class::Exit)
-                && seen.rsync.code() == Some(13)
-                && seen.rsync.stderr_text().contains("Hlink node data");
+                && (seen.rsync.code() == Some(13) && seen.rsync.stderr_text().contains("Hlink node data")
+                    || seen.rsync.code() == Some(2) && stuck);
             seen.case.has_letter('H') && (is_lost || fails)
         },
     },
