@@ -96,11 +96,17 @@ pub(super) const ENTRIES: &[Known] = &[
             let path = seen.path().to_owned();
             let stuck = seen.rsync.all_text().contains("could not make way for new");
             let is_presence = seen.is_presence() || seen.about(&["mtime"]);
-            seen.case.has(&["-b"])
-                && stuck
-                && is_presence
-                && path.starts_with("w/d/")
-                && seen.dsync.code() == Some(23)
+            // rsync removes older backups that it finds there.
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_backup = |line: &str| line.starts_with("*deleting") && line.ends_with(suffix);
+            let removes = seen.rsync.stdout_text().lines().any(is_backup);
+            let stays = seen.dsync.stderr_text().contains("a directory that is not empty is in the way");
+            seen.case.has(&["-b"]) && removes && stays && (seen.is(Class::Exit) || seen.is(Class::Tree))
+                || seen.case.has(&["-b"])
+                    && stuck
+                    && is_presence
+                    && path.starts_with("w/d/")
+                    && seen.dsync.code() == Some(23)
         },
     },
     Known {

@@ -84,10 +84,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 let is_open = matches!(node.kind, Kind::Dir) && node.mode & 0o7 == 3;
                 is_open && seen.path().strip_prefix(&at).is_some()
             };
-            seen.case.is_nobody
-                && is_refused
-                && (seen.is_presence() || seen.about(&["mtime"]))
-                && seen.case.world.iter().any(is_in_one)
+            let is_needless = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
+            let is_filled =
+                (seen.is_presence() || seen.about(&["mtime"])) && seen.case.world.iter().any(is_in_one);
+            seen.case.is_nobody && is_refused && (is_needless || is_filled)
         },
     },
     Known {
