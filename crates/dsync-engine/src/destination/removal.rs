@@ -69,6 +69,17 @@ pub(super) fn remove(
     remove_within(site, dir, doomed, protection, &Allowance::of(None)).map(|_| ())
 }
 
+/// Removes a directory that gives its name to another entry, or would in a dry run. As with rsync,
+/// only the entries that were in it are told.
+pub(super) fn displace(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+) -> Result<(), SyncError> {
+    remove_each(site, dir, doomed, protection, (&Allowance::of(None), false)).map(|_| ())
+}
+
 /// Removes a directory that gave its name to another entry. Returns whether all of it is gone.
 ///
 /// If something in it cannot be removed, the directory gets its name back and the other entry goes:
@@ -79,7 +90,7 @@ pub(super) fn make_way(
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<io::Result<()>, SyncError> {
-    remove(site, dir, doomed, protection)?;
+    displace(site, dir, doomed, protection)?;
     let Doomed { name, now, .. } = doomed;
     if name == now || site.stopped() || dir.stat(now).is_err() {
         return Ok(Ok(()));
@@ -96,6 +107,18 @@ pub(super) fn remove_within(
     doomed: Doomed<'_>,
     protection: &Protection,
     allowance: &Allowance,
+) -> Result<bool, SyncError> {
+    remove_each(site, dir, doomed, protection, (allowance, true))
+}
+
+/// Works as [`remove_within`]; `tells_itself`: whether the entry itself is reported, not only what is
+/// in it.
+fn remove_each(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+    (allowance, tells_itself): (&Allowance, bool),
 ) -> Result<bool, SyncError> {
     if doomed.kind != Kind::Dir && !allowance.permits() {
         return site.tell_spared(&doomed.parent.join(doomed.name), doomed.kind).map(|()| false);
@@ -118,7 +141,7 @@ pub(super) fn remove_within(
     let mut tell = |below: &RelPath, kind: Kind| {
         allowance.spend();
         went |= below.depth() == 1;
-        if told.is_ok() {
+        if told.is_ok() && (tells_itself || below.depth() > 1) {
             told = site.account.planned(deleted(&doomed.was(below), kind));
         }
     };

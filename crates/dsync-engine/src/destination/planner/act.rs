@@ -92,6 +92,9 @@ impl Planner<'_> {
         let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
         let mut changes = decision.changes;
         changes.insert(Changes::HARD_LINK);
+        if action == Action::Update && !self.site.policy.options.times {
+            changes.insert(Changes::TIME_NOW);
+        }
         let target = self.links.path(&self.transfers.succession, first)?;
         let Some(planned) = subject.plan(self.site, action, changes, target) else { return Ok(()) };
         let told_later = self

@@ -5,7 +5,7 @@
 
 use dsync_fs::{Kind, Metadata, Origin, leads_out};
 use dsync_wire::{
-    event::Action,
+    event::{Action, Changes},
     message::{Cause, EntryKind, Operation, Problem},
 };
 
@@ -200,8 +200,26 @@ impl Planner<'_> {
         }
         // An entry that is made here gets the permissions that it would get without an alternate,
         // whose own may be any.
-        let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
+        let mut decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
+        if decision.action == Action::Reuse {
+            note_copy(&subject.entry.kind, self.site.policy.options.times, &mut decision.changes);
+        }
         (decision, Some(found))
+    }
+}
+
+/// Adds the changes that an entry shows because it is made anew, from an equal or similar one of an
+/// alternate directory: as with rsync those of a file always, of others only beside further ones.
+fn note_copy(kind: &EntryKind, keeps_times: bool, changes: &mut Changes) {
+    let is_file = matches!(kind, EntryKind::File { .. });
+    if !is_file && changes.is_empty() {
+        return;
+    }
+    if !is_file && !matches!(kind, EntryKind::Directory) {
+        changes.insert(Changes::CONTENT);
+    }
+    if !keeps_times {
+        changes.insert(Changes::TIME_NOW);
     }
 }
 

@@ -159,7 +159,7 @@ impl<'a> Requests<'a> {
 pub(super) fn tell_displaced(site: &Site<'_>, place: &Place<'_>) -> Result<(), SyncError> {
     match (&place.directory.dir, place.displaced) {
         (Some(dir), Some(Kind::Dir)) => {
-            removal::remove(site, dir, place.doomed(place.name, Kind::Dir), place.protection)
+            removal::displace(site, dir, place.doomed(place.name, Kind::Dir), place.protection)
         }
         _ => Ok(()),
     }
