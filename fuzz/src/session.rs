@@ -68,7 +68,7 @@ pub fn run(role: Role, data: &[u8]) {
     let begun = Instant::now();
     let outcome = within_memory(FIXED + 2 * (MAX_ALLOC as usize), data.len(), || {
         let (here, there) = pair();
-        let resources = Resources { max_alloc: MAX_ALLOC, max_stall: LIMIT, ..Resources::default() };
+        let resources = Resources::default().max_alloc(MAX_ALLOC).max_stall(LIMIT);
         let server = Server::new(Stream::from_link(Arc::new(there))).timeout(LIMIT).resources(resources);
         let under_test = thread::spawn(move || server.serve(&CancelToken::new()));
         talk(role, here, &arena, Script::new(data));

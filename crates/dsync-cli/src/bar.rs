@@ -204,14 +204,7 @@ pub(crate) mod tests {
     }
 
     fn some() -> Progress {
-        Progress {
-            files_done: 1,
-            files_needed: 2,
-            bytes_done: 50,
-            bytes_needed: 200,
-            totals_final: true,
-            ..Progress::default()
-        }
+        Progress::default().files_done(1).files_needed(2).bytes_done(50).bytes_needed(200).totals_final(true)
     }
 
     #[test]

@@ -189,16 +189,14 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report {
-            listed: TypeCounts { files: 5, directories: 2, ..TypeCounts::default() },
-            created: TypeCounts { files: 2, ..TypeCounts::default() },
-            deleted: TypeCounts { files: 1, ..TypeCounts::default() },
-            files_transferred: 3,
-            transferred_bytes: 12_300_000,
-            literal_bytes: 1_200_000,
-            matched_bytes: 11_100_000,
-            ..Report::default()
-        }
+        Report::default()
+            .listed(TypeCounts::default().files(5).directories(2))
+            .created(TypeCounts::default().files(2))
+            .deleted(TypeCounts::default().files(1))
+            .files_transferred(3)
+            .transferred_bytes(12_300_000)
+            .literal_bytes(1_200_000)
+            .matched_bytes(11_100_000)
     }
 
     fn closing(report: &Report) -> Closing<'_> {
@@ -238,7 +236,7 @@ mod tests {
 
     #[test]
     fn dry_run_claims_nothing() {
-        let report = Report { literal_bytes: 0, matched_bytes: 0, ..report() };
+        let report = report().literal_bytes(0).matched_bytes(0);
         let text = Closing { dry_run: true, connection: None, ..closing(&report) }.paragraph();
         assert_eq!(
             text,
@@ -251,13 +249,13 @@ mod tests {
     fn problems_are_counted_and_end_with_the_code() {
         let good = report();
         assert_eq!(closing(&good).problems(None, false), None);
-        let bad = Report { failed: 3, vanished: 1, ..report() };
+        let bad = report().failed(3).vanished(1);
         let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None, false);
         assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
-        let rounded = Report { rounded_times: 2, ..report() };
+        let rounded = report().rounded_times(2);
         assert!(closing(&rounded).advice().unwrap().starts_with("2 files are copied again only for a time"));
         assert_eq!(closing(&good).advice(), None);
-        let over = Report { deletions_over_limit: 7, ..report() };
+        let over = report().deletions_over_limit(7);
         let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), true);
         assert_eq!(
             line.unwrap(),

@@ -340,15 +340,13 @@ mod tests {
     }
 
     fn created(path: &str) -> Event {
-        Event::Planned(Planned {
-            action: Action::Create,
-            kind: FileType::File,
-            changes: Changes::NONE,
-            path: path.into(),
-            target: Vec::new(),
-            size: 0,
-            facts: None,
-        })
+        Event::Planned(
+            Planned::new(Action::Create, FileType::File, path.into())
+                .changes(Changes::NONE)
+                .target(Vec::new())
+                .size(0)
+                .facts(None),
+        )
     }
 
     #[test]
@@ -356,7 +354,7 @@ mod tests {
         let page = Page::default();
         let console = listing(Box::new(page.clone()), false, false);
         console.event(&created("a"));
-        let problem = Problem { operation: Operation::Stat, path: b"l".to_vec(), cause: Cause::Skipped };
+        let problem = Problem::new(Operation::Stat, b"l".to_vec(), Cause::Skipped);
         console.event(&Event::Failed(problem));
         console.close().unwrap();
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();

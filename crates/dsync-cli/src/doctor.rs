@@ -206,8 +206,8 @@ fn carrier(
 ) -> Finding {
     let source = Source::Remote { host: host.clone(), paths: vec![OsString::from_vec(b".".to_vec())] };
     let destination = Destination::Local { path: PathBuf::from("/") };
-    let options = SyncOptions { dry_run: true, ..SyncOptions::default() };
-    let connect = ConnectOptions { transport, retries: 0, ..connect.clone() };
+    let options = SyncOptions::default().dry_run(true);
+    let connect = connect.clone().transport(transport).retries(0);
     match Job::new(source, destination).options(options).connect(connect).run(&Silent, cancel) {
         Ok(_) => Finding::ok(name, format!("{} gets through", carrier_words(name))),
         Err(error) => Finding::warn(

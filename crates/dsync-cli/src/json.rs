@@ -321,6 +321,7 @@ impl Stream {
             bytes_done,
             entries_listed,
             totals_final,
+            ..
         } = *progress;
 
         let mut lines = Vec::new();
@@ -398,6 +399,7 @@ fn totals(summary: &Summary) -> Totals {
         rounded_times,
         deletions_withheld,
         deletions_over_limit,
+        ..
     } = summary.report;
 
     Totals {
@@ -429,7 +431,7 @@ fn totals(summary: &Summary) -> Totals {
 }
 
 fn counts(counts: TypeCounts) -> Counts {
-    let TypeCounts { files, directories, symlinks, devices, specials } = counts;
+    let TypeCounts { files, directories, symlinks, devices, specials, .. } = counts;
     Counts { files, directories, symlinks, devices, specials }
 }
 
@@ -522,7 +524,7 @@ mod tests {
     #[test]
     fn summary_names_each_failed_path_once_with_its_cure() {
         let (stream, _) = Stream::begin(&Opening::default());
-        let problem = |cause| Problem { operation: Operation::ReadFile, path: b"d/f".to_vec(), cause };
+        let problem = |cause| Problem::new(Operation::ReadFile, b"d/f".to_vec(), cause);
         let line = stream.problem(&problem(Cause::Os(13)));
         assert!(text(&line).starts_with(
             r#"{"event":"problem","path":"d/f","operation":"read_file","cause":"system","errno":{"number":13,"name":"EACCES"}"#
@@ -546,7 +548,7 @@ mod tests {
             (Operation::ReadRules, Cause::TooManyRules),
             (Operation::FollowLink, Cause::LeadsOut),
         ] {
-            let line = stream.problem(&Problem { operation, path: b"d/f".to_vec(), cause });
+            let line = stream.problem(&Problem::new(operation, b"d/f".to_vec(), cause));
             let event: serde_json::Value = serde_json::from_slice(&line).unwrap();
             for key in ["operation", "cause"] {
                 let allowed = schema["$defs"][key]["enum"].as_array().unwrap();
@@ -556,10 +558,26 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_the_reports_is_in_the_documents() {
+        let record = |name: &str| {
+            let schema: serde_json::Value =
+                serde_json::from_str(include_str!("../docs/events.schema.json")).unwrap();
+            schema["$defs"][name]["properties"].as_object().unwrap().clone()
+        };
+        for (name, fields) in
+            [("progress", Progress::FIELDS), ("totals", Report::FIELDS), ("counts", TypeCounts::FIELDS)]
+        {
+            let documented = record(name);
+            let missing: Vec<_> = fields.iter().filter(|field| !documented.contains_key(**field)).collect();
+            assert!(missing.is_empty(), "{name} lacks {missing:?}");
+        }
+    }
+
+    #[test]
     fn plan_is_told_once_a_session() {
         let (stream, _) = Stream::begin(&Opening::default());
         let of = |totals_final| {
-            let lines = stream.progress(&Progress { totals_final, ..Progress::default() });
+            let lines = stream.progress(&Progress::default().totals_final(totals_final));
             text(&lines).lines().count()
         };
         assert_eq!([of(false), of(true), of(true)], [1, 2, 1]);

@@ -332,7 +332,7 @@ mod tests {
         let mut set = Changes::NONE;
         changes.iter().for_each(|&change| set.insert(change));
         let target = if kind == FileType::Symlink { b"a".to_vec() } else { Vec::new() };
-        Planned { action, kind, changes: set, path: path.into(), target, size: 0, facts: None }
+        Planned::new(action, kind, path.into()).changes(set).target(target).size(0).facts(None)
     }
 
     fn line(verbose: u8, itemize: u8, planned: &Planned) -> Option<String> {
@@ -377,14 +377,14 @@ mod tests {
         }
         let linked = |action, kind, changes: &[C]| {
             let changes = [changes, &[C::HARD_LINK]].concat();
-            Planned { target: b"a".to_vec(), ..planned(action, kind, &changes, "b") }
+            planned(action, kind, &changes, "b").target(b"a".to_vec())
         };
         for (planned, expected) in [
             (linked(Create, F::File, &[]), "hf+++++++++ b => a"),
             (linked(Create, F::Symlink, &[]), "hL+++++++++ b => a"),
             (linked(Update, F::File, &[]), "hf          b => a"),
             (linked(Update, F::File, &[C::SIZE, C::TIME]), "hf.st...... b => a"),
-            (Planned { target: Vec::new(), ..linked(Keep, F::File, &[]) }, "hf          b"),
+            (linked(Keep, F::File, &[]).target(Vec::new()), "hf          b"),
             (linked(Keep, F::Symlink, &[]), "hL          b -> a"),
         ] {
             assert_eq!(line(0, 2, &planned).as_deref(), Some(expected));

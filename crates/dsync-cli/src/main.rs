@@ -54,7 +54,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use dsync_engine::{CancelToken, ConnectOptions, Job, Summary, SyncError, TypeCounts, exit_code};
+use dsync_engine::{CancelToken, Job, Summary, SyncError, TypeCounts, exit_code};
 
 use crate::{
     bar::Bar,
@@ -219,7 +219,7 @@ fn conduct(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> 
 
     match bare.program(cancel, &|line| console.talk(line)) {
         _ if cancel.is_cancelled() => Err(SyncError::Cancelled),
-        Ok(remote_program) => job.connect(ConnectOptions { remote_program, ..connect }).run(console, cancel),
+        Ok(remote_program) => job.connect(connect.remote_program(remote_program)).run(console, cancel),
         Err(why) => {
             console.talk(&escape_text(&format!("dsync: {why}; {}", bare.instead(&why))));
             first

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn of(operation: Operation, path: &[u8], cause: Cause) -> String {
-        problem(&Problem { operation, path: path.to_vec(), cause })
+        problem(&Problem::new(operation, path.to_vec(), cause))
     }
 
     #[test]

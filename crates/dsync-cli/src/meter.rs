@@ -302,15 +302,14 @@ mod tests {
     use super::*;
 
     fn progress(files: (u64, u64), bytes: (u64, u64), totals_final: bool) -> Progress {
-        Progress {
-            entries_checked: 900,
-            entries_listed: 1234,
-            files_done: files.0,
-            files_needed: files.1,
-            bytes_done: bytes.0,
-            bytes_needed: bytes.1,
-            totals_final,
-        }
+        Progress::default()
+            .entries_checked(900)
+            .entries_listed(1234)
+            .files_done(files.0)
+            .files_needed(files.1)
+            .bytes_done(bytes.0)
+            .bytes_needed(bytes.1)
+            .totals_final(totals_final)
     }
 
     fn reading(progress: Progress, rate: Option<u64>) -> Reading {
@@ -319,7 +318,7 @@ mod tests {
     }
 
     fn with_file(path: &str) -> Reading {
-        let file = FileProgress { path: path.into(), size: 400, done_bytes: 172 };
+        let file = FileProgress::new(path.into(), 400).done_bytes(172);
         let mut reading = reading(progress((3, 7), (1_000_000, 4_000_000), true), Some(1_000));
         reading.file = Some(file);
         reading
@@ -408,7 +407,7 @@ mod tests {
     fn log_line_has_all_fields_but_the_drawing() {
         let meter = Meter::new();
         meter.progress(&progress((3, 7), (1_000_000, 4_000_000), true));
-        meter.file(&FileProgress { path: b"a b".to_vec(), size: 0, done_bytes: 0 });
+        meter.file(&FileProgress::new(b"a b".to_vec(), 0).done_bytes(0));
         assert_eq!(meter.whole_line(), "25%  3 of 7 files  1.0 MB of 4.0 MB  100% of a b");
     }
 

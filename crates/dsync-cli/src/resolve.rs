@@ -19,8 +19,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, FakeSuper, IdRule, Job, Links, MungeLinks, Operand, RemoteHost, Resources, Source,
-    SyncOptions, TransportChoice, WritePolicy,
+    EventLevel, IdRule, Job, Links, MungeLinks, Operand, RemoteHost, Resources, Source, SyncOptions,
+    TransportChoice, WritePolicy,
 };
 
 use self::rights::{FAKE, REAL, WITHOUT, set_rights};
@@ -177,40 +177,40 @@ fn is_remote_and_here(word: &OsString) -> bool {
 
 /// Returns the options of a run that only looks at the source: all types, as with rsync, whether
 /// they would be copied or not, and nothing that concerns a destination.
-fn list_only(options: SyncOptions) -> SyncOptions {
+fn list_only(mut options: SyncOptions) -> SyncOptions {
     let quiet = options.events == EventLevel::Problems;
-    SyncOptions {
-        dirs: options.dirs || !options.recursive,
-        links: true,
-        devices: true,
-        specials: true,
-        // Whoever may not make a device may look at it.
-        fake_super: FakeSuper { destination: true, ..options.fake_super },
-        no_super: false,
-        dry_run: true,
-        events: if quiet { EventLevel::Problems } else { EventLevel::Changes },
-        event_ends: true,
 
-        owner: false,
-        group: false,
-        acls: false,
-        xattrs: false,
-        hard_links: false,
-        checksum: false,
-        update: false,
-        existing: false,
-        ignore_existing: false,
-        keep_dirlinks: false,
-        safe_links: false,
-        delete: false,
-        delete_missing_args: false,
-        remove_source_files: false,
-        remove_sent_only: false,
-        mode_rules: Vec::new(),
-        id_rules: Vec::new(),
-        writing: WritePolicy::default(),
-        ..options
-    }
+    options.dirs |= !options.recursive;
+    // Whoever may not make a device may look at it.
+    options.fake_super.destination = true;
+
+    options
+        .links(true)
+        .devices(true)
+        .specials(true)
+        .no_super(false)
+        .dry_run(true)
+        .events(if quiet { EventLevel::Problems } else { EventLevel::Changes })
+        .event_ends(true)
+        // None of the rest makes sense without a destination.
+        .owner(false)
+        .group(false)
+        .acls(false)
+        .xattrs(false)
+        .hard_links(false)
+        .checksum(false)
+        .update(false)
+        .existing(false)
+        .ignore_existing(false)
+        .keep_dirlinks(false)
+        .safe_links(false)
+        .delete(false)
+        .delete_missing_args(false)
+        .remove_source_files(false)
+        .remove_sent_only(false)
+        .mode_rules(Vec::new())
+        .id_rules(Vec::new())
+        .writing(WritePolicy::default())
 }
 
 /// Parses the operands: the last is the destination, unless it is the only one or entries are only
@@ -414,15 +414,13 @@ fn sync_options(
     rules: &Rules,
     report: &Reporting,
 ) -> Result<SyncOptions, UsageError> {
-    let mut options = SyncOptions {
-        durability: report.durability,
-        compression: compression(flags)?,
-        filters: rules.list().to_vec(),
-        rulings: report.voice.shows_rulings,
-        events: event_level(report),
-        event_ends: event_level(report) > EventLevel::Problems,
-        ..SyncOptions::default()
-    };
+    let mut options = SyncOptions::default()
+        .durability(report.durability)
+        .compression(compression(flags)?)
+        .filters(rules.list().to_vec())
+        .rulings(report.voice.shows_rulings)
+        .events(event_level(report))
+        .event_ends(event_level(report) > EventLevel::Problems);
     preserve(&mut options, flags);
     select(&mut options, flags);
     delete(&mut options, &flags.deletion);
@@ -494,8 +492,8 @@ fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> 
 fn munge_links(flags: &Flags, source: &Source) -> MungeLinks {
     let (here, there) = (flags.links.munge_links, remote_has(flags, MUNGE));
     match source {
-        Source::Remote { .. } => MungeLinks { source: there, destination: here },
-        _ => MungeLinks { source: here, destination: there },
+        Source::Remote { .. } => MungeLinks::default().source(there).destination(here),
+        _ => MungeLinks::default().source(here).destination(there),
     }
 }
 

@@ -126,8 +126,10 @@ impl Rules {
                 specs.clear();
                 continue;
             }
-            let perishable = perishable || template.perishable;
-            specs.push(RuleSpec { pattern: word.to_vec(), perishable, ..template.clone() });
+            let mut spec = template.clone();
+            spec.pattern = word.to_vec();
+            spec.perishable |= perishable;
+            specs.push(spec);
         }
         specs.into_iter().for_each(|spec| self.push(spec, place));
     }
@@ -192,7 +194,8 @@ impl Rules {
 
     fn push(&mut self, spec: RuleSpec, place: &Place) {
         let modifiers = spec.modifiers();
-        self.list.push(FilterRule { include: spec.include, pattern: spec.pattern, modifiers });
+        self.list
+            .push(FilterRule::default().include(spec.include).pattern(spec.pattern).modifiers(modifiers));
         self.places.push(place.clone());
     }
 
@@ -214,7 +217,8 @@ impl Rules {
     /// Adds the lines of `--exclude-from` or `--include-from`.
     fn add_patterns(&mut self, include: bool, name: &OsStr, reader: Reader<'_>) -> Result<(), UsageError> {
         let bytes = read_pattern_file(name, reader.links)?;
-        let file = RuleFile { nul: reader.from0, ..RuleFile::default() };
+        let mut file = RuleFile::default();
+        file.nul = reader.from0;
         for (line, text) in file.lines_of(&bytes) {
             self.add(include, text, &Place::File { name: name.to_owned(), line });
         }
@@ -228,7 +232,8 @@ impl Rules {
             return Err(UsageError::PatternFilesTooDeep { path: name.into(), limit: MAX_DEPTH });
         }
         let bytes = read_pattern_file(name, reader.links)?;
-        let file = RuleFile { nul: reader.from0, ..spec.rule_file.unwrap_or_default() };
+        let mut file = spec.rule_file.unwrap_or_default();
+        file.nul = reader.from0;
         for (line, text) in file.lines_of(&bytes) {
             let place = Place::File { name: name.to_owned(), line };
             let rule = ParsedRule::read_in(text, spec).map_err(|fault| place.refusal(text, fault))?;

@@ -104,15 +104,13 @@ mod tests {
 
     #[test]
     fn block_has_the_labels_of_rsync() {
-        let report = Report {
-            listed: TypeCounts { files: 1200, directories: 1, symlinks: 2, devices: 0, specials: 1 },
-            created: TypeCounts { symlinks: 1, ..TypeCounts::default() },
-            files_transferred: 1,
-            total_bytes: 1_234_567,
-            transferred_bytes: 3,
-            literal_bytes: 3,
-            ..Report::default()
-        };
+        let report = Report::default()
+            .listed(TypeCounts::default().files(1200).directories(1).symlinks(2).devices(0).specials(1))
+            .created(TypeCounts::default().symlinks(1))
+            .files_transferred(1)
+            .total_bytes(1_234_567)
+            .transferred_bytes(3)
+            .literal_bytes(3);
         let text =
             block(&report, Traffic::new(284, 72), None, (Duration::from_millis(1500), true), Style::Commas);
         let expected = "\

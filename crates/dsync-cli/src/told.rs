@@ -130,19 +130,15 @@ mod tests {
     use super::*;
 
     fn planned(name: &str, number: u64) -> Planned {
-        Planned {
-            action: Action::Create,
-            kind: FileType::File,
-            changes: Changes::NONE,
-            path: name.into(),
-            target: Vec::new(),
-            size: 0,
-            facts: Some(Facts { number, ..Facts::default() }),
-        }
+        Planned::new(Action::Create, FileType::File, name.into())
+            .changes(Changes::NONE)
+            .target(Vec::new())
+            .size(0)
+            .facts(Some(Facts::default().number(number)))
     }
 
     fn ended(number: u64, done: bool) -> Ended {
-        Ended { number, done, ..Ended::default() }
+        Ended::default().number(number).done(done)
     }
 
     /// Plays a script: `+a1` plans, `!1` ends well, `?1` fails, `=x` is a text, `.` ends the list.

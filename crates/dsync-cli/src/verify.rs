@@ -151,12 +151,10 @@ fn perform(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> Result<Outco
     let path = flags.manifest.clone().unwrap_or_else(|| beside(&flags.path));
     // Another seed each time, so that in the end every file was read.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reading = Reading {
-        percent: flags.percent,
-        seed: u64::from(now.subsec_nanos()) ^ now.as_secs(),
-        one_file_system: flags.one_file_system,
-        ..Reading::default()
-    };
+    let reading = Reading::default()
+        .percent(flags.percent)
+        .seed(u64::from(now.subsec_nanos()) ^ now.as_secs())
+        .one_file_system(flags.one_file_system);
 
     if flags.record {
         let totals = verify::record_to_file(&flags.path, &path, &reading, teller, cancel)?;

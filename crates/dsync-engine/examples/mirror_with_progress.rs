@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     // A slash at the end stands for what is in the directory, as on the command line.
     let source = Source::Local { paths: vec![source.join("")] };
     let destination = Destination::Local { path: destination };
-    let options = SyncOptions { delete: true, events: EventLevel::Problems, ..SyncOptions::archive() };
+    let options = SyncOptions::archive().delete(true).events(EventLevel::Problems);
 
     let observer = Terminal { stderr: Mutex::new(std::io::stderr()) };
     match Job::new(source, destination).options(options).run(&observer, &CancelToken::new()) {

@@ -61,15 +61,13 @@ fn job(directory: OsString, target: &OsString) -> Result<Job, String> {
     let Operand::Remote { host, path } = Operand::parse(target).map_err(|error| error.to_string())? else {
         return Err(format!("'{}' names no host", target.display()));
     };
-    let options = SyncOptions {
-        delete: true,
+    let options = SyncOptions::archive()
+        .delete(true)
         // A backup that reports success must be on the disk.
-        durability: Durability::Batch,
+        .durability(Durability::Batch)
         // A wrong source directory must not empty the backup.
-        max_delete: Some(DeleteLimit::Entries(10_000)),
-        ..SyncOptions::archive()
-    };
-    let mut connect = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };
+        .max_delete(Some(DeleteLimit::Entries(10_000)));
+    let mut connect = ConnectOptions::default().timeout(Duration::from_secs(120));
     if let Ok(shell) = env::var("DSYNC_SHELL") {
         connect.shell = shell.split_whitespace().map(OsString::from).collect();
     }

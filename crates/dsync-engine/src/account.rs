@@ -69,15 +69,14 @@ impl ProgressCounters {
     /// Returns the counters as they are now.
     pub(crate) fn snapshot(&self) -> Progress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Progress {
-            totals_final: self.totals_final.load(Ordering::Acquire),
-            entries_checked: get(&self.entries_checked),
-            files_needed: get(&self.files_needed),
-            bytes_needed: get(&self.bytes_needed),
-            files_done: get(&self.files_done),
-            bytes_done: get(&self.bytes_done),
-            entries_listed: get(&self.entries_listed),
-        }
+        Progress::default()
+            .totals_final(self.totals_final.load(Ordering::Acquire))
+            .entries_checked(get(&self.entries_checked))
+            .files_needed(get(&self.files_needed))
+            .bytes_needed(get(&self.bytes_needed))
+            .files_done(get(&self.files_done))
+            .bytes_done(get(&self.bytes_done))
+            .entries_listed(get(&self.entries_listed))
     }
 }
 

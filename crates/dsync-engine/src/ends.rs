@@ -5,6 +5,7 @@ use std::{ffi::OsString, num::NonZeroU64, os::unix::ffi::OsStrExt, path::PathBuf
 
 use dsync_fs::FileList;
 use dsync_transport::{AddressFamily, TransportChoice};
+use dsync_wire::setters;
 use dsync_wire::{bootstrap::PortRange, link::Carrier};
 
 /// The place of the new files.
@@ -108,6 +109,7 @@ pub enum Destination {
 /// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
 /// refuses text that could be read as an option or by a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemoteHost {
     /// Login name, when given.
     pub user: Option<String>,
@@ -117,6 +119,7 @@ pub struct RemoteHost {
 
 /// The way to start and to reach a remote end.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// The remote shell and its arguments, before the host. Default `["ssh"]`.
     pub shell: Vec<OsString>,
@@ -144,6 +147,19 @@ pub struct ConnectOptions {
     /// Default `None`.
     pub bytes_per_second: Option<NonZeroU64>,
 }
+
+setters!(ConnectOptions {
+    shell: Vec<OsString>,
+    remote_program: String,
+    pipe: Carrier,
+    transport: TransportChoice,
+    timeout: Duration,
+    retries: u32,
+    connect_timeout: Duration,
+    ports: Option<PortRange>,
+    family: AddressFamily,
+    bytes_per_second: Option<NonZeroU64>,
+});
 
 impl Default for ConnectOptions {
     fn default() -> Self {

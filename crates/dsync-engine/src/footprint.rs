@@ -272,11 +272,11 @@ mod tests {
         let found = Footprint::of_source(&operands, &read, &Start::default());
         let expected = [("", Touch::Read), ("a", Touch::Read), ("a/b", Touch::Read), ("c", Touch::Read)];
         assert_eq!(places(&found, &root), names(&expected));
-        let follows = SyncOptions { copy_dirlinks: true, ..SyncOptions::default() };
+        let follows = SyncOptions::default().copy_dirlinks(true);
         let found = Footprint::of_source(&[at("a")], &follows, &Start::default());
         let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
         assert_eq!(real, [PathBuf::from("/"), at("a")]);
-        let moves = SyncOptions { remove_source_files: true, ..read };
+        let moves = read.remove_source_files(true);
         let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
         assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));
     }
@@ -302,7 +302,7 @@ mod tests {
         }
         std::fs::write(at("dst/file"), "").unwrap();
         let of_one = |operand: &str, may_be_file: bool, writing: WritePolicy| {
-            let options = SyncOptions { writing, ..SyncOptions::default() };
+            let options = SyncOptions::default().writing(writing);
             let start = Start::default();
             places(&Footprint::of_destination(&at(operand), may_be_file, &options, &start), &root)
         };
@@ -314,12 +314,12 @@ mod tests {
         {
             assert_eq!(of(operand, WritePolicy::default()), write(&[expected]), "{operand}");
         }
-        let writing = || WritePolicy {
-            temp_dir: Some(b"../temp".to_vec()),
-            partial_dir: Some(at("parts").into_os_string().into_encoded_bytes()),
-            backup: Some(Backup { dir: Some(b"../old/2/3".to_vec()), suffix: Vec::new() }),
-            alternates: Some(Alternates { way: AlternateUse::Link, dirs: vec![b"../full".to_vec()] }),
-            ..WritePolicy::default()
+        let writing = || {
+            WritePolicy::default()
+                .temp_dir(Some(b"../temp".to_vec()))
+                .partial_dir(Some(at("parts").into_os_string().into_encoded_bytes()))
+                .backup(Some(Backup::new(Vec::new()).dir(Some(b"../old/2/3".to_vec()))))
+                .alternates(Some(Alternates::new(AlternateUse::Link, vec![b"../full".to_vec()])))
         };
         assert_eq!(of("dst", writing()), write(&["", "dst", "full", "old", "temp"]));
         assert_eq!(of("new", writing()), write(&["", "", "full", "old", "temp"]));
@@ -330,11 +330,9 @@ mod tests {
             assert_eq!(of(operand, writing()), write(&["", "dst", "dst", "dst", "dst"]), "{operand}");
         }
         assert_eq!(of_one("dst/new/", true, writing()), write(&["", "dst", "dst", "dst", "dst"]));
-        let compares = WritePolicy {
-            partial_dir: Some(b".part".to_vec()),
-            alternates: Some(Alternates { way: AlternateUse::Compare, dirs: vec![b"../full".to_vec()] }),
-            ..WritePolicy::default()
-        };
+        let compares = WritePolicy::default()
+            .partial_dir(Some(b".part".to_vec()))
+            .alternates(Some(Alternates::new(AlternateUse::Compare, vec![b"../full".to_vec()])));
         assert_eq!(of("dst", compares), names(&[("dst", Touch::Write), ("full", Touch::Read)]));
     }
 }

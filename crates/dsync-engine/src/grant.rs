@@ -23,6 +23,7 @@ use std::{
 };
 
 use dsync_fs::Dir;
+use dsync_wire::setters;
 use dsync_wire::{
     message::{ListPlace, PeerRole},
     options::SyncOptions,
@@ -251,6 +252,7 @@ pub struct Grant {
 
 /// The terms that an administrator wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GrantTerms {
     /// The directory.
     pub path: PathBuf,
@@ -259,6 +261,19 @@ pub struct GrantTerms {
     /// The name under which a server's configuration has it.
     pub share: Option<String>,
 }
+
+impl GrantTerms {
+    /// Makes the terms for a directory.
+    pub fn new(path: PathBuf, access: Access) -> Self {
+        Self { path, access, share: None }
+    }
+}
+
+setters!(GrantTerms {
+    path: PathBuf,
+    access: Access,
+    share: Option<String>,
+});
 
 /// The reason why a word is no [`GrantTerms`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -530,17 +545,14 @@ mod tests {
             (Demand::Force, with(&|options| options.force = true)),
             (Demand::InPlace, with(&|options| options.writing.inplace = true)),
             (Demand::WriteDevices, with(&|options| options.writing.devices = true)),
-            (
-                Demand::Backup,
-                with(&|options| options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })),
-            ),
+            (Demand::Backup, with(&|options| options.writing.backup = Some(Backup::new(b"~".to_vec())))),
             (Demand::DelayUpdates, with(&|options| options.writing.delay_updates = true)),
             (Demand::PartialDir, with(&|options| options.writing.partial_dir = Some(b"p".to_vec()))),
             (Demand::TempDir, with(&|options| options.writing.temp_dir = Some(b"t".to_vec()))),
             (
                 Demand::Alternates,
                 with(&|options| {
-                    let alternates = Alternates { way: AlternateUse::Link, dirs: vec![b"a".to_vec()] };
+                    let alternates = Alternates::new(AlternateUse::Link, vec![b"a".to_vec()]);
                     options.writing.alternates = Some(alternates);
                 }),
             ),
@@ -564,10 +576,10 @@ mod tests {
             // Changes of the client to its own tree are its own affair.
             assert_eq!(Demand::of((&source(), &NO_LIST), &options), [Demand::Read]);
         }
-        let opening = SyncOptions { copy_devices: true, ..plain.clone() };
+        let opening = plain.clone().copy_devices(true);
         assert_eq!(Demand::of((&source(), &NO_LIST), &opening), [Demand::Read, Demand::CopyDevices]);
         assert_eq!(Demand::of((&destination(), &NO_LIST), &opening), [Demand::Write]);
-        let moving = SyncOptions { remove_source_files: true, ..plain };
+        let moving = plain.remove_source_files(true);
         assert_eq!(Demand::of((&source(), &NO_LIST), &moving), [Demand::Read, Demand::RemoveSource]);
         assert_eq!(Demand::of((&destination(), &NO_LIST), &moving), [Demand::Write]);
         let list = ListPlace::File { path: b"list".to_vec(), nul: false };

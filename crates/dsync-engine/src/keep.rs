@@ -4,12 +4,14 @@
 //! The law: what came here stays until its administrator removes it. A session makes a directory
 //! that nobody had before, and only adds to it; an entry that cannot come here stays where it was.
 
+use dsync_wire::setters;
 use std::{io, path::PathBuf, sync::Arc};
 
 use dsync_fs::{Component, Dir};
 
 /// The place of one session's entries in a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Keeping {
     /// The key's directory of kept entries in the share: plain names, made when it is missing. It
     /// has to lie outside of the directory that the key may use.
@@ -17,6 +19,15 @@ pub struct Keeping {
     /// The name of the session's directory in it.
     pub session: String,
 }
+
+impl Keeping {
+    /// Makes the place of a session.
+    pub fn new(directory: PathBuf, session: String) -> Self {
+        Self { directory, session }
+    }
+}
+
+setters!(Keeping { directory: PathBuf, session: String });
 
 /// A key's directory of kept entries, open.
 #[derive(Debug)]

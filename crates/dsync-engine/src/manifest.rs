@@ -19,10 +19,12 @@ use dsync_wire::{
     event::FileType,
     limits::{MAX_PATH, MAX_SYMLINK},
     message::Timestamp,
+    setters,
 };
 
 /// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record {
     /// Path below the root of the tree; empty for the root itself.
     pub path: Vec<u8>,
@@ -44,7 +46,25 @@ pub struct Record {
     pub content: Option<[u8; 32]>,
 }
 
+setters!(Record {
+    path: Vec<u8>,
+    kind: FileType,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    mtime: Timestamp,
+    size: u64,
+    text: Vec<u8>,
+    content: Option<[u8; 32]>,
+});
+
 impl Record {
+    /// Makes the record of an entry without attributes and content.
+    pub fn new(path: Vec<u8>, kind: FileType) -> Self {
+        let mtime = Timestamp { seconds: 0, nanoseconds: 0 };
+        Self { path, kind, mode: 0, uid: 0, gid: 0, mtime, size: 0, text: Vec::new(), content: None }
+    }
+
     /// Returns the record's line, with its end.
     fn line(&self) -> Vec<u8> {
         let Self { path, kind, mode, uid, gid, mtime, size, text, content } = self;

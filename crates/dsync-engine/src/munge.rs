@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn the_prefix_is_taken_off_once_and_never_leaves_nothing() {
-        let munge_links = MungeLinks { source: true, destination: false };
-        let options = SyncOptions { munge_links, ..SyncOptions::default() };
+        let munge_links = MungeLinks::default().source(true).destination(false);
+        let options = SyncOptions::default().munge_links(munge_links);
         for (text, wanted) in [
             ("/rsyncd-munged/a", "a"),
             ("/rsyncd-munged//rsyncd-munged/a", "/rsyncd-munged/a"),

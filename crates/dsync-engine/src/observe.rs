@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use dsync_wire::setters;
 use dsync_wire::{
     event::{Event, Progress},
     link::Carrier,
@@ -44,6 +45,7 @@ pub trait Observer: Send + Sync {
 /// The progress of one file's content, as this end knows it: what a source has sent may not have
 /// arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileProgress {
     /// Path below the root of the tree, unescaped.
     pub path: Vec<u8>,
@@ -52,6 +54,19 @@ pub struct FileProgress {
     /// Bytes of the file that are done, at most `size`.
     pub done_bytes: u64,
 }
+
+impl FileProgress {
+    /// Makes the progress of a file that has no bytes yet.
+    pub fn new(path: Vec<u8>, size: u64) -> Self {
+        Self { path, size, done_bytes: 0 }
+    }
+}
+
+setters!(FileProgress {
+    path: Vec<u8>,
+    size: u64,
+    done_bytes: u64,
+});
 
 impl FileProgress {
     /// Returns whether no byte is missing.
@@ -262,7 +277,7 @@ mod tests {
         observer.peer_lacks(&[]);
         let cause = &SyncError::BothRemote;
         observer.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
-        let problem = Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished };
+        let problem = Problem::new(Operation::Stat, Vec::new(), Cause::Vanished);
         observer.event(&Event::Failed(problem));
         observer.progress(&Progress::default());
         observer.file(&FileProgress { path: Vec::new(), size: 0, done_bytes: 0 });
@@ -282,8 +297,7 @@ mod tests {
         let connection = Connection { carrier: Carrier::Ssh, reason: None };
         let reconnect =
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
-        let failed =
-            Event::Failed(Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished });
+        let failed = Event::Failed(Problem::new(Operation::Stat, Vec::new(), Cause::Vanished));
         let file = FileProgress { path: Vec::new(), size: 0, done_bytes: 0 };
         let callbacks: [(&str, Callback<'_>); 6] = [
             ("connected", &|guarded| guarded.connected(&connection)),

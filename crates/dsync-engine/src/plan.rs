@@ -670,13 +670,13 @@ mod tests {
         let decision = decide(&policy(SyncOptions::archive()), &entry, None);
         assert_eq!(decision.action, Action::Create);
         assert_eq!(decision.wanted.mode, Some(0o640));
-        let only_existing = SyncOptions { existing: true, ..SyncOptions::archive() };
+        let only_existing = SyncOptions::archive().existing(true);
         assert_eq!(decide(&policy(only_existing), &entry, None).action, Action::Keep);
     }
 
     #[test]
     fn without_perms_a_new_file_gets_the_umask_and_an_old_one_keeps_its_bits() {
-        let plain = policy(SyncOptions { times: true, ..SyncOptions::default() });
+        let plain = policy(SyncOptions::default().times(true));
         let entry = file(5, 0o6777, 100, 5);
         assert_eq!(decide(&plain, &entry, None).wanted.mode, Some(0o755));
         let mut old = as_made(&entry, &decide(&plain, &entry, None).wanted);
@@ -688,7 +688,7 @@ mod tests {
 
     #[test]
     fn a_newer_file_is_left_alone_under_update() {
-        let newer = policy(SyncOptions { update: true, ..SyncOptions::archive() });
+        let newer = policy(SyncOptions::archive().update(true));
         let entry = file(5, 0o600, 100, 0);
         let mut old = as_made(&entry, &decide(&newer, &entry, None).wanted);
         old.size = 9;
@@ -755,15 +755,13 @@ mod tests {
 
     fn any_options() -> impl Strategy<Value = SyncOptions> {
         any::<[bool; 6]>().prop_map(|[perms, times, size_only, update, ignore_existing, existing]| {
-            SyncOptions {
-                perms,
-                times,
-                size_only,
-                update,
-                ignore_existing,
-                existing,
-                ..SyncOptions::default()
-            }
+            SyncOptions::default()
+                .perms(perms)
+                .times(times)
+                .size_only(size_only)
+                .update(update)
+                .ignore_existing(ignore_existing)
+                .existing(existing)
         })
     }
 
@@ -775,7 +773,7 @@ mod tests {
             options in any_options(), size in 0..100_u64, mode in 0..=0o7777_u16,
             seconds in -10..10_i64, nanoseconds in 0..3_u32,
         ) {
-            let policy = policy(SyncOptions { times: true, existing: false, ..options });
+            let policy = policy(options.times(true).existing(false));
             let entry = file(size, mode, seconds, nanoseconds);
             let first = decide(&policy, &entry, None);
             let made = as_made(&entry, &first.wanted);

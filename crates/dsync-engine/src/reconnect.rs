@@ -300,7 +300,7 @@ mod tests {
         let outcome = run(1, |attempt| {
             attempt.begin();
             attempt.note_traffic(Traffic::new(7, 5));
-            attempt.progress(&Progress { files_done: 3, ..Progress::default() });
+            attempt.progress(&Progress::default().files_done(3));
             if attempt.again { Ok("done") } else { Err(lost()) }
         });
         let (outcome, earlier) = outcome.unwrap();
@@ -330,8 +330,7 @@ mod tests {
             tries.set(tries.get() + 1);
             for second in 1..=seconds {
                 clock.pass(Duration::from_secs(1));
-                let progress =
-                    Progress { entries_checked: second, bytes_done: second * bytes, ..Progress::default() };
+                let progress = Progress::default().entries_checked(second).bytes_done(second * bytes);
                 attempt.progress(&progress);
             }
             if tries.get() == 100 { Ok(()) } else { Err(lost()) }

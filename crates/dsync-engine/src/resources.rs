@@ -4,12 +4,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use dsync_fs::{FileListWriter, SpoolHome};
 use dsync_transport::Throttle;
+use dsync_wire::setters;
 use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 
 use crate::Workers;
 
 /// Bounds of one end. They are this end's own: no peer changes them.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Resources {
     /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process
     /// (about 30 MiB). Default 256 MiB. A local run has no peer and no such bound.
@@ -27,6 +29,13 @@ pub struct Resources {
     /// processors, started when a run first needs them. Runs with clones of one value share them.
     pub workers: Workers,
 }
+
+setters!(Resources {
+    max_alloc: u64,
+    spool_dir: Option<PathBuf>,
+    max_stall: Duration,
+    workers: Workers,
+});
 
 impl Resources {
     /// Returns the share of this machine that a session may take.

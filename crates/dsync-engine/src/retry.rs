@@ -40,12 +40,11 @@ pub(crate) fn narrowed(
     chosen.dedup();
 
     // An entry may be in any of several operands, and may be gone by now.
-    let options = SyncOptions {
-        relative: true,
-        no_implied_dirs: options.relative && options.no_implied_dirs,
-        ignore_missing_args: true,
-        ..options.clone()
-    };
+    let options = options
+        .clone()
+        .relative(true)
+        .no_implied_dirs(options.relative && options.no_implied_dirs)
+        .ignore_missing_args(true);
     Some((with_operands(source, chosen), as_directory(destination), options))
 }
 
@@ -141,7 +140,7 @@ mod tests {
     fn narrow(operands: &[&str], relative: bool, entries: &[&str]) -> Option<Vec<String>> {
         let source = Source::Local { paths: operands.iter().map(PathBuf::from).collect() };
         let destination = Destination::Local { path: "dst".into() };
-        let options = SyncOptions { relative, ..SyncOptions::archive() };
+        let options = SyncOptions::archive().relative(relative);
         let entries: Vec<_> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
         let (source, destination, options) = narrowed(&source, &destination, &options, &entries)?;
         assert!(options.relative && options.recursive);

@@ -4,6 +4,7 @@
 //! it is recognised ([`Share::marker`], [`Share::mounted`]); without that evidence nobody gets a
 //! grant, and nothing is created.
 
+use dsync_wire::setters;
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -20,6 +21,7 @@ use crate::{
 
 /// A directory that a server offers under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Share {
     /// The name by which clients ask for it.
     pub name: String,
@@ -30,6 +32,20 @@ pub struct Share {
     /// Whether the directory must be on another filesystem than its parent.
     pub mounted: bool,
 }
+
+impl Share {
+    /// Makes a share without conditions.
+    pub fn new(name: String, path: PathBuf) -> Self {
+        Self { name, path, marker: None, mounted: false }
+    }
+}
+
+setters!(Share {
+    name: String,
+    path: PathBuf,
+    marker: Option<OsString>,
+    mounted: bool,
+});
 
 /// The reason why a share cannot be used now.
 #[derive(Debug, thiserror::Error)]

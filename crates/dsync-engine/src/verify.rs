@@ -25,7 +25,10 @@ use dsync_fs::{
     CommitGroup, Component, Dir, DirRef, Durability, Kind, Links, Metadata, StagedFile, Stamp, Walk,
     WalkOptions, WalkedEntry, Wanted, default_readers, is_own_name,
 };
-use dsync_wire::event::{Changes, FileType, Progress};
+use dsync_wire::{
+    event::{Changes, FileType, Progress},
+    setters,
+};
 use rayon::prelude::*;
 
 use crate::{
@@ -36,6 +39,7 @@ use crate::{
 
 /// The way in which a tree is read.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Reading {
     /// The share of files whose content is read to verify it, in percent; all others are compared by
     /// size and time. 100 by default.
@@ -47,6 +51,8 @@ pub struct Reading {
     /// The threads that read.
     pub workers: Workers,
 }
+
+setters!(Reading { percent: u8, seed: u64, one_file_system: bool, workers: Workers });
 
 impl Default for Reading {
     fn default() -> Self {
@@ -690,15 +696,16 @@ impl<'a> Reader<'a> {
             return;
         }
         *told = Instant::now();
-        self.observer.progress(&Progress {
-            entries_checked: self.totals.entries,
-            entries_listed: self.totals.entries,
-            files_needed: self.totals.files,
-            bytes_needed: self.totals.bytes,
-            files_done: self.files.load(Ordering::Relaxed),
-            bytes_done: self.bytes.load(Ordering::Relaxed),
-            totals_final: true,
-        });
+        self.observer.progress(
+            &Progress::default()
+                .entries_checked(self.totals.entries)
+                .entries_listed(self.totals.entries)
+                .files_needed(self.totals.files)
+                .bytes_needed(self.totals.bytes)
+                .files_done(self.files.load(Ordering::Relaxed))
+                .bytes_done(self.bytes.load(Ordering::Relaxed))
+                .totals_final(true),
+        );
     }
 }
 

@@ -23,7 +23,7 @@ use crate::SyncError;
 /// // Twenty jobs, four threads between them.
 /// let workers = Workers::new(NonZero::<usize>::MIN.saturating_add(3));
 /// let resources: Vec<_> =
-///     (0..20).map(|_| Resources { workers: workers.clone(), ..Resources::default() }).collect();
+///     (0..20).map(|_| Resources::default().workers(workers.clone())).collect();
 /// # assert_eq!(resources.len(), 20);
 /// ```
 #[derive(Clone)]

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn grant(&self, access: Access) -> Grant {
-        Grant::open(GrantTerms { path: self.at("service"), access, share: None }).unwrap()
+        Grant::open(GrantTerms::new(self.at("service"), access)).unwrap()
     }
 
     fn push(&self) -> Job {
@@ -174,7 +174,7 @@ fn a_session_ends_when_its_time_is_over_whatever_it_is_doing() {
         let connect = || {
             let (ours, theirs) = UnixStream::pair()?;
             let ends = Some(std::time::Instant::now() + time);
-            let limits = Limits { ends, bytes_per_second: rate, ..Limits::default() };
+            let limits = Limits::default().ends(ends).bytes_per_second(rate);
             let grant = scene.grant(Access::ReadWrite).limited(limits);
             serving.lock().unwrap().push(serve(Stream::from_socket(theirs)?, grant));
             Stream::from_socket(ours)
@@ -205,7 +205,7 @@ fn a_connector_that_fails_or_panics_ends_the_run() {
     let error = run(scene.push(), || panic!("no connection")).unwrap_err();
     assert!(matches!(error, SyncError::Aborted { message } if message == "no connection"));
     // A stream that ends at once.
-    let connect = ConnectOptions { retries: 0, ..ConnectOptions::default() };
+    let connect = ConnectOptions::default().retries(0);
     let error = run(scene.push().connect(connect), || Stream::new(io::empty(), io::sink())).unwrap_err();
     assert!(matches!(error, SyncError::Link(_)), "{error:?}");
 }
@@ -281,8 +281,7 @@ fn slow(scene: &Scene, local: bool) -> RunHandle {
         content.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(file.to_le_bytes()[0] | 1));
         fs::write(scene.at("agent").join(format!("noise-{file}")), content).unwrap();
     }
-    let connect =
-        ConnectOptions { bytes_per_second: NonZeroU64::new(1_000_000), ..ConnectOptions::default() };
+    let connect = ConnectOptions::default().bytes_per_second(NonZeroU64::new(1_000_000));
     if local {
         let source = Source::Local { paths: vec![scene.at("agent")] };
         let job = Job::new(source, Destination::Local { path: scene.at("service/host") });
@@ -291,7 +290,7 @@ fn slow(scene: &Scene, local: bool) -> RunHandle {
     let root = scene.at("service");
     let connector = move |_: &CancelToken| {
         let (ours, theirs) = UnixStream::pair()?;
-        let grant = Grant::open(GrantTerms { path: root.clone(), access: Access::ReadWrite, share: None })?;
+        let grant = Grant::open(GrantTerms::new(root.clone(), Access::ReadWrite))?;
         let _ = serve(Stream::from_socket(theirs)?, grant);
         Stream::from_socket(ours)
     };

@@ -41,8 +41,7 @@ impl Scene {
     }
 
     fn job(&self) -> Job {
-        let options =
-            SyncOptions { events: EventLevel::All, delete: true, hard_links: true, ..SyncOptions::archive() };
+        let options = SyncOptions::archive().events(EventLevel::All).delete(true).hard_links(true);
         Job::new(
             Source::Local { paths: vec![self.source.clone().into()] },
             Destination::Local { path: self.destination.clone() },
@@ -117,7 +116,7 @@ fn refused(change: impl FnOnce(&mut SyncOptions)) -> (&'static str, String) {
         (source, remote_destination),
         (remote_source, local_destination),
     ];
-    let connect = ConnectOptions { shell: vec!["/no/such/shell".into()], ..ConnectOptions::default() };
+    let connect = ConnectOptions::default().shell(vec!["/no/such/shell".into()]);
     let mut found = None;
     for (source, destination) in forms {
         let job = Job::new(source, destination).options(options.clone()).connect(connect.clone());
@@ -134,17 +133,17 @@ fn refused(change: impl FnOnce(&mut SyncOptions)) -> (&'static str, String) {
 }
 
 fn rules(count: usize, bytes: usize) -> Vec<FilterRule> {
-    vec![FilterRule { pattern: vec![b'x'; bytes], ..FilterRule::default() }; count]
+    vec![FilterRule::default().pattern(vec![b'x'; bytes]); count]
 }
 
 #[test]
 fn a_mistake_in_an_option_is_named_before_anything_starts() {
     let alternates = |count| {
         let dirs = vec![b"../old".to_vec(); count];
-        Some(Alternates { way: AlternateUse::Link, dirs })
+        Some(Alternates::new(AlternateUse::Link, dirs))
     };
-    let backup = |suffix: &[u8]| Some(Backup { dir: None, suffix: suffix.to_vec() });
-    let rule = ModeRule { files: true, directories: true, if_executable: false, keep: 0o777, set: 0 };
+    let backup = |suffix: &[u8]| Some(Backup::new(suffix.to_vec()));
+    let rule = ModeRule::new(0o777, 0);
     type Change<'a> = Box<dyn FnOnce(&mut SyncOptions) + 'a>;
     let cases: Vec<(&str, Change<'_>)> = vec![
         ("filters", Box::new(|o| o.filters = rules(65_537, 1))),
@@ -165,9 +164,7 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
         ("writing.temp_dir", Box::new(|o| o.writing.temp_dir = Some(b"a\0b".to_vec()))),
         (
             "writing.delay_updates",
-            Box::new(|o| {
-                o.writing = WritePolicy { inplace: true, delay_updates: true, ..WritePolicy::default() }
-            }),
+            Box::new(|o| o.writing = WritePolicy::default().inplace(true).delay_updates(true)),
         ),
     ];
     for (option, change) in cases {
@@ -188,7 +185,7 @@ fn lists_longer_than_a_message_cross_a_connection() {
 
     let mut options = SyncOptions::archive();
     options.filters = rules(5000, 60);
-    options.filters.push(FilterRule { pattern: names[7].clone().into_bytes(), ..FilterRule::default() });
+    options.filters.push(FilterRule::default().pattern(names[7].clone().into_bytes()));
     let paths = names.iter().map(|name| from.join(name).into()).collect();
     let job = Job::new(Source::Peer { paths }, Destination::Local { path: to.clone() }).options(options);
     let connect = |_: &CancelToken| {
@@ -243,7 +240,7 @@ fn cancelling_while_the_shell_hangs_leaves_no_process_and_no_thread() {
         Source::Remote { host, paths: vec!["x".into()] },
         Destination::Local { path: scratch.path().join("new") },
     );
-    let job = job.connect(ConnectOptions { shell: vec![shell.into()], ..ConnectOptions::default() });
+    let job = job.connect(ConnectOptions::default().shell(vec![shell.into()]));
     let (pid_file, cancel) = (scratch.path().join("pid"), CancelToken::new());
     let error = std::thread::scope(|scope| {
         let run = scope.spawn(|| job.run(&Silent, &cancel).unwrap_err());
@@ -275,9 +272,9 @@ fn a_run_leaves_the_process_as_it_was() {
     setrlimit(Resource::Nofile, before).unwrap();
     // Attributes are read by the pool; so are sums, in the second run.
     let scene = Scene::new();
-    let options = SyncOptions { xattrs: true, checksum: true, ..SyncOptions::archive() };
+    let options = SyncOptions::archive().xattrs(true).checksum(true);
     let workers = Workers::new(NonZero::<usize>::MIN);
-    let resources = Resources { workers: workers.clone(), ..Resources::default() };
+    let resources = Resources::default().workers(workers.clone());
     for _ in 0..2 {
         let job = scene.job().options(options.clone()).resources(resources.clone());
         job.run(&Silent, &CancelToken::new()).unwrap();

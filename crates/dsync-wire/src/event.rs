@@ -7,6 +7,7 @@
 use crate::{
     message::{Problem, Timestamp},
     ruling::Ruling,
+    setters,
 };
 
 /// One thing that happened, or would happen under `dry_run`, to one entry.
@@ -39,6 +40,7 @@ pub enum Event {
 
 /// An entry that an option leaves alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeftAlone {
     /// The entry's type.
     pub kind: FileType,
@@ -48,14 +50,40 @@ pub struct LeftAlone {
     pub why: WhyLeft,
 }
 
+impl LeftAlone {
+    /// Makes the account of an entry that is left alone.
+    pub fn new(kind: FileType, path: Vec<u8>, why: WhyLeft) -> Self {
+        Self { kind, path, why }
+    }
+}
+
+setters!(LeftAlone {
+    kind: FileType,
+    path: Vec<u8>,
+    why: WhyLeft,
+});
+
 /// A backup of an entry that is replaced or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackedUp {
     /// Path relative to the transfer's root.
     pub path: Vec<u8>,
     /// The backup's path: below the directory of backups as the options name it, else like `path`.
     pub backup: Vec<u8>,
 }
+
+impl BackedUp {
+    /// Makes the account of a backup.
+    pub fn new(path: Vec<u8>, backup: Vec<u8>) -> Self {
+        Self { path, backup }
+    }
+}
+
+setters!(BackedUp {
+    path: Vec<u8>,
+    backup: Vec<u8>,
+});
 
 /// The reason why an entry is left alone. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +104,7 @@ pub enum WhyLeft {
 
 /// The plan for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Planned {
     /// The planned action.
     pub action: Action,
@@ -97,8 +126,26 @@ pub struct Planned {
     pub facts: Option<Facts>,
 }
 
+impl Planned {
+    /// Makes a plan without changes, target, size and facts.
+    pub fn new(action: Action, kind: FileType, path: Vec<u8>) -> Self {
+        Self { action, kind, changes: Changes::NONE, path, target: Vec::new(), size: 0, facts: None }
+    }
+}
+
+setters!(Planned {
+    action: Action,
+    kind: FileType,
+    changes: Changes,
+    path: Vec<u8>,
+    target: Vec<u8>,
+    size: u64,
+    facts: Option<Facts>,
+});
+
 /// An entry at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Facts {
     /// The number that [`Event::Ended`] will name; 0 if the plan is carried out already or, in a
     /// dry run, never will be.
@@ -113,8 +160,11 @@ pub struct Facts {
     pub gid: u32,
 }
 
+setters!(Facts { number: u64, mode: u16, mtime: Timestamp, uid: u32, gid: u32 });
+
 /// The end of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Ended {
     /// Its number: [`Facts::number`].
     pub number: u64,
@@ -125,6 +175,8 @@ pub struct Ended {
     /// Bytes of sums of the old file that the source got.
     pub signature_bytes: u64,
 }
+
+setters!(Ended { number: u64, done: bool, literal_bytes: u64, signature_bytes: u64 });
 
 /// The action planned for an entry. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -269,6 +321,7 @@ const NAMES: [(Changes, &str); 11] = [
 
 /// The destination's progress. All counts are since the start and never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Progress {
     /// Entries compared so far.
     pub entries_checked: u64,
@@ -285,6 +338,16 @@ pub struct Progress {
     /// Whether the listing is complete and compared, so that the totals will not grow any more.
     pub totals_final: bool,
 }
+
+setters!(Progress {
+    entries_checked: u64,
+    files_needed: u64,
+    bytes_needed: u64,
+    files_done: u64,
+    bytes_done: u64,
+    entries_listed: u64,
+    totals_final: bool,
+});
 
 impl Progress {
     /// Returns a number that changes whenever the run makes progress.
@@ -305,6 +368,7 @@ impl Progress {
 
 /// Numbers of entries by type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct TypeCounts {
     /// Regular files.
     pub files: u64,
@@ -317,6 +381,8 @@ pub struct TypeCounts {
     /// Fifos and sockets.
     pub specials: u64,
 }
+
+setters!(TypeCounts { files: u64, directories: u64, symlinks: u64, devices: u64, specials: u64 });
 
 impl TypeCounts {
     /// Counts one more entry of this type.
@@ -350,6 +416,7 @@ impl TypeCounts {
 
 /// The destination's final account of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// Entries that the source listed.
     pub listed: TypeCounts,
@@ -392,3 +459,24 @@ pub struct Report {
     /// were due.
     pub deletions_over_limit: u64,
 }
+
+setters!(Report {
+    listed: TypeCounts,
+    created: TypeCounts,
+    deleted: TypeCounts,
+    retagged: u64,
+    files_transferred: u64,
+    total_bytes: u64,
+    transferred_bytes: u64,
+    literal_bytes: u64,
+    matched_bytes: u64,
+    signature_bytes: u64,
+    syncs: u64,
+    vanished: u64,
+    failed: u64,
+    attributes_withheld: u64,
+    links_copied: u64,
+    rounded_times: u64,
+    deletions_withheld: u64,
+    deletions_over_limit: u64,
+});

@@ -6,12 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::byte_text;
+use crate::{byte_text, setters};
 
 /// The selection, comparison, attribute and write policy of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "one independent switch per rsync option")]
+#[non_exhaustive]
 pub struct SyncOptions {
     /// Descend into directories (`-r`). Without it and `dirs` a directory given as a source is
     /// skipped.
@@ -192,6 +193,82 @@ pub struct SyncOptions {
     pub explain: Vec<Vec<u8>>,
 }
 
+setters!(SyncOptions {
+    recursive: bool,
+    dirs: bool,
+    prune_empty_dirs: bool,
+    relative: bool,
+    no_implied_dirs: bool,
+    links: bool,
+    copy_links: bool,
+    copy_dirlinks: bool,
+    copy_unsafe_links: bool,
+    munge_links: MungeLinks,
+    perms: bool,
+    times: bool,
+    atimes: bool,
+    omit_dir_times: bool,
+    omit_link_times: bool,
+    executability: bool,
+    owner: bool,
+    group: bool,
+    acls: bool,
+    xattrs: bool,
+    hard_links: bool,
+    numeric_ids: bool,
+    devices: bool,
+    copy_devices: bool,
+    specials: bool,
+    checksum: bool,
+    ignore_times: bool,
+    size_only: bool,
+    update: bool,
+    existing: bool,
+    ignore_existing: bool,
+    whole_file: bool,
+    fuzzy: bool,
+    fuzzy_alternates: bool,
+    delete: bool,
+    delete_excluded: bool,
+    max_delete: Option<DeleteLimit>,
+    delete_all_or_nothing: bool,
+    delete_timing: DeleteTiming,
+    ignore_errors: bool,
+    force: bool,
+    allow_empty_source: bool,
+    force_root: bool,
+    mkpath: bool,
+    keep_dirlinks: bool,
+    safe_links: bool,
+    insecure_links: bool,
+    wildcards: bool,
+    ignore_missing_args: bool,
+    delete_missing_args: bool,
+    remove_source_files: bool,
+    remove_sent_only: bool,
+    min_size: u64,
+    max_size: Option<u64>,
+    modify_window: Option<u32>,
+    dry_run: bool,
+    one_file_system: bool,
+    open_noatime: bool,
+    fake_super: FakeSuper,
+    no_super: bool,
+    keep_partial: KeepPartial,
+    durability: Durability,
+    compression: Compression,
+    mode_rules: Vec<ModeRule>,
+    id_rules: Vec<IdRule>,
+    writing: WritePolicy,
+    filters: Vec<FilterRule>,
+    events: EventLevel,
+    event_ends: bool,
+    event_backups: bool,
+    event_removals: bool,
+    rulings: bool,
+    explain: Vec<Vec<u8>>,
+});
+
 impl SyncOptions {
     /// Returns the options of `-a` (`--archive`): recursion, links, permissions, times, owner,
     /// group, devices and specials; not hard links, ACLs or extended attributes.
@@ -261,12 +338,15 @@ pub struct OptionFault {
 /// The ends that keep symbolic links with [`MUNGED`] before their texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct MungeLinks {
     /// The source takes the prefix off.
     pub source: bool,
     /// The destination puts it on.
     pub destination: bool,
 }
+
+setters!(MungeLinks { source: bool, destination: bool });
 
 /// The prefix that makes a link unusable while it is kept: rsync's own.
 pub const MUNGED: &[u8] = b"/rsyncd-munged/";
@@ -275,12 +355,15 @@ pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 /// attributes from `user.rsync.*` attributes and keep them there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct FakeSuper {
     /// The source reads them there.
     pub source: bool,
     /// The destination reads and keeps them there.
     pub destination: bool,
 }
+
+setters!(FakeSuper { source: bool, destination: bool });
 
 /// The time when the destination makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -331,6 +414,7 @@ pub enum DeleteTiming {
 /// Directories are the operator's own paths, relative to the destination directory unless absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct WritePolicy {
     /// Write into the old file itself instead of beside it (`--inplace`).
     pub inplace: bool,
@@ -361,6 +445,19 @@ pub struct WritePolicy {
     pub alternates: Option<Alternates>,
 }
 
+setters!(WritePolicy {
+    inplace: bool,
+    devices: bool,
+    delay_updates: bool,
+    append: Append,
+    preallocate: bool,
+    sparse: bool,
+    temp_dir: Option<Vec<u8>>,
+    partial_dir: Option<Vec<u8>>,
+    backup: Option<Backup>,
+    alternates: Option<Alternates>,
+});
+
 /// The treatment of existing files that need new content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -380,6 +477,7 @@ pub enum Append {
 /// The place for replaced and removed entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct Backup {
     /// Directory that receives a tree of them (`--backup-dir`); `None`: each stays in its
     /// directory.
@@ -390,9 +488,22 @@ pub struct Backup {
     pub suffix: Vec<u8>,
 }
 
+impl Backup {
+    /// Keeps entries in their directories under names with this suffix.
+    pub fn new(suffix: Vec<u8>) -> Self {
+        Self { dir: None, suffix }
+    }
+}
+
+setters!(Backup {
+    dir: Option<Vec<u8>>,
+    suffix: Vec<u8>,
+});
+
 /// Other directories whose files are used if they equal the source's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct Alternates {
     /// The use of an equal file.
     pub way: AlternateUse,
@@ -401,6 +512,18 @@ pub struct Alternates {
     #[serde(with = "byte_text::list")]
     pub dirs: Vec<Vec<u8>>,
 }
+
+impl Alternates {
+    /// Uses equal files of these directories.
+    pub fn new(way: AlternateUse, dirs: Vec<Vec<u8>>) -> Self {
+        Self { way, dirs }
+    }
+}
+
+setters!(Alternates {
+    way: AlternateUse,
+    dirs: Vec<Vec<u8>>,
+});
 
 /// The use of another directory's file that equals the source's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -449,6 +572,7 @@ pub enum Compression {
 /// One change of permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct ModeRule {
     /// Whether it applies to non-directories.
     pub files: bool,
@@ -464,6 +588,15 @@ pub struct ModeRule {
 }
 
 impl ModeRule {
+    /// Makes a rule for all entries.
+    pub fn new(keep: u16, set: u16) -> Self {
+        Self { files: true, directories: true, if_executable: false, keep, set }
+    }
+}
+
+setters!(ModeRule { files: bool, directories: bool, if_executable: bool, keep: u16, set: u16 });
+
+impl ModeRule {
     /// Applies all rules and returns the resulting permission bits.
     pub fn apply(rules: &[Self], mode: u16, is_dir: bool) -> u16 {
         let executable = is_dir || mode & 0o111 != 0;
@@ -477,6 +610,7 @@ impl ModeRule {
 /// One change of owner or group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct IdRule {
     /// Whether it applies to groups.
     pub group: bool,
@@ -485,6 +619,15 @@ pub struct IdRule {
     /// The user or group at the destination.
     pub to: IdTarget,
 }
+
+impl IdRule {
+    /// Makes a rule for owners.
+    pub fn new(from: IdMatch, to: IdTarget) -> Self {
+        Self { group: false, from, to }
+    }
+}
+
+setters!(IdRule { group: bool, from: IdMatch, to: IdTarget });
 
 /// Users or groups of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -512,6 +655,7 @@ pub enum IdTarget {
 /// One include or exclude rule in rsync's pattern language.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct FilterRule {
     /// Whether it includes; otherwise it excludes.
     pub include: bool,
@@ -525,6 +669,12 @@ pub struct FilterRule {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub modifiers: String,
 }
+
+setters!(FilterRule {
+    include: bool,
+    pattern: Vec<u8>,
+    modifiers: String,
+});
 
 /// The per-entry events sent to the program that started the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

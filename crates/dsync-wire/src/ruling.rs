@@ -4,8 +4,11 @@
 //! ruling names the rule by its place, never by its text. The source's rulings cross to the
 //! destination, which tells the controller.
 
+use crate::setters;
+
 /// The reason why an entry of one end takes part or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ruling {
     /// Path relative to the transfer's root.
     pub path: Vec<u8>,
@@ -14,6 +17,19 @@ pub struct Ruling {
     /// The reason.
     pub why: Ruled,
 }
+
+impl Ruling {
+    /// Makes a ruling.
+    pub fn new(path: Vec<u8>, is_dir: bool, why: Ruled) -> Self {
+        Self { path, is_dir, why }
+    }
+}
+
+setters!(Ruling {
+    path: Vec<u8>,
+    is_dir: bool,
+    why: Ruled,
+});
 
 /// The reason of a ruling.
 #[derive(Debug, Clone, PartialEq, Eq)]

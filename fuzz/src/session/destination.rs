@@ -70,11 +70,7 @@ fn step(peer: &mut Peer, script: &mut Script<'_>, attempts: &mut HashMap<u64, u8
         }
         14 if script.rarely(4) => ControlMessage::Report(Box::default()),
         14 => ControlMessage::Sums(Sums { entry, bytes: script.bytes(48), last: script.rarely(2) }),
-        _ => ControlMessage::Problem(Problem {
-            operation: Operation::ReadFile,
-            path: script.bytes(8),
-            cause: Cause::Changed,
-        }),
+        _ => ControlMessage::Problem(Problem::new(Operation::ReadFile, script.bytes(8), Cause::Changed)),
     };
     peer.say(&message, script.damage());
 }

@@ -67,13 +67,11 @@ const MOST_STEPS: usize = 200;
 
 /// Returns the options of a run; none leads out of the tree.
 pub(super) fn options(script: &mut Script<'_>) -> SyncOptions {
-    let mut options = SyncOptions {
-        durability: Durability::None,
-        events: script.pick(&[EventLevel::Problems, EventLevel::All]),
-        devices: false,
-        hard_links: script.byte() & 1 == 1,
-        ..SyncOptions::archive()
-    };
+    let mut options = SyncOptions::archive()
+        .durability(Durability::None)
+        .events(script.pick(&[EventLevel::Problems, EventLevel::All]))
+        .devices(false)
+        .hard_links(script.byte() & 1 == 1);
     for _ in 0..2 {
         let settings: &[fn(&mut SyncOptions)] = &[
             |_| {},
@@ -86,13 +84,11 @@ pub(super) fn options(script: &mut Script<'_>) -> SyncOptions {
             |options| options.writing.delay_updates = true,
             |options| options.writing.partial_dir = Some(b".part".to_vec()),
             |options| options.writing.sparse = true,
-            |options| {
-                options.writing.backup = Some(Backup { dir: Some(b"old".to_vec()), suffix: Vec::new() })
-            },
-            |options| options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() }),
+            |options| options.writing.backup = Some(Backup::new(Vec::new()).dir(Some(b"old".to_vec()))),
+            |options| options.writing.backup = Some(Backup::new(b"~".to_vec())),
             |options| {
                 let dirs = vec![b"sub".to_vec()];
-                options.writing.alternates = Some(Alternates { way: AlternateUse::Link, dirs });
+                options.writing.alternates = Some(Alternates::new(AlternateUse::Link, dirs));
             },
             |options| options.checksum = true,
             |options| options.keep_dirlinks = true,

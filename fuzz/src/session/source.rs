@@ -294,11 +294,11 @@ fn any_control(script: &mut Script<'_>) -> ControlMessage {
         }),
         1 => Name::new(script.pick(&NAMES).as_bytes())
             .map_or(ControlMessage::Alive, |name| ControlMessage::Missing(vec![name])),
-        2 => ControlMessage::Problem(Problem {
-            operation: Operation::ReadFile,
-            path: script.bytes(20),
-            cause: Cause::Os(script.byte().into()),
-        }),
+        2 => ControlMessage::Problem(Problem::new(
+            Operation::ReadFile,
+            script.bytes(20),
+            Cause::Os(script.byte().into()),
+        )),
         3 => ControlMessage::Removed { entries: script.byte().into() },
         4 => ControlMessage::Bye,
         5 => ControlMessage::NeedsEnd,

@@ -151,7 +151,7 @@ async fn accept(
     let certificates = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let path = certificates.first().and_then(|certificate| directories.get(certificate));
     let path = path.ok_or(io::ErrorKind::PermissionDenied)?.clone();
-    let grant = Grant::open(GrantTerms { path, access: Access::ReadWrite, share: None })?;
+    let grant = Grant::open(GrantTerms::new(path, Access::ReadWrite))?;
     Ok((Stream::from_async(tls, &Handle::current())?, grant))
 }
 
@@ -201,9 +201,9 @@ impl Agent {
         let mut contents = directory.into_os_string();
         contents.push("/");
         let source = Source::Local { paths: vec![contents.into()] };
-        let options = SyncOptions { delete: true, ..SyncOptions::archive() };
+        let options = SyncOptions::archive().delete(true);
         let job = Job::new(source, Destination::Peer { path: name.into() }).options(options);
-        let connect = ConnectOptions { bytes_per_second: self.rate, ..ConnectOptions::default() };
+        let connect = ConnectOptions::default().bytes_per_second(self.rate);
         let job = job.connect(connect).resources(self.resources.clone());
         job.run_over(&|_: &CancelToken| self.connect(), observer, cancel)
     }

@@ -7,11 +7,14 @@ use std::{
     num::{NonZero, NonZeroU64},
     path::{Path, PathBuf},
     sync::Mutex,
+    time::Duration,
 };
 
 use dsync_engine::{
-    CancelToken, Destination, Job, Manifest, Observer, Progress, Reconnect, Resources, Silent, Source,
-    SyncError, SyncOptions, Workers,
+    Action, AlternateUse, Alternates, Backup, CancelToken, Cause, Changes, ConnectOptions, Destination,
+    Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits, Manifest, ModeRule,
+    MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, Resources, Silent, Source,
+    SyncError, SyncOptions, Workers, WritePolicy,
     verify::{self, Difference, Finding, Reading, VerifyObserver},
 };
 use dsync_product::{Agent, Identity, Running, Service};
@@ -46,7 +49,7 @@ impl Scene {
             scratch,
             identity: Identity::generate().unwrap(),
             agents: (0..agents).map(|_| Identity::generate().unwrap()).collect(),
-            resources: Resources { workers, ..Resources::default() },
+            resources: Resources::default().workers(workers),
         }
     }
 
@@ -148,6 +151,70 @@ impl Observer for Restarts<'_> {
     }
 }
 
+/// Keeps the text that a person reads about each entry, and the number of files that are done.
+#[derive(Default)]
+struct Screen(Mutex<(Vec<String>, u64)>);
+
+impl Observer for Screen {
+    fn event(&self, event: &Event) {
+        let text = match event {
+            Event::Planned(Planned { action: Action::Delete, path, .. }) => ["-", &text(path)].concat(),
+            Event::Planned(Planned { action: Action::Create, path, .. }) => ["+", &text(path)].concat(),
+            Event::Failed(Problem { path, cause, .. }) => format!("{}: {cause}", text(path)),
+            _ => return,
+        };
+        self.0.lock().unwrap().0.push(text);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.0.lock().unwrap().1 = progress.files_done;
+    }
+}
+
+fn text(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[test]
+fn an_observer_can_be_tested_without_a_run() {
+    let screen = Screen::default();
+    let plan = |action, path: &str| Planned::new(action, FileType::File, path.into());
+    screen.event(&Event::Planned(plan(Action::Create, "new").size(3).changes(Changes::SIZE)));
+    screen.event(&Event::Planned(plan(Action::Keep, "same")));
+    screen.event(&Event::Planned(plan(Action::Delete, "old")));
+    screen.event(&Event::Failed(Problem::new(Operation::ReadFile, b"gone".to_vec(), Cause::Vanished)));
+    screen.progress(&Progress::default().files_done(7).totals_final(true));
+
+    let (lines, files_done) = screen.0.into_inner().unwrap();
+    assert_eq!((lines, files_done), (["+new", "-old", "gone: it has vanished"].map(String::from).into(), 7));
+}
+
+#[test]
+fn options_of_every_kind_are_set_by_name() {
+    let backup = Backup::new(b".old".to_vec()).dir(Some(b"../kept".to_vec()));
+    let alternates = Alternates::new(AlternateUse::Link, vec![b"../yesterday".to_vec()]);
+    let writing = WritePolicy::default().backup(Some(backup)).alternates(Some(alternates));
+    let owner = IdRule::new(IdMatch::Name(b"*".to_vec()), IdTarget::Number(1000));
+    let options = SyncOptions::archive()
+        .writing(writing)
+        .filters(vec![FilterRule::default().pattern(b"*.tmp".to_vec())])
+        .mode_rules(vec![ModeRule::new(0o755, 0).directories(false)])
+        .id_rules(vec![owner.clone(), owner.group(true)])
+        .fake_super(FakeSuper::default().destination(true))
+        .munge_links(MungeLinks::default().source(true))
+        .max_size(Some(1 << 30));
+    assert!(options.recursive && options.fake_super.destination && !options.mode_rules[0].directories);
+    assert_eq!((options.id_rules.len(), options.max_size), (2, Some(1 << 30)));
+    assert_eq!(options.writing.backup.map(|backup| backup.suffix), Some(b".old".to_vec()));
+
+    let resources = Resources::default().max_alloc(64 << 20).spool_dir(Some("/var/tmp".into()));
+    assert_eq!((resources.max_alloc, resources.spool_dir), (64 << 20, Some("/var/tmp".into())));
+    let limits = Limits::default().largest_file(Some(1 << 40));
+    assert_eq!(limits.largest_file, Some(1 << 40));
+    let connect = ConnectOptions::default().retries(0).timeout(Duration::from_secs(120));
+    assert_eq!((connect.retries, connect.timeout.as_secs()), (0, 120));
+}
+
 #[test]
 fn a_service_that_is_restarted_in_the_middle_is_found_again() {
     let (scene, agents, service) = (Scene::new(1), runtime(), runtime());
@@ -241,7 +308,7 @@ fn a_backup_is_verified_against_the_manifest_of_what_was_pushed() {
     let agent = scene.agent(&scene.agents[0], running.address, &runtime);
     agent.push(scene.own(0), "backup", &Silent, &cancel).unwrap();
     let list = scene.scratch.path().join("manifest");
-    let reading = Reading { workers: scene.resources.workers.clone(), ..Reading::default() };
+    let reading = Reading::default().workers(scene.resources.workers.clone());
     let totals = verify::record_to_file(&scene.own(0), &list, &reading, &Silent, &cancel).unwrap();
     assert_eq!((totals.files, totals.bytes), (20, 100_000));
 

@@ -18,7 +18,7 @@ impl IdRules {
 
     /// Returns the rules for groups.
     pub(crate) fn of_groups(&self) -> impl Iterator<Item = IdRule> {
-        self.0.iter().map(|rule| IdRule { group: true, ..rule.clone() })
+        self.0.iter().map(|rule| rule.clone().group(true))
     }
 }
 
@@ -33,7 +33,7 @@ impl Owner {
     /// Returns the rules that give everything to this owner.
     pub(crate) fn rules(&self) -> impl Iterator<Item = IdRule> {
         let all = |group, to: &Option<IdTarget>| {
-            to.clone().map(|to| IdRule { group, from: IdMatch::Name(b"*".to_vec()), to })
+            to.clone().map(|to| IdRule::new(IdMatch::Name(b"*".to_vec()), to).group(group))
         };
         all(false, &self.user).into_iter().chain(all(true, &self.group))
     }
@@ -65,7 +65,7 @@ pub(super) fn parse_owner(text: &str) -> Result<Owner, String> {
 
 fn rule(word: &str) -> Option<IdRule> {
     let (from, to) = word.split_once(':')?;
-    Some(IdRule { group: false, from: matching(from)?, to: target(to)? })
+    Some(IdRule::new(matching(from)?, target(to)?))
 }
 
 fn matching(word: &str) -> Option<IdMatch> {
@@ -102,7 +102,7 @@ mod tests {
     fn rules_are_read_in_order() {
         let rules: Vec<_> = parse("0:me,5-7:8,b*:9,:www-data").unwrap().of_groups().collect();
         let pattern = |text: &str| IdMatch::Name(text.as_bytes().to_vec());
-        let rule = |from, to| IdRule { group: true, from, to };
+        let rule = |from, to| IdRule::new(from, to).group(true);
         assert_eq!(
             rules,
             [

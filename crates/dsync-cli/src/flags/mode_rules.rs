@@ -36,10 +36,10 @@ fn rule(word: &str, mask: u16) -> Option<Vec<ModeRule>> {
     } else {
         symbolic(rest, mask)?
     };
-    let rule = ModeRule { files, directories, keep, set, if_executable: false };
+    let rule = ModeRule::new(keep, set).files(files).directories(directories);
     let mut rules = vec![rule];
     if if_executable != 0 {
-        rules.push(ModeRule { keep: ALL, set: if_executable, if_executable: true, ..rule });
+        rules.push(rule.keep(ALL).set(if_executable).if_executable(true));
     }
     Some(rules)
 }

@@ -48,7 +48,7 @@ pub(super) fn set_rights(
         (_, Destination::Remote { .. }) => (here, remote),
         _ => (here, there.unwrap_or(here)),
     };
-    options.fake_super = FakeSuper { source: from == Rights::Fake, destination: to == Rights::Fake };
+    options.fake_super = FakeSuper::default().source(from == Rights::Fake).destination(to == Rights::Fake);
     options.no_super = to == Rights::Without;
 }
 

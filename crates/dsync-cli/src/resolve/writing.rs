@@ -75,7 +75,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
         return Err(UsageError::Needs { option: "--suffix without a text", needed: "--backup-dir" });
     }
 
-    let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
+    let backup = (writing.backup || dir.is_some()).then_some(Backup::new(suffix).dir(dir));
     let alternates = alternates(writing)?;
     let Writing { delay_updates, preallocate, sparse, .. } = *writing;
     let (inplace, append) = (writing.in_place().is_some(), writing.append());
@@ -84,18 +84,17 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
         return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
     }
 
-    Ok(WritePolicy {
-        inplace,
-        devices: writing.write_devices,
-        append,
-        delay_updates,
-        preallocate,
-        sparse,
-        temp_dir,
-        partial_dir: None,
-        backup,
-        alternates,
-    })
+    Ok(WritePolicy::default()
+        .inplace(inplace)
+        .devices(writing.write_devices)
+        .append(append)
+        .delay_updates(delay_updates)
+        .preallocate(preallocate)
+        .sparse(sparse)
+        .temp_dir(temp_dir)
+        .partial_dir(None)
+        .backup(backup)
+        .alternates(alternates))
 }
 
 fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
@@ -110,7 +109,7 @@ fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
             text: "one of --compare-dest, --copy-dest and --link-dest more than 20 times",
         });
     }
-    Ok(Some(Alternates { way, dirs: dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect() }))
+    Ok(Some(Alternates::new(way, dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect())))
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(super) fn open(
     ends: Option<Instant>,
 ) -> Result<Grant, ShareError> {
     let keeping = (part.role == Access::Keep)
-        .then(|| Keeping { directory: offer.kept.join(key), session: dated(jiff::Timestamp::now()) });
+        .then(|| Keeping::new(offer.kept.join(key), dated(jiff::Timestamp::now())));
     let grant = offer.share.grant(part.role, part.directory.as_deref(), keeping)?;
     Ok(grant.limited(part.limits.of_a_run(ends)))
 }

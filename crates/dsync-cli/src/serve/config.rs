@@ -236,7 +236,7 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
     }
 
     let marker = table.marker.map(|marker| marker.into_inner().into());
-    let share = Share { name, path, marker, mounted: table.mounted };
+    let share = Share::new(name, path).marker(marker).mounted(table.mounted);
     Ok(Offer { share, user: table.user, kept, keep_days, keys: parts })
 }
 

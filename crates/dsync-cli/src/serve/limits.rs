@@ -25,12 +25,11 @@ impl KeyLimits {
     /// Returns those that the engine keeps in a session that has to end then.
     pub(crate) fn of_a_run(&self, ends: Option<Instant>) -> Limits {
         let refused = (!self.refused.is_empty()).then(|| Arc::new(self.refused.clone()));
-        Limits {
-            largest_file: self.largest_file,
-            bytes_per_second: self.rate,
-            ends,
-            options: refused.map(|refused| refused as Arc<dyn OptionRules>),
-        }
+        Limits::default()
+            .largest_file(self.largest_file)
+            .bytes_per_second(self.rate)
+            .ends(ends)
+            .options(refused.map(|refused| refused as Arc<dyn OptionRules>))
     }
 
     /// Describes each limit in a few words.

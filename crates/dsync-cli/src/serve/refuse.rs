@@ -304,12 +304,12 @@ mod tests {
 
     /// Returns the option that the rules refuse to a push or a pull.
     fn judged(rules: &[&str], options: &SyncOptions, writes: bool) -> Option<String> {
-        refused(rules).refused(&Request { options, writes, reads_list: false })
+        refused(rules).refused(&Request::new(options, writes))
     }
 
     #[test]
     fn the_last_rule_that_matches_decides() {
-        let deleting = SyncOptions { delete: true, delete_excluded: true, ..SyncOptions::archive() };
+        let deleting = SyncOptions::archive().delete(true).delete_excluded(true);
         let push = |rules: &[&str]| judged(rules, &deleting, true);
         assert_eq!(push(&["c", "delete"]).as_deref(), Some("--delete"));
         assert_eq!(push(&["delete-*"]).as_deref(), Some("--delete-after"));
@@ -328,12 +328,13 @@ mod tests {
     fn everything_but_an_archive_is_everything_but_an_archive() {
         assert_eq!(judged(&["*"], &SyncOptions::default(), true), None);
         for writes in [true, false] {
-            let archive = SyncOptions { dry_run: true, ..SyncOptions::archive() };
+            let archive = SyncOptions::archive().dry_run(true);
             assert_eq!(judged(&["*", "!a", "!v", "!compress*"], &archive, writes), None);
             assert_eq!(judged(&["*"], &archive, writes).as_deref(), Some("--recursive"));
             assert_eq!(judged(&["dry-run"], &archive, writes).as_deref(), Some("--dry-run"));
         }
-        let list = Request { options: &SyncOptions::default(), writes: false, reads_list: true };
+        let options = SyncOptions::default();
+        let list = Request::new(&options, false).reads_list(true);
         assert_eq!(refused(&["files-from"]).refused(&list).as_deref(), Some("--files-from"));
         assert_eq!(refused(&["*"]).refused(&list).as_deref(), Some("--files-from"));
     }

@@ -72,11 +72,7 @@ impl Alternates {
 
     /// Tells of each directory that does not exist: all that it was to have is copied again.
     pub(super) fn tell_missing(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let problem = |path: &Vec<u8>| Problem {
-            operation: Operation::ReadBasis,
-            path: path.clone(),
-            cause: Cause::Skipped,
-        };
+        let problem = |path: &Vec<u8>| Problem::new(Operation::ReadBasis, path.clone(), Cause::Skipped);
         self.missing.iter().try_for_each(|path| site.account.problem(problem(path)))
     }
 

@@ -86,27 +86,26 @@ impl Displaced {
 impl Pending {
     /// Tells of a file that takes the place of another name.
     pub(super) fn announce(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let number = site.account.announced(Planned {
-            action: self.action,
-            kind: FileType::File,
-            changes: Changes::NONE,
-            path: self.slot.path().as_bytes().to_vec(),
-            target: Vec::new(),
-            size: self.size,
-            facts: self.facts,
-        })?;
+        let number = site.account.announced(
+            Planned::new(self.action, FileType::File, self.slot.path().as_bytes().to_vec())
+                .changes(Changes::NONE)
+                .target(Vec::new())
+                .size(self.size)
+                .facts(self.facts),
+        )?;
         self.number.store(number, Ordering::Relaxed);
         Ok(())
     }
 
     /// Tells the plan's end, once.
     pub(super) fn tell_end(&self, site: &Site<'_>, done: bool) -> Result<(), SyncError> {
-        site.account.ended(Ended {
-            number: self.number.swap(0, Ordering::Relaxed),
-            done,
-            literal_bytes: self.slot.literal_bytes.load(Ordering::Relaxed),
-            signature_bytes: self.signature_bytes.load(Ordering::Relaxed),
-        })
+        site.account.ended(
+            Ended::default()
+                .number(self.number.swap(0, Ordering::Relaxed))
+                .done(done)
+                .literal_bytes(self.slot.literal_bytes.load(Ordering::Relaxed))
+                .signature_bytes(self.signature_bytes.load(Ordering::Relaxed)),
+        )
     }
 
     /// Tells a finished file whether it may take a directory's name.

@@ -280,7 +280,7 @@ mod tests {
         std::fs::write(scratch.path().join("f"), b"old").unwrap();
         let dir = Dir::open_operand(scratch.path()).unwrap();
         let [file, other] = [b"f", b"g"].map(|name| Component::new(name).unwrap());
-        let hands = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() }, &Arc::default());
+        let hands = Hands::of(&SyncOptions::default().dry_run(true), &Arc::default());
         hands.make_directory(&dir, &other, 0o700).unwrap();
         hands.rename(&dir, &file, &other).unwrap();
         hands.remove_file(&dir, &file).unwrap();
@@ -303,7 +303,7 @@ mod tests {
         let found = Dir::open_operand(scratch.path()).unwrap().metadata().unwrap();
         let old = Metadata { mtime: Timestamp { seconds: 5, nanoseconds: 0 }, ..found };
         let (path, other) = (RelPath::parse(b"a").unwrap(), RelPath::parse(b"b").unwrap());
-        let idle = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() }, &Arc::default());
+        let idle = Hands::of(&SyncOptions::default().dry_run(true), &Arc::default());
         idle.note_changed(&path).unwrap();
         assert!(idle.as_found(&path, old).mtime.seconds > 5);
         assert_eq!(idle.as_found(&other, old).mtime, old.mtime);

@@ -132,15 +132,13 @@ impl Maker<'_> {
         first: &RecordAt,
         Told { changes, size, facts }: Told,
     ) -> Result<(), SyncError> {
-        self.site.account.carried_out(Planned {
-            action: further.action,
-            kind: further.kind,
-            changes,
-            path: path.as_bytes().to_vec(),
-            target: self.first_name(first).unwrap_or_default().into_owned(),
-            size,
-            facts: Some(facts),
-        })
+        self.site.account.carried_out(
+            Planned::new(further.action, further.kind, path.as_bytes().to_vec())
+                .changes(changes)
+                .target(self.first_name(first).unwrap_or_default().into_owned())
+                .size(size)
+                .facts(Some(facts)),
+        )
     }
 
     /// Returns the path of the name that is linked to.

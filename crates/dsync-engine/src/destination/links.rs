@@ -95,7 +95,9 @@ pub(super) struct Told {
 
 impl Told {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let Self { changes, size, facts: Facts { number: _, mode, mtime, uid, gid } } = *self;
+        // The number is of the plan, not of the entry.
+        const { assert!(Facts::FIELDS.len() == 5, "a field is neither kept nor left out") };
+        let Self { changes, size, facts: Facts { mode, mtime, uid, gid, .. } } = *self;
         bytes.extend(changes.bits().to_ne_bytes());
         bytes.extend(size.to_ne_bytes());
         bytes.extend(mode.to_ne_bytes());
@@ -114,7 +116,11 @@ impl Told {
             nanoseconds: u32::from_ne_bytes(take(rest)?),
         };
         let (uid, gid) = (u32::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
-        Some(Self { changes, size, facts: Facts { number: 0, mode, mtime, uid, gid } })
+        Some(Self {
+            changes,
+            size,
+            facts: Facts::default().number(0).mode(mode).mtime(mtime).uid(uid).gid(gid),
+        })
     }
 }
 
@@ -421,7 +427,7 @@ mod tests {
             told: displaces.then_some(Told {
                 changes: Changes::SIZE,
                 size: 5,
-                facts: Facts { uid: 7, ..Facts::default() },
+                facts: Facts::default().uid(7),
             }),
         };
         let links = vec![

@@ -182,11 +182,7 @@ impl LocalRules {
             Ok((scope, held)) => Level { name: name.to_vec(), scope: Some(scope), _held: Some(held) },
             Err(error) => {
                 let cause = cause_of(&error.fault);
-                lock(&self.problems).push(Problem {
-                    operation: Operation::ReadRules,
-                    path: error.path,
-                    cause,
-                });
+                lock(&self.problems).push(Problem::new(Operation::ReadRules, error.path, cause));
                 Level { name: name.to_vec(), scope: None, _held: None }
             }
         }

@@ -236,15 +236,13 @@ impl Planner<'_> {
         let decision = policy.decide_attributes(&kind, attributes, &mapped, existing.as_ref(), standing);
 
         self.site.account.amend(|report| report.listed.directories += 1);
-        self.site.account.planned(Planned {
-            action: decision.action,
-            kind: FileType::Directory,
-            changes: decision.changes,
-            path: Vec::new(),
-            target: Vec::new(),
-            size: 0,
-            facts: self.site.policy.options.event_ends.then(|| subject::facts(attributes)),
-        })?;
+        self.site.account.planned(
+            Planned::new(decision.action, FileType::Directory, Vec::new())
+                .changes(decision.changes)
+                .target(Vec::new())
+                .size(0)
+                .facts(self.site.policy.options.event_ends.then(|| subject::facts(attributes))),
+        )?;
 
         let state = match state {
             Presence::Old { .. } => {

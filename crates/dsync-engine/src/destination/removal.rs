@@ -244,13 +244,9 @@ pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelP
 }
 
 fn deleted(path: &RelPath, kind: Kind) -> Planned {
-    Planned {
-        action: Action::Delete,
-        kind: file_type_of(kind),
-        changes: Changes::NONE,
-        path: path.as_bytes().to_vec(),
-        target: Vec::new(),
-        size: 0,
-        facts: None,
-    }
+    Planned::new(Action::Delete, file_type_of(kind), path.as_bytes().to_vec())
+        .changes(Changes::NONE)
+        .target(Vec::new())
+        .size(0)
+        .facts(None)
 }

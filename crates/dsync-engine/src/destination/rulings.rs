@@ -65,6 +65,6 @@ impl Site<'_> {
         if !self.rulings.wants(&path, &why) {
             return Ok(());
         }
-        self.account.ruling(Ruling { path, is_dir: kind == Kind::Dir, why })
+        self.account.ruling(Ruling::new(path, kind == Kind::Dir, why))
     }
 }

@@ -192,7 +192,7 @@ impl<'a> Site<'a> {
         path: &RelPath,
         cause: Cause,
     ) -> Result<(), SyncError> {
-        self.account.problem(Problem { operation, path: path.as_bytes().to_vec(), cause })
+        self.account.problem(Problem::new(operation, path.as_bytes().to_vec(), cause))
     }
 
     /// Returns the cause that an error stands for; an error that the next file would meet as well
@@ -271,7 +271,7 @@ impl<'a> Site<'a> {
             return Ok(());
         }
         let path = path.join(name).as_bytes().to_vec();
-        self.account.backed_up(BackedUp { path, backup: backup.to_vec() })
+        self.account.backed_up(BackedUp::new(path, backup.to_vec()))
     }
 
     /// Works as [`backup_of`](Self::backup_of), with a directory that is only borrowed.

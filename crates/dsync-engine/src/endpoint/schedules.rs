@@ -61,14 +61,14 @@ const SETTINGS: &[Setting] = &[
     }),
     ("remove-source-files", |options| options.remove_source_files = true),
     ("backup", |options| {
-        options.writing.backup = Some(Backup { dir: Some(b"../kept".to_vec()), suffix: Vec::new() });
+        options.writing.backup = Some(Backup::new(Vec::new()).dir(Some(b"../kept".to_vec())));
     }),
     ("inplace", |options| options.writing.inplace = true),
     ("checksum", |options| options.checksum = true),
 ];
 
 fn alternates(options: &mut SyncOptions, way: AlternateUse) {
-    options.writing.alternates = Some(Alternates { way, dirs: vec![b"../other".to_vec()] });
+    options.writing.alternates = Some(Alternates::new(way, vec![b"../other".to_vec()]));
 }
 
 fn delete(options: &mut SyncOptions, timing: DeleteTiming) {
@@ -146,7 +146,7 @@ impl Case {
     }
 
     fn options(&self) -> SyncOptions {
-        let mut options = SyncOptions { hard_links: true, ..SyncOptions::archive() };
+        let mut options = SyncOptions::archive().hard_links(true);
         (self.setting.1)(&mut options);
         options
     }

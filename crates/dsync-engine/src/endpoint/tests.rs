@@ -71,7 +71,7 @@ fn a_source_lists_everything_before_it_is_answered_and_is_done_with_the_report()
 }
 
 fn options() -> SyncOptions {
-    SyncOptions { recursive: true, ..SyncOptions::default() }
+    SyncOptions::default().recursive(true)
 }
 
 fn hello() -> ControlMessage {

@@ -6,9 +6,11 @@
 use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc, time::Instant};
 
 use dsync_wire::options::SyncOptions;
+use dsync_wire::setters;
 
 /// The limits of a client. The default has none.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes of the longest file that the client may write.
     pub largest_file: Option<u64>,
@@ -20,8 +22,16 @@ pub struct Limits {
     pub options: Option<Arc<dyn OptionRules>>,
 }
 
+setters!(Limits {
+    largest_file: Option<u64>,
+    bytes_per_second: Option<NonZeroU64>,
+    ends: Option<Instant>,
+    options: Option<Arc<dyn OptionRules>>,
+});
+
 /// The options of a run as its client asks for them.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Request<'a> {
     /// The options.
     pub options: &'a SyncOptions,
@@ -29,6 +39,19 @@ pub struct Request<'a> {
     pub writes: bool,
     /// Whether the client names a list of paths that this end is to read.
     pub reads_list: bool,
+}
+
+impl<'a> Request<'a> {
+    /// Makes the request of a client that names no list of paths.
+    pub fn new(options: &'a SyncOptions, writes: bool) -> Self {
+        Self { options, writes, reads_list: false }
+    }
+
+    /// Sets the field `reads_list`.
+    #[must_use]
+    pub fn reads_list(self, reads_list: bool) -> Self {
+        Self { reads_list, ..self }
+    }
 }
 
 /// An administrator's rules on options.

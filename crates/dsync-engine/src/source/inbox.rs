@@ -171,7 +171,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
                 Err(error) => read::cause(&error),
             }
         };
-        let problem = Problem { operation: Operation::RemoveSource, path: path(), cause };
+        let problem = Problem::new(Operation::RemoveSource, path(), cause);
         shared.session.control.queue(&ControlMessage::Problem(problem))?;
     }
 

@@ -83,7 +83,7 @@ fn report_lost(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
             Some(errno) => (Operation::Stat, Cause::Os(errno)),
             None => (Operation::ReadDirectory, Cause::Skipped),
         };
-        let problem = Problem { operation, path: lost.path, cause };
+        let problem = Problem::new(operation, lost.path, cause);
         shared.session.control.queue(&ControlMessage::Problem(problem))?;
     }
     shared.session.control.flush()
@@ -145,7 +145,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
             operands.get(problem.index).map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
         // The user named it: that it is missing is an error, not a change during the run.
         let cause = problem.error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os);
-        let problem = Problem { operation: Operation::Stat, path, cause };
+        let problem = Problem::new(Operation::Stat, path, cause);
         shared.session.control.send(&ControlMessage::Problem(problem))?;
     }
     report_lost(shared, &walk)?;
@@ -208,7 +208,7 @@ impl Lister<'_> {
                 WalkRuled::NotRecursive => Ruled::NotRecursive,
                 WalkRuled::Pruned => Ruled::Pruned,
             };
-            let ruling = Ruling { path: path.as_bytes().to_vec(), is_dir: *is_dir, why };
+            let ruling = Ruling::new(path.as_bytes().to_vec(), *is_dir, why);
             self.shared.session.control.queue(&ControlMessage::Ruling(ruling))?;
         }
         Ok(())
@@ -392,12 +392,12 @@ impl Lister<'_> {
             Some(number) if operation == Operation::FollowLink => Cause::Os(number),
             _ => read::cause(error),
         };
-        let problem = Problem { operation, path: path.to_vec(), cause };
+        let problem = Problem::new(operation, path.to_vec(), cause);
         self.shared.session.control.send(&ControlMessage::Problem(problem))
     }
 
     fn send_problem(&self, operation: Operation, path: &RelPath, cause: Cause) -> Result<(), SyncError> {
-        let problem = Problem { operation, path: path.as_bytes().to_vec(), cause };
+        let problem = Problem::new(operation, path.as_bytes().to_vec(), cause);
         self.shared.session.control.send(&ControlMessage::Problem(problem))
     }
 }

@@ -6,6 +6,7 @@
 
 /// A rule as it is written, with all that it states.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct RuleSpec {
     /// Whether it includes; otherwise it excludes.
     pub include: bool,
@@ -41,6 +42,7 @@ pub enum Ends {
 
 /// The way in which a file of rules is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct RuleFile {
     /// The meaning of a line.
     pub lines: RuleLines,

@@ -116,6 +116,17 @@ fn write_seeds() {
     }
 }
 
+/// A field that the samples leave at zero could be left out by the codec, and no byte would tell.
+#[test]
+fn samples_fill_every_count_of_the_account() {
+    for name in ["report", "progress"] {
+        let all = samples::control();
+        let (_, message) = all.iter().find(|(sample, _)| *sample == name).unwrap();
+        let text = format!("{message:?}");
+        assert!(!text.contains(": 0,") && !text.contains(": 0 "), "{text}");
+    }
+}
+
 fn golden_directory() -> PathBuf {
     repository().join("tests/golden/wire-1")
 }

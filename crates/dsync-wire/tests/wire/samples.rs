@@ -92,7 +92,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
 fn events() -> [(&'static str, Event); 8] {
     [
         ("event-planned", Event::Planned(planned())),
-        ("event-facts", Event::Planned(Planned { facts: Some(facts()), ..planned() })),
+        ("event-facts", Event::Planned(planned().facts(Some(facts())))),
         ("event-left-alone", Event::LeftAlone(left_alone())),
         ("event-backed-up", Event::BackedUp(backed_up())),
         ("event-removed", Event::Removed(b"a/b".to_vec())),
@@ -244,38 +244,37 @@ fn extended() -> Extended {
 fn start_source() -> Start {
     Start {
         role: PeerRole::Source { paths: vec![b"docs/".to_vec(), b"".to_vec(), b"-odd\n".to_vec()] },
-        options: SyncOptions {
-            recursive: true,
-            one_file_system: true,
-            max_delete: Some(DeleteLimit::Percent(100)),
-            delete_timing: DeleteTiming::During,
-            min_size: 1,
-            max_size: Some(1 << 40),
-            modify_window: Some(u32::MAX),
-            durability: Durability::None,
-            compression: Compression::Zstd(19),
-            filters: vec![
-                FilterRule { include: true, pattern: b"*.rs".to_vec(), ..FilterRule::default() },
-                FilterRule { pattern: b"/target/".to_vec(), ..FilterRule::default() },
-            ],
-            events: EventLevel::All,
-            writing: WritePolicy {
-                inplace: true,
-                devices: true,
-                delay_updates: true,
-                append: Append::Verifying,
-                preallocate: true,
-                sparse: true,
-                temp_dir: Some(b"../scratch".to_vec()),
-                partial_dir: Some(b"/var/parts".to_vec()),
-                backup: Some(Backup { dir: Some(b"../old".to_vec()), suffix: Vec::new() }),
-                alternates: Some(Alternates {
-                    way: AlternateUse::Link,
-                    dirs: vec![b"../yesterday".to_vec(), b"/mnt/b".to_vec()],
-                }),
-            },
-            ..SyncOptions::default()
-        },
+        options: SyncOptions::default()
+            .recursive(true)
+            .one_file_system(true)
+            .max_delete(Some(DeleteLimit::Percent(100)))
+            .delete_timing(DeleteTiming::During)
+            .min_size(1)
+            .max_size(Some(1 << 40))
+            .modify_window(Some(u32::MAX))
+            .durability(Durability::None)
+            .compression(Compression::Zstd(19))
+            .filters(vec![
+                FilterRule::default().include(true).pattern(b"*.rs".to_vec()),
+                FilterRule::default().pattern(b"/target/".to_vec()),
+            ])
+            .events(EventLevel::All)
+            .writing(
+                WritePolicy::default()
+                    .inplace(true)
+                    .devices(true)
+                    .delay_updates(true)
+                    .append(Append::Verifying)
+                    .preallocate(true)
+                    .sparse(true)
+                    .temp_dir(Some(b"../scratch".to_vec()))
+                    .partial_dir(Some(b"/var/parts".to_vec()))
+                    .backup(Some(Backup::new(Vec::new()).dir(Some(b"../old".to_vec()))))
+                    .alternates(Some(Alternates::new(
+                        AlternateUse::Link,
+                        vec![b"../yesterday".to_vec(), b"/mnt/b".to_vec()],
+                    ))),
+            ),
         data_lanes: 16,
         again: true,
         list: ListPlace::None,
@@ -296,7 +295,7 @@ fn start_relative() -> Start {
     let asked = Asked { contents: false, names: Some(Vec::new()), paths };
     Start {
         role: PeerRole::Destination { path: b"backup".to_vec(), asked },
-        options: SyncOptions { relative: true, no_implied_dirs: true, ..SyncOptions::archive() },
+        options: SyncOptions::archive().relative(true).no_implied_dirs(true),
         data_lanes: 2,
         again: false,
         list: ListPlace::None,
@@ -318,7 +317,7 @@ fn start_destination() -> Start {
                 paths: Vec::new(),
             },
         },
-        options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },
+        options: SyncOptions::default().max_delete(Some(DeleteLimit::Entries(0))),
         data_lanes: 1,
         again: false,
         list: ListPlace::None,
@@ -362,30 +361,26 @@ pub(crate) fn segment() -> Segment {
 }
 
 fn problem(cause: Cause) -> Problem {
-    Problem { operation: Operation::ReadDirectory, path: b"secret/\x1b[2J".to_vec(), cause }
+    Problem::new(Operation::ReadDirectory, b"secret/\x1b[2J".to_vec(), cause)
 }
 
 fn planned() -> Planned {
     let mut changes = Changes::SIZE;
     changes.insert(Changes::TIME);
-    Planned {
-        action: Action::Update,
-        kind: FileType::File,
-        changes,
-        path: b"a/b".to_vec(),
-        target: Vec::new(),
-        size: 300,
-        facts: None,
-    }
+    Planned::new(Action::Update, FileType::File, b"a/b".to_vec())
+        .changes(changes)
+        .target(Vec::new())
+        .size(300)
+        .facts(None)
 }
 
 fn facts() -> Facts {
     let mtime = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
-    Facts { number: 300, mode: 0o4755, mtime, uid: u32::MAX, gid: 34 }
+    Facts::default().number(300).mode(0o4755).mtime(mtime).uid(u32::MAX).gid(34)
 }
 
 fn ruling(why: Ruled) -> Ruling {
-    Ruling { path: b"a/b".to_vec(), is_dir: true, why }
+    Ruling::new(b"a/b".to_vec(), true, why)
 }
 
 fn rule_file() -> RulePlace {
@@ -393,57 +388,56 @@ fn rule_file() -> RulePlace {
 }
 
 fn left_alone() -> LeftAlone {
-    LeftAlone { kind: FileType::Directory, path: b"a/b".to_vec(), why: WhyLeft::TooShort }
+    LeftAlone::new(FileType::Directory, b"a/b".to_vec(), WhyLeft::TooShort)
 }
 
 fn backed_up() -> BackedUp {
-    BackedUp { path: b"a/b".to_vec(), backup: b"../kept/a/b~".to_vec() }
+    BackedUp::new(b"a/b".to_vec(), b"../kept/a/b~".to_vec())
 }
 
 fn ended() -> Ended {
-    Ended { number: 300, done: true, literal_bytes: 1 << 40, signature_bytes: 128 }
+    Ended::default().number(300).done(true).literal_bytes(1 << 40).signature_bytes(128)
 }
 
 fn progress() -> Progress {
-    Progress {
-        entries_checked: 1,
-        files_needed: 200,
-        bytes_needed: 1 << 20,
-        files_done: 3,
-        bytes_done: 4,
-        entries_listed: u64::MAX,
-        totals_final: true,
-    }
+    Progress::default()
+        .entries_checked(1)
+        .files_needed(200)
+        .bytes_needed(1 << 20)
+        .files_done(3)
+        .bytes_done(4)
+        .entries_listed(u64::MAX)
+        .totals_final(true)
 }
 
 fn report() -> Report {
-    let counts = |from| TypeCounts {
-        files: from,
-        directories: from + 1,
-        symlinks: from + 2,
-        devices: from + 3,
-        specials: from + 4,
+    let counts = |from| {
+        TypeCounts::default()
+            .files(from)
+            .directories(from + 1)
+            .symlinks(from + 2)
+            .devices(from + 3)
+            .specials(from + 4)
     };
-    Report {
-        listed: counts(1000),
-        created: counts(10),
-        deleted: counts(20),
-        retagged: 30,
-        files_transferred: 31,
-        total_bytes: 32,
-        transferred_bytes: 33,
-        literal_bytes: 34,
-        matched_bytes: 35,
-        signature_bytes: 36,
-        syncs: 37,
-        vanished: 38,
-        failed: 39,
-        attributes_withheld: 42,
-        links_copied: 43,
-        rounded_times: 44,
-        deletions_withheld: 40,
-        deletions_over_limit: 41,
-    }
+    Report::default()
+        .listed(counts(1000))
+        .created(counts(10))
+        .deleted(counts(20))
+        .retagged(30)
+        .files_transferred(31)
+        .total_bytes(32)
+        .transferred_bytes(33)
+        .literal_bytes(34)
+        .matched_bytes(35)
+        .signature_bytes(36)
+        .syncs(37)
+        .vanished(38)
+        .failed(39)
+        .attributes_withheld(42)
+        .links_copied(43)
+        .rounded_times(44)
+        .deletions_withheld(40)
+        .deletions_over_limit(41)
 }
 
 fn landed() -> Vec<Landed> {

@@ -77,15 +77,16 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         }),
         event().prop_map(M::Event),
         (vec(number(), 6), any::<bool>()).prop_map(|(counts, totals_final)| {
-            M::Progress(Progress {
-                entries_checked: counts[0],
-                files_needed: counts[1],
-                bytes_needed: counts[2],
-                files_done: counts[3],
-                bytes_done: counts[4],
-                entries_listed: counts[5],
-                totals_final,
-            })
+            M::Progress(
+                Progress::default()
+                    .entries_checked(counts[0])
+                    .files_needed(counts[1])
+                    .bytes_needed(counts[2])
+                    .files_done(counts[3])
+                    .bytes_done(counts[4])
+                    .entries_listed(counts[5])
+                    .totals_final(totals_final),
+            )
         }),
         report().prop_map(|report| M::Report(Box::new(report))),
     ]
@@ -242,8 +243,9 @@ fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
 }
 
 pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
-    let filter = (any::<bool>(), text(), "[:!/srpwnCG0]{0,8}")
-        .prop_map(|(include, pattern, modifiers)| FilterRule { include, pattern, modifiers });
+    let filter = (any::<bool>(), text(), "[:!/srpwnCG0]{0,8}").prop_map(|(include, pattern, modifiers)| {
+        FilterRule::default().include(include).pattern(pattern).modifiers(modifiers)
+    });
     let compression = prop_oneof![
         select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
         (1..=19u8).prop_map(Compression::Zstd),
@@ -261,22 +263,20 @@ pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
             let (delete_timing, keep_partial, durability, events) = choices;
             let (max_delete, min_size, max_size, modify_window) = sizes;
             let (filters, mode_rules, id_rules) = rules;
-            SyncOptions {
-                delete_timing,
-                keep_partial,
-                durability,
-                events,
-                max_delete,
-                min_size,
-                max_size,
-                modify_window,
-                compression,
-                filters,
-                mode_rules,
-                id_rules,
-                writing,
-                ..switches(on)
-            }
+            switches(on)
+                .delete_timing(delete_timing)
+                .keep_partial(keep_partial)
+                .durability(durability)
+                .events(events)
+                .max_delete(max_delete)
+                .min_size(min_size)
+                .max_size(max_size)
+                .modify_window(modify_window)
+                .compression(compression)
+                .filters(filters)
+                .mode_rules(mode_rules)
+                .id_rules(id_rules)
+                .writing(writing)
         },
     )
 }
@@ -290,7 +290,7 @@ fn switches(on: u64) -> SyncOptions {
     }
     let options: SyncOptions = serde_json::from_value(options).unwrap();
     let explain = if options.dry_run { vec![b"a/b".to_vec(), vec![0xff]] } else { Vec::new() };
-    SyncOptions { explain, ..options }
+    options.explain(explain)
 }
 
 fn id_rule() -> impl Strategy<Value = IdRule> {
@@ -300,17 +300,13 @@ fn id_rule() -> impl Strategy<Value = IdRule> {
         any::<(u32, u32)>().prop_map(|(low, high)| IdMatch::Numbers(low, high)),
     ];
     let to = prop_oneof![name().prop_map(IdTarget::Name), any::<u32>().prop_map(IdTarget::Number)];
-    (any::<bool>(), from, to).prop_map(|(group, from, to)| IdRule { group, from, to })
+    (any::<bool>(), from, to).prop_map(|(group, from, to)| IdRule::new(from, to).group(group))
 }
 
 fn mode_rule() -> impl Strategy<Value = ModeRule> {
     (any::<[bool; 3]>(), 0..=0o7777u16, 0..=0o7777u16).prop_map(
-        |([files, directories, if_executable], keep, set)| ModeRule {
-            files,
-            directories,
-            if_executable,
-            keep,
-            set,
+        |([files, directories, if_executable], keep, set)| {
+            ModeRule::new(keep, set).files(files).directories(directories).if_executable(if_executable)
         },
     )
 }
@@ -318,9 +314,9 @@ fn mode_rule() -> impl Strategy<Value = ModeRule> {
 fn writing() -> impl Strategy<Value = WritePolicy> {
     let operand = || "[a-z./]{1,20}".prop_map(String::into_bytes);
     let backup = (option::of(operand()), "[~.a-z]{1,9}")
-        .prop_map(|(dir, suffix)| Backup { dir, suffix: suffix.into_bytes() });
+        .prop_map(|(dir, suffix)| Backup::new(suffix.into_bytes()).dir(dir));
     let way = select(vec![AlternateUse::Compare, AlternateUse::Copy, AlternateUse::Link]);
-    let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
+    let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates::new(way, dirs));
     let partial_dir = option::of("/?[.a-z]{3,20}".prop_map(String::into_bytes));
     let homes = (option::of(operand()), partial_dir);
     let append = select(vec![Append::No, Append::Believing, Append::Verifying]);
@@ -331,18 +327,17 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
             backup,
             alternates,
         )| {
-            WritePolicy {
-                append: if inplace { append } else { Append::No },
-                inplace,
-                devices,
-                delay_updates,
-                preallocate,
-                sparse,
-                temp_dir,
-                partial_dir,
-                backup,
-                alternates,
-            }
+            WritePolicy::default()
+                .append(if inplace { append } else { Append::No })
+                .inplace(inplace)
+                .devices(devices)
+                .delay_updates(delay_updates)
+                .preallocate(preallocate)
+                .sparse(sparse)
+                .temp_dir(temp_dir)
+                .partial_dir(partial_dir)
+                .backup(backup)
+                .alternates(alternates)
         },
     )
 }
@@ -446,23 +441,34 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::BlockDevice,
     ]);
     let changes = (0..0x400u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
-    let facts = (number(), any::<u16>(), timestamp(), any::<u32>(), any::<u32>())
-        .prop_map(|(number, mode, mtime, uid, gid)| Facts { number, mode, mtime, uid, gid });
+    let facts = (number(), any::<u16>(), timestamp(), any::<u32>(), any::<u32>()).prop_map(
+        |(number, mode, mtime, uid, gid)| {
+            Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid)
+        },
+    );
     prop_oneof![
         (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN, option::of(facts)).prop_map(
             |(action, kind, changes, path, target, size, facts)| {
-                Event::Planned(Planned { action, kind, changes, path, target, size, facts })
+                Event::Planned(
+                    Planned::new(action, kind, path).changes(changes).target(target).size(size).facts(facts),
+                )
             }
         ),
         problem().prop_map(Event::Failed),
         (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
-            .prop_map(|(why, path)| Event::LeftAlone(LeftAlone { kind: FileType::File, path, why })),
+            .prop_map(|(why, path)| Event::LeftAlone(LeftAlone::new(FileType::File, path, why))),
         ruling().prop_map(Event::Ruling),
         text().prop_map(Event::Removed),
-        (text(), text()).prop_map(|(path, backup)| Event::BackedUp(BackedUp { path, backup })),
+        (text(), text()).prop_map(|(path, backup)| Event::BackedUp(BackedUp::new(path, backup))),
         (number(), any::<bool>(), number(), number()).prop_map(
             |(number, done, literal_bytes, signature_bytes)| {
-                Event::Ended(Ended { number, done, literal_bytes, signature_bytes })
+                Event::Ended(
+                    Ended::default()
+                        .number(number)
+                        .done(done)
+                        .literal_bytes(literal_bytes)
+                        .signature_bytes(signature_bytes),
+                )
             }
         ),
     ]
@@ -486,7 +492,7 @@ fn ruling() -> impl Strategy<Value = Ruling> {
             Ruled::Spared
         ]),
     ];
-    (text(), any::<bool>(), why).prop_map(|(path, is_dir, why)| Ruling { path, is_dir, why })
+    (text(), any::<bool>(), why).prop_map(|(path, is_dir, why)| Ruling::new(path, is_dir, why))
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
@@ -510,7 +516,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::FollowLink,
         Operation::ReadRules,
     ]);
-    (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
+    (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem::new(operation, path, cause))
 }
 
 fn cause() -> impl Strategy<Value = Cause> {
@@ -537,33 +543,33 @@ fn cause() -> impl Strategy<Value = Cause> {
 
 fn report() -> impl Strategy<Value = Report> {
     vec(number(), 30).prop_map(|n| {
-        let counts = |at: usize| TypeCounts {
-            files: n[at],
-            directories: n[at + 1],
-            symlinks: n[at + 2],
-            devices: n[at + 3],
-            specials: n[at + 4],
+        let counts = |at: usize| {
+            TypeCounts::default()
+                .files(n[at])
+                .directories(n[at + 1])
+                .symlinks(n[at + 2])
+                .devices(n[at + 3])
+                .specials(n[at + 4])
         };
-        Report {
-            listed: counts(0),
-            created: counts(5),
-            deleted: counts(10),
-            retagged: n[15],
-            files_transferred: n[16],
-            total_bytes: n[17],
-            transferred_bytes: n[18],
-            literal_bytes: n[19],
-            matched_bytes: n[20],
-            signature_bytes: n[21],
-            syncs: n[22],
-            vanished: n[23],
-            failed: n[24],
-            attributes_withheld: n[25],
-            links_copied: n[28],
-            rounded_times: n[29],
-            deletions_withheld: n[26],
-            deletions_over_limit: n[27],
-        }
+        Report::default()
+            .listed(counts(0))
+            .created(counts(5))
+            .deleted(counts(10))
+            .retagged(n[15])
+            .files_transferred(n[16])
+            .total_bytes(n[17])
+            .transferred_bytes(n[18])
+            .literal_bytes(n[19])
+            .matched_bytes(n[20])
+            .signature_bytes(n[21])
+            .syncs(n[22])
+            .vanished(n[23])
+            .failed(n[24])
+            .attributes_withheld(n[25])
+            .links_copied(n[28])
+            .rounded_times(n[29])
+            .deletions_withheld(n[26])
+            .deletions_over_limit(n[27])
     })
 }
 

@@ -70,7 +70,7 @@ proptest! {
     ) {
         let scratch = tempfile::tempdir().unwrap();
         plant(scratch.path(), &tree);
-        let options = SyncOptions { recursive, dirs, relative: true, ..SyncOptions::default() };
+        let options = SyncOptions::default().recursive(recursive).dirs(dirs).relative(true);
         let operand = |text: &String| PathBuf::from(format!("{}/{text}", scratch.path().display()));
         let operands: Vec<PathBuf> = texts.iter().map(operand).collect();
         let filter = FilterSet::compile(&rules).unwrap();

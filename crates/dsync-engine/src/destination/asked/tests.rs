@@ -82,11 +82,11 @@ fn operands() -> impl Strategy<Value = Vec<Form>> {
 fn options() -> impl Strategy<Value = SyncOptions> {
     let bit = || prop::bool::weighted(0.3);
     (prop::bool::weighted(0.7), bit(), option::weighted(0.3, Just(b".parts".to_vec()))).prop_map(
-        |(recursive, dirs, partial_dir)| SyncOptions {
-            recursive,
-            dirs,
-            writing: WritePolicy { partial_dir, ..WritePolicy::default() },
-            ..SyncOptions::default()
+        |(recursive, dirs, partial_dir)| {
+            SyncOptions::default()
+                .recursive(recursive)
+                .dirs(dirs)
+                .writing(WritePolicy::default().partial_dir(partial_dir))
         },
     )
 }
@@ -252,7 +252,7 @@ proptest! {
         single_file in any::<bool>(),
     ) {
         let scratch = tempfile::tempdir().unwrap();
-        let options = SyncOptions { recursive: true, ..SyncOptions::default() };
+        let options = SyncOptions::default().recursive(true);
         let operands: Vec<_> = forms.iter().map(|form| match form {
             Form::Contents(end) => PathBuf::from(format!("{}{end}", scratch.path().display())),
             Form::Entry(name) => scratch.path().join(OsStr::from_bytes(name)),
@@ -273,7 +273,7 @@ proptest! {
 
     #[test]
     fn permissions_are_judged_by_what_the_rules_give(mode in 0..=MAX_MODE, keep in 0..=MAX_MODE, set in 0..=MAX_MODE) {
-        let rule = ModeRule { files: true, directories: false, if_executable: true, keep, set };
+        let rule = ModeRule::new(keep, set).directories(false).if_executable(true);
         let modes = Modes::of(&[rule]).unwrap();
         prop_assert!(modes.has(ModeRule::apply(&[rule], mode, false), false));
         let found = (0..=MAX_MODE).any(|before| ModeRule::apply(&[rule], before, false) == mode);
@@ -285,18 +285,18 @@ proptest! {
 /// Options that decide which parts of an entry are sent.
 fn details() -> impl Strategy<Value = SyncOptions> {
     any::<[bool; 9]>().prop_map(
-        |[owner, group, atimes, acls, xattrs, hard_links, checksum, links, devices]| SyncOptions {
-            owner,
-            group,
-            atimes,
-            acls,
-            xattrs,
-            hard_links,
-            checksum,
-            links,
-            devices,
-            recursive: true,
-            ..SyncOptions::default()
+        |[owner, group, atimes, acls, xattrs, hard_links, checksum, links, devices]| {
+            SyncOptions::default()
+                .owner(owner)
+                .group(group)
+                .atimes(atimes)
+                .acls(acls)
+                .xattrs(xattrs)
+                .hard_links(hard_links)
+                .checksum(checksum)
+                .links(links)
+                .devices(devices)
+                .recursive(true)
         },
     )
 }
@@ -449,10 +449,10 @@ fn no_link_comes_where_it_would_have_been_followed() {
         let mut judged = bounds.directory(EntryId(7), &RelPath::parse(path).unwrap()).unwrap();
         bounds.entry(&mut judged, &link(text)).is_ok()
     };
-    let plain = SyncOptions { links: true, recursive: true, ..SyncOptions::default() };
-    let all = SyncOptions { copy_links: true, ..plain.clone() };
-    let leading_out = SyncOptions { copy_unsafe_links: true, ..plain.clone() };
-    let to_directories = SyncOptions { copy_dirlinks: true, ..plain.clone() };
+    let plain = SyncOptions::default().links(true).recursive(true);
+    let all = plain.clone().copy_links(true);
+    let leading_out = plain.clone().copy_unsafe_links(true);
+    let to_directories = plain.clone().copy_dirlinks(true);
     for (path, text, leads_out) in [
         (&b"a"[..], "x", false),
         (b"a", "../x", false),

@@ -183,9 +183,7 @@ impl Planner<'_> {
         }
         let why = self.site.policy.why_left(subject.entry, found.existing.as_ref());
         match (why, file_type(&subject.entry.kind)) {
-            (Some(why), Some(kind)) => {
-                account.left_alone(LeftAlone { kind, path: subject.listed_path(), why })
-            }
+            (Some(why), Some(kind)) => account.left_alone(LeftAlone::new(kind, subject.listed_path(), why)),
             _ => Ok(()),
         }
     }

@@ -119,7 +119,7 @@ impl Planner<'_> {
         if let Some(operation) = self.not_copied(subject) {
             // An entry that would be left alone anyway is not reported.
             let silent = self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref());
-            let problem = || Problem { operation, path: subject.listed_path(), cause: Cause::Skipped };
+            let problem = || Problem::new(operation, subject.listed_path(), Cause::Skipped);
             return Some(Course::Ignore((!silent).then(problem)));
         }
 

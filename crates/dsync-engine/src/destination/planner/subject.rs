@@ -78,7 +78,7 @@ impl Subject<'_> {
 
     /// Returns a problem with its name at the destination.
     pub(super) fn problem(&self, operation: Operation, cause: Cause) -> Problem {
-        Problem { operation, path: self.path.as_bytes().to_vec(), cause }
+        Problem::new(operation, self.path.as_bytes().to_vec(), cause)
     }
 
     /// Counts the plan for the entry. Returns it, to be told.
@@ -92,7 +92,11 @@ impl Subject<'_> {
         let kind = file_type(&self.entry.kind)?;
         let size = self.file_size().unwrap_or(0);
         let facts = site.policy.options.event_ends.then(|| facts(&self.entry.attributes));
-        let planned = Planned { action, kind, changes, path: self.listed_path(), target, size, facts };
+        let planned = Planned::new(action, kind, self.listed_path())
+            .changes(changes)
+            .target(target)
+            .size(size)
+            .facts(facts);
         site.account.count(&planned);
         Some(planned)
     }
@@ -106,5 +110,5 @@ impl Subject<'_> {
 /// Returns what is told of an entry at the source.
 pub(super) fn facts(attributes: &Attributes) -> Facts {
     let Attributes { mode, mtime, uid, gid, .. } = *attributes;
-    Facts { number: 0, mode, mtime, uid, gid }
+    Facts::default().number(0).mode(mode).mtime(mtime).uid(uid).gid(gid)
 }
