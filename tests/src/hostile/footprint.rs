@@ -1,8 +1,10 @@
-//! The memory of a process under attack: its largest resident size, and its files that are memory.
+//! The memory of a process under attack: its largest resident size, its files that are memory, and
+//! what the kernel charges it for, where the test may make a control group.
 
 use std::{
     fs,
     os::unix::fs::MetadataExt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,6 +20,7 @@ use crate::run::peak_memory;
 pub struct Footprint {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    charged: Option<ControlGroup>,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +40,9 @@ pub struct Peak {
     pub memfds: u64,
     /// Files on a disk without a name.
     pub spooled: u64,
+    /// Everything that the kernel holds for it since it was watched: also buffers of pipes and
+    /// sockets, and pages of files that it can drop; `None` without a control group.
+    pub charged: Option<u64>,
 }
 
 impl Footprint {
@@ -50,14 +56,14 @@ impl Footprint {
                 thread::sleep(Duration::from_millis(3));
             }
         });
-        Self { shared, thread: Some(thread) }
+        Self { shared, thread: Some(thread), charged: ControlGroup::of(pid) }
     }
 
     /// Returns the peaks so far.
     pub fn so_far(&self) -> Peak {
         let Shared { memory, memfds, spooled, .. } = &*self.shared;
         let [memory, memfds, spooled] = [memory, memfds, spooled].map(|seen| seen.load(Ordering::Acquire));
-        Peak { memory, memfds, spooled }
+        Peak { memory, memfds, spooled, charged: self.charged.as_ref().and_then(ControlGroup::peak) }
     }
 
     /// Ends the watch; returns the peaks.
@@ -79,6 +85,49 @@ impl Drop for Footprint {
         self.end();
     }
 }
+
+/// A memory control group of one process.
+#[derive(Debug)]
+struct ControlGroup {
+    pid: u32,
+    above: PathBuf,
+    own: PathBuf,
+}
+
+impl ControlGroup {
+    /// Moves a process into a group of its own; `None` where this is no version 1 hierarchy, or not
+    /// permitted.
+    fn of(pid: u32) -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let within = groups.lines().find_map(|line| line.split_once(":memory:"))?.1;
+        let above = PathBuf::from("/sys/fs/cgroup/memory").join(within.trim_start_matches('/'));
+        // Those of processes that were not reaped in time; one that is in use stays.
+        for entry in fs::read_dir(&above).ok()?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(GROUPS) {
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+        let own = above.join(format!("{GROUPS}{pid}"));
+        fs::create_dir(&own).ok()?;
+        let group = Self { pid, above, own };
+        fs::write(group.own.join("cgroup.procs"), pid.to_string()).is_ok().then_some(group)
+    }
+
+    fn peak(&self) -> Option<u64> {
+        fs::read_to_string(self.own.join("memory.max_usage_in_bytes")).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // A group with a process in it cannot be removed.
+        let _ = fs::write(self.above.join("cgroup.procs"), self.pid.to_string());
+        let _ = fs::remove_dir(&self.own);
+    }
+}
+
+/// Beginning of the groups' names.
+const GROUPS: &str = "dsync-tests-";
 
 impl Shared {
     fn look(&self, pid: u32) {

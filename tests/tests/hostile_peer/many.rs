@@ -53,9 +53,10 @@ impl Flood {
     }
 
     fn judge(&self, role: &str, peak: Peak) {
-        let Peak { memory, memfds, spooled } = peak;
+        let Peak { memory, memfds, spooled, charged } = peak;
+        let charged = charged.map_or_else(String::new, |bytes| format!(", {} MiB charged", bytes >> 20));
         println!(
-            "{}: {role}: peak {} MiB resident, {} KiB in memfds, {} MiB in unnamed files",
+            "{}: {role}: peak {} MiB resident, {} KiB in memfds, {} MiB in unnamed files{charged}",
             self.name,
             memory >> 20,
             memfds >> 10,
