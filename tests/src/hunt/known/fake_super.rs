@@ -86,14 +86,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Under `--fake-super`, a directory with attributes of its own has the note of its ACL too.",
+        says: "Under `--fake-super`, an entry with attributes of its own has the note of its ACL too.",
         explains: |seen| {
             let of_a_list =
                 |text: &str| text.contains("user.rsync.%aacl") || text.contains("user.rsync.%dacl");
             let is_kept = seen.values().is_some_and(|(ours, theirs)| of_a_list(ours) && !of_a_list(theirs));
-            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            let has_own = seen.namesakes().any(|node| !node.xattrs.is_empty());
             let keeps = ['A', 'X'].iter().all(|&letter| seen.case.has_letter(letter));
-            seen.case.has(&["--fake-super"]) && keeps && is_kept && is_directory
+            seen.case.has(&["--fake-super"]) && keeps && is_kept && has_own
         },
     },
 ];

@@ -84,8 +84,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_sources = seen.about(&["content", "size"]) && seen.is_sources_own();
             let is_real_owner = seen.case.has(&["--fake-super"])
                 && (seen.about(&["owner"]) || seen.about(&["extended attributes"]));
-            let is_unkept_mode = seen.about(&["mode"]) && !seen.case.has_letter('p');
-            let is_other = is_unkept || is_sources || is_real_owner || is_unkept_mode;
+            let is_unkept = is_unkept
+                || seen.about(&["mode"]) && !seen.case.has_letter('p')
+                || seen.about(&["mtime"]) && !seen.case.has_letter('t');
+            let is_other = is_unkept || is_sources || is_real_owner;
             // The one that is there gives way, and has a backup.
             let has_backup = seen.finding.line.starts_with("extra: ") && seen.is_within(&["--backup-dir"]);
             let is_replaced = has_backup && seen.ours.values().any(|facts| facts.inode.is_some());

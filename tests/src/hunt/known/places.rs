@@ -87,7 +87,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory that an option names and that cannot be used ends the run.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("cannot use '")
+            // The first run may have put something else there.
+            let is_later = seen.is(Class::Second) && seen.finding.line.contains("cannot use '");
+            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("cannot use '") || is_later
         },
     },
     Known {
@@ -124,7 +126,10 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let of_capability = |text: &str| text.contains("security.capability");
             let is_more = |(ours, theirs): (&str, &str)| {
-                theirs == "{}" || of_capability(ours) && !of_capability(theirs)
+                let rest = theirs.trim_end_matches('}');
+                theirs == "{}"
+                    || of_capability(ours) && !of_capability(theirs)
+                    || ours.len() > theirs.len() && ours.starts_with(rest)
             };
             seen.about(&["extended attributes"])
                 && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
