@@ -47,6 +47,16 @@ fn missing_source_is_named() {
         expect(sshd.run(via).arg("-a").arg(&missing).arg(sshd.operand(scratch.dst())).run(), 23, &[&text]);
     }
     assert!(!scratch.dst().exists());
+
+    // A destination whose parent is missing too changes nothing in that.
+    for options in ["-a", "-an"] {
+        let deep = scratch.at("not/there/either");
+        let run = |way: Run| way.arg(options).arg(&missing);
+        expect(run(Run::dsync()).arg(&deep).run(), 23, &[&text]);
+        expect(run(sshd.run(Via::Ssh)).arg(sshd.operand(&deep)).run(), 23, &[&text]);
+        let run = sshd.run(Via::Ssh).arg(options).arg(sshd.operand(&missing));
+        expect(run.arg(&deep).run(), 23, &[&text]);
+    }
 }
 
 #[test]

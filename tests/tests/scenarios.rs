@@ -3,11 +3,17 @@
 
 use std::{
     fs,
-    os::unix::{fs::symlink, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, chown, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
 };
 
-use dsync_tests::{Outcome, Run, Scope, Scratch, differences, oracle, program, scratch::slash};
+use dsync_tests::{
+    Outcome, Run, Scope, Scratch, Sshd, Via, differences, needs_dsync, needs_root, oracle, program,
+    scratch::slash, strace, survey,
+};
 
 /// Each scenario with `FILE TEST` of what covers it; a file is one of this directory, or a path in the repository.
 #[rustfmt::skip]
@@ -135,6 +141,10 @@ const COVERED: &[(&str, &[&str])] = &[
     ("scanner-delete-delay-overread", &["delete.rs deletes_what_rsync_deletes"]),
     ("remote-shell-newline-escaping", &["remote.rs odd_bytes_in_remote_paths_reach_no_shell"]),
     ("reverse-daemon-delta", &["generated.rs pulls_of_any_tree_are_identical"]),
+    ("fake-super-backup-fifo-regression", &["scenarios.rs a_fifo_that_gives_way_under_fake_super_has_a_backup"]),
+    ("delete-missing-args-files-from", &["scenarios.rs listed_paths_that_are_missing_go_at_the_destination"]),
+    ("sender-remove-source-root-anchor", &["scenarios.rs files_leave_a_source_that_is_named_from_the_root"]),
+    ("protected-regular", &["scenarios.rs a_file_of_another_user_in_a_sticky_directory_is_written"]),
 ];
 
 /// Scenarios without a test here, each with the reason.
@@ -142,14 +152,10 @@ const COVERED: &[(&str, &[&str])] = &[
 const OPEN: &[(&str, &str)] = &[
     ("crtimes", "Linux keeps no settable time of creation; -N does not exist"),
     ("macos-setgid-ordinary-mode-regression", "dsync is for Linux"),
-    ("fake-super-backup-fifo-regression", "no test joins --fake-super, --backup and a fifo"),
-    ("delete-missing-args-files-from", "no test joins --delete-missing-args and --files-from"),
     ("iwildmatch-fold", "about a function of rsync's that folds case"),
     ("partial-protected-regular-retry-linux", "no test has fs.protected_regular in a sticky directory"),
     ("partial-protected-regular-retry-policy", "no test has fs.protected_regular in a sticky directory"),
-    ("protected-regular", "no test has fs.protected_regular in a sticky directory"),
     ("readonly-partial-abort-mode-regression", "no test aborts over a read-only partial file"),
-    ("sender-remove-source-root-anchor", "no test moves files with / as the operand's anchor"),
     ("batch-only-remove-source-regression", "batch files do not exist"),
     ("batch-mode", "batch files do not exist"),
     ("scanner-batch-flag-mismatch", "batch files do not exist"),
@@ -313,4 +319,141 @@ fn descriptors_beyond_1024_hang_nothing() {
     let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
     assert_eq!(outcome.code(), Some(0), "{}", outcome.account());
     assert_eq!(fs::read(scratch.dst().join("f")).unwrap(), b"content");
+}
+
+/// A real fifo, and a file that stands for one.
+#[test]
+fn a_fifo_that_gives_way_under_fake_super_has_a_backup() {
+    needs_dsync!();
+    for (stands_for_one, more) in [(false, "-b"), (false, "--backup-dir=../kept"), (true, "-b")] {
+        let scratch = Scratch::new();
+        let both = [("rsync", Run::of("rsync")), ("dsync", Run::dsync())].map(|(name, program)| {
+            let at = scratch.at(name);
+            fs::create_dir_all(at.join("src")).unwrap();
+            fs::create_dir_all(at.join("dst")).unwrap();
+            let of_fifo = if stands_for_one { at.join("src/p") } else { at.join("dst/p") };
+            let made = Run::of("mkfifo").arg(&of_fifo).run();
+            assert_eq!(made.code(), Some(0), "{}", made.account());
+            if stands_for_one {
+                let _ = oracle::rsync(["-a", "--fake-super", "src/", "dst"].map(|word| match word {
+                    "src/" => slash(&at.join("src")),
+                    "dst" => at.join("dst").into(),
+                    option => option.into(),
+                }));
+                fs::remove_file(&of_fifo).unwrap();
+            }
+            fs::write(at.join("src/p"), "a file").unwrap();
+            let line = ["-a", "--fake-super", "-b", more, "src/", "dst/"];
+            (at.clone(), program.args(line).cwd(&at).run())
+        });
+        let [(wanted, rsync), (made, dsync)] = &both;
+        let accounts = format!("{}\n{}", rsync.account(), dsync.account());
+        assert_eq!((rsync.code(), dsync.code()), (Some(0), Some(0)), "{accounts}");
+        assert_eq!(differences(wanted, made, NAMES), [""; 0], "{more} {accounts}");
+        let backup = if more == "-b" { made.join("dst/p~") } else { made.join("kept/p") };
+        assert!(fs::symlink_metadata(backup).is_ok(), "{accounts}");
+    }
+}
+
+#[test]
+fn listed_paths_that_are_missing_go_at_the_destination() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for option in ["--delete-missing-args", "--ignore-missing-args", "-n"] {
+        let mut wanted = None;
+        // Older ones end with 2 there.
+        let is_reference = option != "--delete-missing-args" || oracle::is_since((3, 5, 0));
+        for way in ["rsync", "local", "push", "pull"].into_iter().skip(usize::from(!is_reference)) {
+            let scratch = Scratch::new();
+            for file in ["src/f", "dst/gone", "dst/stays", "dst/d/gone", "dst/d/stays"] {
+                fs::create_dir_all(scratch.at(file).parent().unwrap()).unwrap();
+                fs::write(scratch.at(file), file).unwrap();
+            }
+            fs::create_dir_all(scratch.at("src/d")).unwrap();
+            fs::create_dir_all(scratch.at("dst/d/empty")).unwrap();
+            fs::write(scratch.at("list"), "f\ngone\nd/gone\nd/empty\nnever\n").unwrap();
+
+            let run = match way {
+                "rsync" => Run::of("rsync"),
+                "local" => Run::dsync(),
+                _ => sshd.run(Via::Ssh),
+            };
+            let list = format!("--files-from={}", scratch.at("list").display());
+            let (src, dst) = (slash(&scratch.src()), slash(&scratch.dst()));
+            let run = run.args(["-a", option, &list]);
+            let outcome = match way {
+                "push" => run.arg(src).arg(sshd.operand(dst)),
+                "pull" => run.arg(sshd.operand(src)).arg(dst),
+                _ => run.arg(src).arg(dst),
+            }
+            .run();
+            let left: Vec<_> = survey(&scratch.dst()).into_keys().collect();
+            let is_gone = option == "--delete-missing-args";
+            assert_eq!(scratch.dst().join("d/gone").exists(), !is_gone, "{way} {}", outcome.account());
+            let result = (outcome.code(), left);
+            assert_eq!(*wanted.get_or_insert_with(|| result.clone()), result, "{way} {}", outcome.account());
+        }
+    }
+}
+
+#[test]
+fn files_leave_a_source_that_is_named_from_the_root() {
+    for options in [&["-aR", "--remove-source-files"][..], &["-a", "--remove-source-files"]] {
+        for anchor in ["", "./"] {
+            let scratch = Scratch::new();
+            let both = [("rsync", Run::of("rsync")), ("dsync", Run::dsync())].map(|(name, program)| {
+                let at = scratch.at(name);
+                plant(&at);
+                let inner = at.join("src");
+                let from = format!("{}/{anchor}d/e", inner.display());
+                (at.clone(), program.args(options).arg(from).arg("new/").cwd(&at).run())
+            });
+            let [(wanted, rsync), (made, dsync)] = &both;
+            let accounts = format!("{}\n{}", rsync.account(), dsync.account());
+            assert_eq!((rsync.code(), dsync.code()), (Some(0), Some(0)), "{accounts}");
+            // Without the anchor the copy has the path of its own tree.
+            for part in ["src", "new"] {
+                let (wanted, made) = (files(&wanted.join(part)), files(&made.join(part)));
+                assert_eq!(made, wanted, "{options:?} {anchor} {accounts}");
+            }
+            assert!(!made.join("src/d/e/h").exists(), "{accounts}");
+        }
+    }
+}
+
+/// Returns the names of all files below a directory, without their directories, and how many.
+fn files(at: &Path) -> Vec<Vec<u8>> {
+    let last = |path: &Vec<u8>| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let mut names: Vec<_> =
+        survey(at).keys().map(last).filter(|name| name != b"dsync" && name != b"rsync").collect();
+    names.sort_unstable();
+    names
+}
+
+/// The system, where `fs.protected_regular` is set, lets not even root open such a file with `O_CREAT`:
+/// so no call does, but for a name that is new.
+#[test]
+fn a_file_of_another_user_in_a_sticky_directory_is_written() {
+    needs_dsync!();
+    needs_root!();
+    for options in [&["-a"][..], &["-a", "--inplace"], &["-a", "--append-verify"], &["-a", "--partial"]] {
+        let scratch = Scratch::new();
+        let _ = fs::create_dir(scratch.dst());
+        fs::write(scratch.src().join("f"), "content and more").unwrap();
+        fs::write(scratch.dst().join("f"), "content").unwrap();
+        chown(scratch.dst().join("f"), Some(1234), Some(1234)).unwrap();
+        chown(scratch.src(), Some(4321), Some(4321)).unwrap();
+        chown(scratch.dst(), Some(4321), Some(4321)).unwrap();
+        for dir in [scratch.src(), scratch.dst()] {
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
+        }
+        let (outcome, calls) = strace::watch("openat,openat2,creat,open", &scratch.at("log"), |run| {
+            run.args(options).arg(slash(&scratch.src())).arg(slash(&scratch.dst()))
+        });
+        let _ = outcome.expect_quiet_success();
+        let may_hit = |call: &&String| call.contains("O_CREAT") && !call.contains("O_EXCL");
+        let found: Vec<_> = calls.iter().filter(may_hit).collect();
+        assert!(!calls.is_empty() && found.is_empty(), "{options:?}: {found:?}");
+        assert_eq!(fs::read(scratch.dst().join("f")).unwrap(), b"content and more", "{options:?}");
+    }
 }
