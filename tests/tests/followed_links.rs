@@ -164,6 +164,26 @@ fn links_to_nothing_are_named_and_hold_deletion_back() {
     }
 }
 
+/// Such a link is no directory, so rules for directories take nothing in.
+#[test]
+fn links_to_nothing_that_a_rule_leaves_out_are_not_named() {
+    for (rules, code) in [
+        (&["--include=*/", "--exclude=*"][..], 0),
+        (&["--include=*/", "--include=plain", "--exclude=*"], 0),
+        (&["--include=*/", "--exclude=none", "--exclude=out_none", "--exclude=self"], 0),
+        (&["--include=*/", "--exclude=none"], 23),
+        (&["--include=*/", "--include=self", "--exclude=*"], 23),
+    ] {
+        for follows in ["-L", "--copy-unsafe-links", "-k"] {
+            let scratch = Scratch::new();
+            plant(&scratch, &[DANGLING]);
+            let options = [&["-a", follows, "--delete"], rules].concat();
+            let ours = as_rsync(&scratch, Run::dsync(), &options, "", scratch.dst().into());
+            assert!(follows != "-L" || ours.code() == Some(code), "{}", ours.account());
+        }
+    }
+}
+
 #[test]
 fn links_that_lead_in_circles_are_named_and_followed_no_further() {
     needs_dsync!();

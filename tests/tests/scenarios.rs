@@ -279,6 +279,15 @@ fn lines_of_the_scenarios_do_what_rsync_does() {
         &["-aR", "rel/link/in", "new/"],
         &["-aR", "rel/./link/in/file", "new/"],
         &["-aR", "--no-implied-dirs", "rel/link/in/file", "new/"],
+        // relative, with a link on the way that is followed; without empty directories
+        &["-aR", "-L", "rel/link/in", "new/"],
+        &["-aR", "-L", "rel/./link/in/file", "new/"],
+        &["-aR", "-k", "rel/link", "new/"],
+        &["-aR", "-k", "rel/./link/", "new/"],
+        &["-aR", "-L", "--no-implied-dirs", "rel/link/in/file", "new/"],
+        &["-aR", "--copy-unsafe-links", "rel/link/in", "new/"],
+        &["-aRm", "-L", "rel/link", "new/"],
+        &["-am", "-k", "--exclude=none", "rel/", "new/"],
         // links: none, safe ones, with backups
         &["-rtp", "src/", "new/"],
         &["-a", "--safe-links", "src/", "new/"],

@@ -58,6 +58,14 @@ impl FollowLinks {
     }
 }
 
+/// Returns whether a link is not followed because there is nothing where it leads, or it leads to
+/// itself.
+pub(super) fn leads_nowhere(operation: WalkOperation, error: &io::Error) -> bool {
+    let reason = Errno::from_io_error(error);
+    operation == WalkOperation::FollowLink
+        && matches!(reason, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+}
+
 /// A directory on the way to an entry, in one layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passed {

@@ -5,7 +5,7 @@ use std::{io, ops::Range, sync::Arc};
 use super::{
     WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry,
     dir_ref::{DirRef, Step},
-    following::{Passed, refuse_circle},
+    following::{Passed, leads_nowhere, refuse_circle},
     terms::{MAX_DEPTH, WalkOperation, WalkOptions},
 };
 use crate::{
@@ -401,9 +401,12 @@ impl Reading {
         let (metadata, followed) = match follow.target(dir, || self.path.depth(), &name, &metadata) {
             Ok(None) => (metadata, None),
             Ok(Some(target)) => (target, Some(Target::of(&target))),
-            Err(_) if [false, true].iter().all(|&is_dir| self.excludes(&name, layer, is_dir)) => return None,
             Err((operation, error)) => {
-                self.problem(Some(&name), operation, error);
+                // A link that leads nowhere is no directory; of any other it is not known.
+                let kinds: &[bool] = if leads_nowhere(operation, &error) { &[false] } else { &[false, true] };
+                if !kinds.iter().all(|&is_dir| self.excludes(&name, layer, is_dir)) {
+                    self.problem(Some(&name), operation, error);
+                }
                 return None;
             }
         };
