@@ -145,16 +145,32 @@ impl Backups {
         Self { root, tree, suffix, opened: Mutex::default(), own, claimed, given, copied }
     }
 
-    /// Claims a name for the source if backups beside it could have it. Returns whether that is so:
-    /// a backup may have taken the name a moment ago.
-    pub(super) fn claim(&self, path: &RelPath) -> Result<bool, OverBudget> {
-        if !matches!(self.tree, Tree::Beside) || !path.as_bytes().ends_with(&self.suffix) {
-            return Ok(false);
+    /// Claims the names in one part of a directory's listing that backups beside them could have,
+    /// before any entry of the part is replaced. If it is not the `last` part, the next one may have
+    /// further ones: in ascending order only of entries whose names the last one begins with, of
+    /// which there are few.
+    pub(super) fn claim<'n>(
+        &self,
+        directory: &RelPath,
+        names: impl DoubleEndedIterator<Item = &'n [u8]> + Clone,
+        last: bool,
+    ) -> Result<(), OverBudget> {
+        if !matches!(self.tree, Tree::Beside) {
+            return Ok(());
         }
+        let own = names.clone().filter(|name| name.ends_with(&self.suffix)).map(<[u8]>::to_vec);
+        let end = names.clone().next_back().filter(|_| !last).unwrap_or_default();
+        let may_follow = names.filter(|name| end.starts_with(name)).flat_map(|name| {
+            (1..=MOST_SUFFIXES).map(move |times| [name, &self.suffix.repeat(times)].concat())
+        });
+
         let claimed = &mut *self.claimed.write().unwrap_or_else(PoisonError::into_inner);
-        claimed.held.grow((path.as_bytes().len() + CLAIM_BYTES) as u64)?;
-        claimed.paths.insert(path.clone());
-        Ok(true)
+        for name in own.chain(may_follow).filter_map(|name| Component::new(&name).ok()) {
+            let path = directory.join(&name);
+            claimed.held.grow((path.as_bytes().len() + CLAIM_BYTES) as u64)?;
+            claimed.paths.insert(path);
+        }
+        Ok(())
     }
 
     /// Returns the place of the backup of a directory's entry `name`.
@@ -304,6 +320,8 @@ impl Backups {
     }
 }
 
+/// Suffixes of one name that are thought of.
+const MOST_SUFFIXES: usize = 4;
 /// Memory for a claimed name beside its path: an entry of a set that has just doubled, and an
 /// allocation.
 const CLAIM_BYTES: usize = 3 * size_of::<RelPath>() + 32;
@@ -379,5 +397,46 @@ impl Kept {
     pub(super) fn covers(&self, path: &RelPath) -> bool {
         let named = |suffix: &Vec<u8>| path.as_bytes().ends_with(suffix);
         self.0.as_ref().is_some_and(named)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names() -> impl Strategy<Value = BTreeSet<String>> {
+        prop::collection::btree_set("[ab!\u{e9}]{1,3}~{0,3}", 1..40)
+    }
+
+    proptest! {
+        /// However a listing is cut into parts, every backup of an entry whose part has come has a
+        /// name that no entry of the listing has, and no other backup.
+        #[test]
+        fn no_backup_has_a_name_of_the_source(names in names(), length in 1_usize..10) {
+            let scratch = tempfile::tempdir().unwrap();
+            let root = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+            let backup = Backup::new(b"~".to_vec());
+            let backups = Backups::new(&root, &backup, &Arc::default(), &Arc::default());
+            let directory = RelPath::root();
+
+            let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+            let mut given = BTreeSet::new();
+            let parts = names.chunks(length).count();
+            for (number, part) in names.chunks(length).enumerate() {
+                backups.claim(&directory, part.iter().copied(), number + 1 == parts).unwrap();
+                for name in part {
+                    let name = Component::new(name).unwrap();
+                    let place = backups.place(&root, &directory, &name).unwrap();
+                    let kept = place.name().as_bytes().to_vec();
+                    prop_assert!(!names.contains(&&kept[..]), "{kept:?}");
+                    prop_assert!(given.insert(kept));
+                }
+            }
+        }
     }
 }

@@ -3,7 +3,6 @@
 use dsync_fs::{Kind, Metadata, Opening, Origin};
 
 use super::{
-    super::removal,
     Planner,
     merge::Merge,
     subject::{Found, Subject},
@@ -14,8 +13,7 @@ impl Planner<'_> {
     /// Finds the destination's state of an entry, and of the other names of its file.
     pub(super) fn resolve(&mut self, merge: &mut Merge, subject: &Subject<'_>) -> Result<Found, SyncError> {
         let Subject { id, entry, directory, name, path, .. } = subject;
-        let listed = self.comparison.meet(merge, directory, name)?;
-        let met = self.claim(subject, listed)?;
+        let met = self.comparison.meet(merge, directory, name)?;
         let followed = self.comparison.follow(directory, name, entry, met);
         if let Err(error) = &followed {
             tracing::debug!(%error, "a link is not followed");
@@ -42,27 +40,5 @@ impl Planner<'_> {
         // One that cannot be read may still be written; if not, that is told then.
         let size = opened.and_then(Result::ok).map_or(0, |device| device.len());
         Metadata { kind: Kind::File, origin: Origin::Device, size, ..existing }
-    }
-
-    /// Claims an entry's name where backups stay in their directories. A backup that has come there
-    /// since the directory was listed gets the suffix once more: it could look like the source's
-    /// entry. Returns what has the name then.
-    fn claim(&self, subject: &Subject<'_>, listed: Option<Metadata>) -> Result<Option<Metadata>, SyncError> {
-        let Subject { directory, name, path, .. } = subject;
-        let (Some(backups), Some(dir)) = (self.site.backups.get(), &directory.dir) else { return Ok(listed) };
-        if !backups.claim(path)? {
-            return Ok(listed);
-        }
-
-        let inode = |entry: &Metadata| (entry.dev, entry.ino);
-        let now = dir.stat(name).ok();
-        if now.is_none() || now.as_ref().map(inode) == listed.as_ref().map(inode) {
-            return Ok(now);
-        }
-        match self.site.hands.set_aside(|| removal::set_aside(self.site, dir, name, path)) {
-            Ok(()) => Ok(None),
-            // It is in the way, and what is in the way is kept when the entry comes.
-            Err(_) => Ok(now),
-        }
     }
 }
