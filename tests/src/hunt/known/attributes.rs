@@ -78,12 +78,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let drops_capability = |(ours, theirs): (&str, &str)| {
                 !ours.contains("security.capability") && theirs.contains("security.capability")
             };
+            let has_bits = |node: &Node| matches!(node.kind, Kind::Spliced(_)) && node.mode & 0o7000 != 0;
             // A file that may not have the bits of its counterpart in an alternate directory is
             // neither linked to it nor left out.
             let own = ["not one file: ", "should not be one file: ", "extra: "];
-            let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what));
+            let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
+                || seen.about(&["owner", "mtime"]) && seen.namesakes().any(has_bits);
             // Without a time of its own a copy is made again by each run.
-            let has_bits = |node: &Node| matches!(node.kind, Kind::Spliced(_)) && node.mode & 0o7000 != 0;
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')
                 && ["<f..T", ">f..T"].iter().any(|line| seen.finding.line.contains(line))

@@ -74,7 +74,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["-b", "--backup-dir"])
                 && (seen.finding.line.starts_with("extra: ") && is_backup
                     || seen.finding.line.starts_with("should not be one file: ")
-                        && seen.is_within(&["--backup-dir"])
+                        && (seen.is_within(&["--backup-dir"])
+                            || seen.finding.paths().iter().any(|path| path.ends_with(['~', 'd'])))
                     || seen.about(&["mtime"]) && is_above
                     || seen.about(&["size", "content", "type", "mode", "mtime", "owner"]) && is_backup)
         },

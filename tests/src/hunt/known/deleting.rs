@@ -16,7 +16,10 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Which N entries `--max-delete=N` removes is not said.",
         explains: |seen| {
             // Entries that the user may not remove may be among those that the other leaves.
-            let is_refused = seen.is(Class::Exit) && seen.rsync.stderr_text().contains("delete_file: ");
+            let says = seen.rsync.stderr_text();
+            let fails = ["delete_file: ", "cannot delete non-empty directory: "];
+            let is_refused = seen.is(Class::Exit)
+                && fails.iter().any(|words| says.contains(words) || seen.rsync.stdout_text().contains(words));
             let is_limited = [seen.dsync, seen.rsync].iter().any(|outcome| {
                 outcome.code() == Some(25) || outcome.all_text().contains("--max-delete limit")
             });
