@@ -3,7 +3,7 @@
 //!
 //! The law: until [`PreparedFile::commit`] the target is untouched, and whatever happens the
 //! temporary file is removed with its owner. Only a killed process leaves one behind, under a name
-//! that [`is_temp_name`] recognises, for the next run to remove.
+//! that [`is_temp_name`](crate::is_temp_name) recognises, for the next run to remove.
 
 use std::{
     cell::RefCell,
