@@ -23,15 +23,20 @@ fn plant(scratch: &Scratch) {
         .plant(&scratch.dst());
 }
 
-/// Returns the events of a run, held against the schema.
-fn events(outcome: &Outcome) -> Vec<Value> {
+/// Returns the events of some lines, held against the schema.
+fn read(lines: &str) -> Vec<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/events.schema.json");
     let schema: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    let lines = outcome.stdout_text();
     let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     for event in &events {
-        assert_eq!(schema::fault(&schema, event), None, "{event}\n{}", outcome.account());
+        assert_eq!(schema::fault(&schema, event), None, "{event}");
     }
+    events
+}
+
+/// Returns the events of a run, held against the schema.
+fn events(outcome: &Outcome) -> Vec<Value> {
+    let events = read(&outcome.stdout_text());
     assert_eq!(events.first().unwrap()["event"], "start", "{}", outcome.account());
     let last = events.last().unwrap();
     assert_eq!(last["event"], "summary", "{}", outcome.account());
@@ -80,6 +85,23 @@ fn every_direction_tells_the_same_entries() {
             paths.sort();
             assert_eq!(*first.get_or_insert_with(|| paths.clone()), paths, "{}", outcome.account());
         }
+    }
+}
+
+#[test]
+fn progress_is_told_beside_whatever_is_listed() {
+    needs_dsync!();
+    for (remote, options) in [(false, &["-ai"][..]), (true, &["-a"]), (true, &["-aP", "--json"])] {
+        let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+        plant(&scratch);
+        let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+        let run = run.args(options).arg("--progress=json").arg(slash(&scratch.src()));
+        let target = if remote { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+        let outcome = run.arg(target).run().expect_code(0);
+        let told = read(&outcome.stderr_text());
+        assert_eq!(of(&told, "progress").len(), told.len(), "{}", outcome.account());
+        assert!(told.iter().any(|event| event["files_done"] == 5), "{}", outcome.account());
+        assert_eq!(outcome.stdout_text().contains(">f+++++++++ "), options == ["-ai"]);
     }
 }
 

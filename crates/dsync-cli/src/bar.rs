@@ -13,7 +13,10 @@ use std::{
 
 use dsync_engine::{FileProgress, Progress};
 
-use crate::meter::{Meter, width};
+use crate::{
+    json,
+    meter::{Meter, width},
+};
 
 /// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) enum Shown {
     Bar,
     /// A line every [`INTERVAL`], without any control character.
     Lines,
+    /// An event of `--json` for each count, for programs.
+    Json,
     /// Only when it is asked for, by SIGUSR1.
     Nothing,
 }
@@ -71,6 +76,7 @@ impl Bar {
         let pause = match self.shown {
             Shown::Bar => BETWEEN_DRAWS,
             Shown::Lines => INTERVAL,
+            Shown::Json => Duration::ZERO,
             Shown::Nothing => return,
         };
         if screen.paused || (screen.behind)() || screen.last.is_some_and(|last| last.elapsed() < pause) {
@@ -82,6 +88,10 @@ impl Bar {
             Shown::Bar => {
                 let columns = (screen.columns)().saturating_sub(1);
                 screen.draw(&self.meter.line(columns));
+            }
+            Shown::Json => {
+                let line = [json::progress(progress).as_slice(), b"\n"].concat();
+                screen.print(&String::from_utf8_lossy(&line));
             }
             _ => screen.print(&format!("dsync: {}\n", self.meter.whole_line())),
         }

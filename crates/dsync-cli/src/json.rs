@@ -313,35 +313,19 @@ impl Stream {
 
     /// Returns the lines of progress, and of the plan once its totals are known.
     pub(crate) fn progress(&self, progress: &Progress) -> Vec<u8> {
-        let Progress {
-            entries_checked,
-            files_needed,
-            bytes_needed,
-            files_done,
-            bytes_done,
-            entries_listed,
-            totals_final,
-            ..
-        } = *progress;
-
         let mut lines = Vec::new();
         let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if totals_final && !std::mem::replace(&mut *planned, true) {
-            lines =
-                line(&Record::Plan { entries: entries_checked, files: files_needed, bytes: bytes_needed });
+        if progress.totals_final && !std::mem::replace(&mut *planned, true) {
+            lines = line(&Record::Plan {
+                entries: progress.entries_checked,
+                files: progress.files_needed,
+                bytes: progress.bytes_needed,
+            });
             lines.push(b'\n');
-        } else if totals_final {
+        } else if progress.totals_final {
             *planned = true;
         }
-        lines.extend(line(&Record::Progress {
-            entries_checked,
-            entries_listed,
-            files_needed,
-            files_done,
-            bytes_needed,
-            bytes_done,
-            totals_final,
-        }));
+        lines.extend(self::progress(progress));
         lines
     }
 
@@ -372,6 +356,19 @@ impl Stream {
 
 /// Failures that a summary names; a disk that fails as a whole would fill the memory.
 const MAX_FAILURES: usize = 10_000;
+
+/// Returns the line of progress.
+pub(crate) fn progress(progress: &Progress) -> Vec<u8> {
+    line(&Record::Progress {
+        entries_checked: progress.entries_checked,
+        entries_listed: progress.entries_listed,
+        files_needed: progress.files_needed,
+        files_done: progress.files_done,
+        bytes_needed: progress.bytes_needed,
+        bytes_done: progress.bytes_done,
+        totals_final: progress.totals_final,
+    })
+}
 
 /// Writes a record as one line, without its end.
 fn line(record: &Record<'_>) -> Vec<u8> {

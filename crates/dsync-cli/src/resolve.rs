@@ -80,7 +80,7 @@ pub(crate) struct Reporting {
     /// `--progress`, `--no-progress` or neither.
     pub(crate) progress: Option<bool>,
     /// `--progress=plain`.
-    pub(crate) plain_progress: bool,
+    pub(crate) progress_kind: Option<ProgressKind>,
     pub(crate) durability: Durability,
     pub(crate) max_delete: Option<DeleteLimit>,
     /// `--delete-all-or-nothing`.
@@ -101,7 +101,8 @@ impl Reporting {
         let lists = self.verbose > 0 || self.voice.listing.lists() || self.voice.json.is_some();
         match self.progress {
             _ if self.voice.quiet => Shown::Nothing,
-            Some(true) if self.plain_progress || !terminal => Shown::Lines,
+            Some(true) if self.progress_kind == Some(ProgressKind::Json) => Shown::Json,
+            Some(true) if self.progress_kind == Some(ProgressKind::Plain) || !terminal => Shown::Lines,
             Some(true) => Shown::Bar,
             None if terminal && !lists => Shown::Bar,
             _ => Shown::Nothing,
@@ -316,7 +317,7 @@ fn reporting(
         recursive: flags.attributes.takes_directories(),
         buffering: output.outbuf,
         progress: if output.progress { Some(true) } else { output.no_progress.then_some(false) },
-        plain_progress: output.progress_kind == Some(ProgressKind::Plain),
+        progress_kind: output.progress_kind,
         durability: match flags.writing.durability {
             When::Batch => Durability::Batch,
             When::File => Durability::File,
@@ -826,6 +827,8 @@ mod tests {
             assert_eq!(on(line, true), Shown::Nothing, "{line}");
         }
         assert_eq!(on("-P --progress=plain", true), Shown::Lines);
+        assert_eq!([true, false].map(|terminal| on("-P --progress=json", terminal)), [Shown::Json; 2]);
+        assert_eq!(on("-q --progress=json", false), Shown::Nothing);
         assert_eq!((on("-P", false), on("-a", false)), (Shown::Lines, Shown::Nothing));
     }
 

@@ -303,9 +303,9 @@ fn write_as_file(f: &mut fmt::Formatter<'_>, name: &str, is_there: bool) -> fmt:
 }
 
 /// Returns the name of an option: `--max-delete` from clap's `--max-delete <N>`, and `--zl` from
-/// `--zl=3`.
+/// `--zl=3`, and `--progress` from `--progress[=<KIND>]`.
 fn option_name(shown: &str) -> String {
-    let end = shown.find([' ', '=']).unwrap_or(shown.len());
+    let end = shown.find([' ', '=', '[']).unwrap_or(shown.len());
     shown[..end].to_owned()
 }
 

@@ -33,11 +33,12 @@ pub(crate) struct Output {
     /// On its own, -h shows the help instead.
     #[arg(short = 'h', long, action = ArgAction::Count)]
     pub(crate) human_readable: u8,
-    /// Show progress also with -v: bar, plain (a line every 5 s) or none
+    /// Show progress also with -v: bar, plain (a line every 5 s), json or none
     ///
     /// Without it there is a bar when standard error is a terminal and neither -v nor -i is given;
     /// --no-progress takes it away. Where standard error is no terminal, or TERM is dumb, --progress
-    /// prints a line every 5 seconds instead. The bar has no colours, and as many fields as the
+    /// prints a line every 5 seconds instead. With json each line on standard error that begins with {
+    /// is an event "progress" of --json, several times a second; messages stand between. The bar has no colours, and as many fields as the
     /// terminal is wide for. SIGUSR1 prints the state of any run.
     #[arg(
         id = "progress",
@@ -142,6 +143,8 @@ pub(crate) enum ProgressKind {
     Bar,
     /// Lines.
     Plain,
+    /// The events `progress` of `--json`.
+    Json,
     None,
 }
 
@@ -151,7 +154,7 @@ struct NotAProgress;
 
 impl fmt::Display for NotAProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("use bar, plain or none")
+        f.write_str("use bar, plain, json or none")
     }
 }
 
@@ -161,6 +164,7 @@ fn progress_kind(value: &str) -> Result<ProgressKind, NotAProgress> {
     match value {
         "bar" => Ok(ProgressKind::Bar),
         "plain" => Ok(ProgressKind::Plain),
+        "json" => Ok(ProgressKind::Json),
         "none" => Ok(ProgressKind::None),
         _ => Err(NotAProgress),
     }
