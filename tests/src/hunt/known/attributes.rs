@@ -56,6 +56,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Without `-p`, a destination that `--mkpath` makes has the mode of the source, less the umask.",
+        explains: |seen| {
+            let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
+            let makes = seen.case.has(&["--mkpath"]) && !seen.case.has_letter('p');
+            makes && is_new && seen.is_root() && seen.about(&["mode"])
+        },
+    },
+    Known {
         says: "Without `-p`, an entry that replaces one of another type gets a mode of its own.",
         explains: |seen| seen.about(&["mode"]) && !seen.case.has_letter('p') && seen.is_of_several_types(),
     },
@@ -113,7 +121,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && ["missing: ", "not one file: "].iter().any(|what| seen.finding.line.starts_with(what))
                 && seen.case.has_letter('X')
                 && seen.case.world.iter().any(has_list);
-            is_shown || is_copied
+            // With its list it loses the mode that the list's mask stands for.
+            let is_unmasked = seen.about(&["mode"])
+                && seen.case.has_letter('X')
+                && !seen.case.has_letter('A')
+                && seen.namesakes().any(has_list);
+            is_shown || is_copied || is_unmasked
         },
     },
     Known {
