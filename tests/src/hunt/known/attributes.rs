@@ -21,10 +21,10 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `--modify-window`, a directory that gets other attributes gets its time too.",
+        says: "With `--modify-window`, an entry that gets other attributes gets its times too.",
         explains: |seen| {
             let is_close = seen.seconds().is_some_and(|(ours, theirs)| ours.abs_diff(theirs) <= 1);
-            seen.case.has(&["--modify-window"]) && is_close
+            seen.case.has(&["--modify-window"]) && (is_close || seen.about(&["atime"]))
         },
     },
     Known {
