@@ -164,8 +164,13 @@ impl Backups {
             (1..=MOST_SUFFIXES).map(move |times| [name, &self.suffix.repeat(times)].concat())
         });
 
+        let names: Vec<_> = own.chain(may_follow).filter_map(|name| Component::new(&name).ok()).collect();
+        if names.is_empty() {
+            // A backup that is being copied is not waited for.
+            return Ok(());
+        }
         let claimed = &mut *self.claimed.write().unwrap_or_else(PoisonError::into_inner);
-        for name in own.chain(may_follow).filter_map(|name| Component::new(&name).ok()) {
+        for name in names {
             let path = directory.join(&name);
             claimed.held.grow((path.as_bytes().len() + CLAIM_BYTES) as u64)?;
             claimed.paths.insert(path);
