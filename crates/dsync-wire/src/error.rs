@@ -4,9 +4,12 @@
 //! are escaped and cut here, so an error can be printed as it is. Offsets count bytes of the lane
 //! from its start; inside compressed content they count from the start of that content.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use crate::{compress::UnpackError, kind::Kind, message::EntryId, name::InvalidName, state::State};
+use crate::{
+    compress::UnpackError, kind::Kind, message::EntryId, name::InvalidName, state::State,
+    unprintable::is_unprintable,
+};
 
 /// A violation of the protocol by the peer, or by a carrier that broke its law. Never worth a
 /// retry.
@@ -289,8 +292,8 @@ pub enum EncodeError {
     },
 }
 
-/// Bytes from a peer, cut to a bounded length; everything but printable ASCII is escaped when
-/// shown.
+/// Bytes from a peer, cut to a bounded length; what is not UTF-8 or [`is_unprintable`] is escaped
+/// when shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeerText(Box<[u8]>);
 
@@ -311,7 +314,17 @@ impl PeerText {
 
 impl fmt::Display for PeerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.escape_ascii().fmt(f)
+        for chunk in self.0.utf8_chunks() {
+            for letter in chunk.valid().chars() {
+                match u8::try_from(letter) {
+                    _ if !is_unprintable(letter) => f.write_char(letter)?,
+                    Ok(byte @ ..0x80) => byte.escape_ascii().fmt(f)?,
+                    _ => letter.escape_default().fmt(f)?,
+                }
+            }
+            chunk.invalid().escape_ascii().fmt(f)?;
+        }
+        Ok(())
     }
 }
 
@@ -324,5 +337,19 @@ impl fmt::Debug for PeerText {
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_peer_is_shown_as_people_write_it_and_never_raw() {
+        let shown = |bytes: &[u8]| PeerText::new(bytes).to_string();
+        assert_eq!(shown("share 'größe' is gone".as_bytes()), "share 'größe' is gone");
+        assert_eq!(shown(b"a\x1b[31mb\nc\xff\xc3"), "a\\x1b[31mb\\nc\\xff\\xc3");
+        assert_eq!(shown("x\u{202e}y\u{200b}".as_bytes()), "x\\u{202e}y\\u{200b}");
+        assert_eq!(shown(&[b'a'; 1000]).len(), 256);
     }
 }
