@@ -157,7 +157,7 @@ fn what_cannot_be_kept_stays() {
     // Nothing can be made in what is no directory.
     fs::write(nas.scratch.at("share/.dsync-kept"), "").unwrap();
     let before = survey(&nas.tree());
-    let refused = nas.push(&["--delete"]).expect_code(5);
+    let refused = nas.push(&["--delete"]).expect_code(3);
     assert!(refused.stderr_text().contains("cannot be used"), "{}", refused.account());
     assert_unchanged(&before, &nas.tree());
 }

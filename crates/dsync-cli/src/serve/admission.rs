@@ -1,6 +1,6 @@
-//! Admission of a key to a share, or the reason against it.
+//! Admission of a key to a share, or the reason against it: the same over the port and through ssh.
 
-use std::{error::Error as _, path::Path, time::Instant};
+use std::{error::Error as _, time::Instant};
 
 use dsync_engine::{Access, Grant, Keeping, ShareError, exit_code};
 
@@ -9,32 +9,71 @@ use super::{
     config::{Config, Offer, Part, Server, today},
     hours::Left,
     places::{self, Kind, Place},
+    user::become_user,
 };
 use crate::{numbers::counted, words::system_words};
 
-/// Finds the part of a share that a key may use today, and the share.
+/// The rights of a session, and its places where their number is limited.
+pub(super) struct Admitted {
+    pub(super) grant: Grant,
+    pub(super) places: [Option<Place>; 2],
+}
+
+/// Becomes the share's user, opens the share and takes places for the session. `server` is a
+/// listening server's own key; `role` becomes the key's as soon as it is known.
 ///
 /// # Errors
-/// The reason in words, for the administrator and the owner of the key.
-pub(super) fn part<'a>(config: &'a Config, share: &str, key: &str) -> Result<(&'a Offer, &'a Part), String> {
-    let known = config.keys.get(key).ok_or_else(|| format!("there is no key {key}"))?;
+/// The exit code and the reason in words, for the owner of the key. `say` hears what is the
+/// administrator's to know.
+pub(super) fn admit(
+    config: &Config,
+    (share, key): (&str, &str),
+    server: Option<&str>,
+    role: &mut &'static str,
+    say: &dyn Fn(&str),
+) -> Result<Admitted, (u8, String)> {
+    let known = part(config, share, key)?;
+    let (offer, part) = known;
+    *role = part.role.role();
+    become_user(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
+
+    let all = match server {
+        Some(server) => server_place(config.server.as_ref(), server)?,
+        None => None,
+    };
+    let ends = end_of_hours(known, key)?;
+    let grant = open(known, key, ends).map_err(|error| {
+        // Which directory it is and why it cannot be opened is nobody else's.
+        say(&in_words(&error));
+        (exit_code::FILE_SELECTION, error.to_string())
+    })?;
+    let own = place(known, &grant, key)?;
+    Ok(Admitted { grant, places: [all, own] })
+}
+
+/// Finds the part of a share that a key may use today, and the share.
+fn part<'a>(config: &'a Config, share: &str, key: &str) -> Result<(&'a Offer, &'a Part), (u8, String)> {
+    let known = config.keys.get(key);
+    let known = known.ok_or_else(|| (exit_code::AUTHENTICATION, format!("there is no key {key}")))?;
     if known.is_expired(today()) {
-        return Err(format!("key {key} has expired"));
+        return Err(expired(key));
     }
     // Whether a share exists is nobody's business who may not use it.
     let offer = config.shares.get(share);
     let found = offer.and_then(|offer| Some((offer, offer.keys.get(key)?)));
-    found.ok_or_else(|| format!("there is no share {share} for key {key}"))
+    found.ok_or_else(|| (exit_code::POLICY, format!("there is no share {share} for key {key}")))
+}
+
+/// Returns the exit code and the words for a key that has expired.
+pub(super) fn expired(key: &str) -> (u8, String) {
+    (exit_code::AUTHENTICATION, format!("key {key} has expired"))
 }
 
 /// Returns the moment at which a session that begins now has to end, if there is one.
 ///
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
-pub(super) fn end_of_hours(
-    (offer, part): (&Offer, &Part),
-    key: &str,
-) -> Result<Option<Instant>, (u8, String)> {
+fn end_of_hours((offer, part): (&Offer, &Part), key: &str) -> Result<Option<Instant>, (u8, String)> {
     let hours = &part.limits.hours;
     match hours.left(jiff::Timestamp::now()) {
         Some(Left::Endless) => Ok(None),
@@ -48,11 +87,7 @@ pub(super) fn end_of_hours(
 }
 
 /// Opens the part of a share for a session that begins now and ends by then.
-pub(super) fn open(
-    (offer, part): (&Offer, &Part),
-    key: &str,
-    ends: Option<Instant>,
-) -> Result<Grant, ShareError> {
+fn open((offer, part): (&Offer, &Part), key: &str, ends: Option<Instant>) -> Result<Grant, ShareError> {
     let keeping = (part.role == Access::Keep)
         .then(|| Keeping::new(offer.kept.join(key), dated(jiff::Timestamp::now())));
     let grant = offer.share.grant(part.role, part.directory.as_deref(), keeping)?;
@@ -63,11 +98,7 @@ pub(super) fn open(
 ///
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
-pub(super) fn place(
-    (offer, part): (&Offer, &Part),
-    grant: &Grant,
-    key: &str,
-) -> Result<Option<Place>, (u8, String)> {
+fn place((offer, part): (&Offer, &Part), grant: &Grant, key: &str) -> Result<Option<Place>, (u8, String)> {
     let Some(most) = part.limits.sessions else { return Ok(None) };
     let share = grant.identity().map_err(|error| (exit_code::START, system_words(&error)))?;
     let full = || {
@@ -82,7 +113,7 @@ pub(super) fn place(
 ///
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
-pub(super) fn server_place(server: Option<&Server>, key: &str) -> Result<Option<Place>, (u8, String)> {
+fn server_place(server: Option<&Server>, key: &str) -> Result<Option<Place>, (u8, String)> {
     let Some(most) = server.and_then(|server| server.sessions) else { return Ok(None) };
     let sessions = counted(most.into(), "session", "sessions");
     let full = || format!("the server has {sessions} already; its limit is sessions = {most}");
@@ -102,9 +133,4 @@ pub(super) fn in_words(error: &ShareError) -> String {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     let why = cause.map_or_else(String::new, |cause| format!(": {}", system_words(cause)));
     format!("{error}{why}")
-}
-
-/// Returns how messages name a configuration.
-pub(super) fn named(path: &Path) -> String {
-    format!("configuration '{}'", path.display())
 }

@@ -116,7 +116,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     match (words.check, words.stdio, words.share, words.key) {
         _ if words.clean => clean::run(&config),
         (true, ..) => check::run(&config),
-        (_, true, Some(share), Some(key)) => stdio::run(&config, &words.config, &share, &key),
+        (_, true, Some(share), Some(key)) => stdio::run(&config, &share, &key),
         (_, true, ..) => {
             blame("dsync serve --stdio needs --share and --key");
             exit_code::USAGE

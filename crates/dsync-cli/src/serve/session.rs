@@ -19,10 +19,8 @@ use dsync_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admission::{end_of_hours, in_words, open, part, place, server_place},
+    admission::{Admitted, admit, expired},
     config::{Config, today},
-    places::Place,
-    user::become_user,
 };
 use crate::{
     cage::Cage, console::say, debug::start_log, escape::escape_text, messages, rules::Rules, server::WORDING,
@@ -123,9 +121,9 @@ fn hold(
     let _ = parent.write_all(b"k");
     (record.key, record.share) = (key.clone(), wanted.clone());
     if config.keys.get(&key).is_some_and(|known| known.is_expired(today())) {
-        let why = format!("key {key} has expired");
-        channel.refuse(exit_code::AUTHENTICATION, &why);
-        return Err((exit_code::AUTHENTICATION, why));
+        let (code, why) = expired(&key);
+        channel.refuse(code, &why);
+        return Err((code, why));
     }
     if wanted.is_empty() {
         record.role = "list";
@@ -133,7 +131,8 @@ fn hold(
         return listed.map_err(|error| (exit_code::SOCKET, system_words(&error)));
     }
 
-    match admit(&config, &wanted, (&key, &own_key), record) {
+    let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
+    match admit(&config, (&wanted, &key), Some(&own_key), &mut record.role, &log) {
         Ok(Admitted { grant, places: _held }) => converse(channel, grant, cage, record),
         Err((code, why)) => {
             channel.refuse(code, &why);
@@ -146,35 +145,6 @@ fn hold(
 fn shares_of(config: &Config, key: &str) -> String {
     let offered = config.shares.iter().filter_map(|(name, offer)| Some((name, offer.keys.get(key)?)));
     offered.map(|(name, part)| format!("{name} {}\n", part.role.role())).collect()
-}
-
-/// The rights of a session, and its places where their number is limited.
-struct Admitted {
-    grant: Grant,
-    places: [Option<Place>; 2],
-}
-
-/// Becomes the share's user, opens the share and takes places for the session.
-fn admit(
-    config: &Config,
-    wanted: &str,
-    (key, own_key): (&str, &str),
-    record: &mut Record,
-) -> Result<Admitted, (u8, String)> {
-    let (offer, part) = part(config, wanted, key).map_err(|why| (exit_code::POLICY, why))?;
-    record.role = part.role.role();
-    become_user(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
-
-    let all = server_place(config.server.as_ref(), own_key)?;
-
-    let ends = end_of_hours((offer, part), key)?;
-    let grant = open((offer, part), key, ends).map_err(|error| {
-        // Which directory it is and why it cannot be opened is the administrator's to know.
-        say(&escape_text(&format!("dsync: {}", in_words(&error))));
-        (exit_code::FILE_SELECTION, error.to_string())
-    })?;
-    let own = place((offer, part), &grant, key)?;
-    Ok(Admitted { grant, places: [all, own] })
 }
 
 /// Serves a session over the channel.
