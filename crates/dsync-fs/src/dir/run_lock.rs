@@ -88,11 +88,12 @@ impl Dir {
         };
 
         let enough = handle.is_some() && self.is_anothers();
+        // Where descriptors run out, no file has been made yet.
+        let own = self.duplicate()?;
         for _ in 0..MOST_TRIES {
             match self.try_lock_file(!enough)? {
                 Try::Held(fd) => {
-                    let file = Some((self.duplicate()?, fd));
-                    return Ok(Some(DirLock { file, _handle: handle }));
+                    return Ok(Some(DirLock { file: Some((own, fd)), _handle: handle }));
                 }
                 Try::Taken => return Ok(None),
                 Try::Impossible if handle.is_none() => {
