@@ -96,8 +96,8 @@ fn is_told(message: &ControlMessage) -> bool {
     matches!(message, M::Problem(_) | M::Ruling(_) | M::RemovedPath(_))
 }
 
-/// Records a problem, a ruling or a removal of the source's. Time in the caller's observer is no silence of the
-/// source.
+/// Records a problem, a ruling or a removal of the source's. Time in the caller's observer is no
+/// silence of the source.
 fn tell(site: &Site<'_>, message: ControlMessage) -> Result<(), SyncError> {
     let tell = || match message {
         ControlMessage::Problem(problem) => site.account.problem(problem),
