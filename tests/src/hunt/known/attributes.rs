@@ -42,10 +42,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Without `-p`, a new entry with attributes has no setuid or sticky bit and obeys the umask either way.",
+        says: "Without `-p`, a new entry with attributes has no setuid, setgid or sticky bit of the source's and obeys the umask either way.",
         explains: |seen| {
-            let masked = 0o5000 | u16::try_from(seen.case.umask).unwrap_or(0);
-            let is_more = |(ours, theirs): (u16, u16)| ours & masked == 0 && theirs == ours | theirs & masked;
+            let umask = u16::try_from(seen.case.umask).unwrap_or(0);
+            let is_more = |(ours, theirs): (u16, u16)| {
+                // The setgid bit comes from the directory above, or not at all.
+                let masked = 0o5000 | umask | (theirs & !ours & 0o2000);
+                ours & masked == 0 && theirs == ours | theirs & masked
+            };
             seen.case.has_letter('X') && !seen.case.has_letter('p') && seen.modes().is_some_and(is_more)
         },
     },

@@ -51,12 +51,11 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Without `-H`, a dry run lists a change of attributes for each name of a file.",
+        says: "A dry run lists a change of attributes for each name of a file at the destination.",
         explains: |seen| {
             let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_));
             seen.is(Class::DryRun)
-                && !seen.case.has_letter('H')
-                && seen.path().starts_with('.')
+                && seen.path().starts_with(['.', '>'])
                 && seen.case.world.iter().any(is_link)
         },
     },
