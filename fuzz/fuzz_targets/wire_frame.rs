@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use dsync_fuzz::within_memory;
+use dsync_fuzz::{is_shown_raw, within_memory};
 use dsync_wire::{
     frame::{ControlReceiver, DataReceiver, RecvError},
     link::{LaneRead, LinkError},
@@ -59,7 +59,7 @@ fn messages(lane: &[u8], step: usize) -> (usize, Option<String>) {
 
 fn shown(error: Option<RecvError>) -> Option<String> {
     let text = error?.to_string();
-    assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+    assert!(is_shown_raw(&text));
     Some(text)
 }
 

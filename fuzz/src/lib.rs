@@ -9,6 +9,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
+use dsync_wire::unprintable::is_unprintable;
+
 /// Runs `work` and fails if the heap grows meanwhile by more than `fixed` bytes plus four times
 /// `input_len` (invariant S7). The result of `work` counts as well.
 pub fn within_memory<T>(fixed: usize, input_len: usize, work: impl FnOnce() -> T) -> T {
@@ -19,6 +21,11 @@ pub fn within_memory<T>(fixed: usize, input_len: usize, work: impl FnOnce() -> T
     let allowed = fixed + 4 * input_len;
     assert!(peak <= allowed, "{peak} bytes of heap for {input_len} bytes of input, allowed {allowed}");
     result
+}
+
+/// Returns whether an error's text can go to a terminal as it is.
+pub fn is_shown_raw(text: &str) -> bool {
+    !text.chars().any(is_unprintable)
 }
 
 struct Counting;

@@ -64,7 +64,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
                 child.wait().map_err(|source| TaskError::Start { program: target.clone(), source })?;
             println!("fuzz {target}: {}", if status.success() { "ok".into() } else { status.to_string() });
             if !status.success() {
-                eprintln!("{}\nsee fuzz/artifacts/{target} and target/fuzz-{target}.log", line(&command));
+                eprintln!("{}\nsee fuzz/artifacts/{target} and {}", line(&command), log(target).display());
+                tell_finding(target);
                 failed.push(target.clone());
             }
         }
@@ -111,11 +112,26 @@ fn fuzzer(target: &str, seconds: &str) -> Result<Command, TaskError> {
     if seeds.is_dir() {
         command.arg(seeds);
     }
-    let log = root.join(format!("target/fuzz-{target}.log"));
+    let log = log(target);
     let file = fs::File::create(&log).map_err(io(&log))?;
     let copy = file.try_clone().map_err(io(&log))?;
     command.stdout(file).stderr(copy);
     Ok(command)
+}
+
+/// Prints what a log tells of a finding, with the input: the artifacts of a CI run are gone after it.
+fn tell_finding(target: &str) {
+    let told = ["panicked at", "assertion", "left: ", "right: ", "ERROR:", "SUMMARY:", "Base64:"];
+    let text = fs::read(log(target)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    for line in text.lines().filter(|line| told.iter().any(|word| line.contains(word))) {
+        eprintln!("  {}", line.chars().take(2000).collect::<String>());
+    }
+}
+
+/// Returns the path of a target's log.
+fn log(target: &str) -> PathBuf {
+    root().join(format!("target/fuzz-{target}.log"))
 }
 
 /// Returns the path where `cargo fuzz` puts a target.
