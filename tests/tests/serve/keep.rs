@@ -159,6 +159,10 @@ fn what_cannot_be_kept_stays() {
     let before = survey(&nas.tree());
     let refused = nas.push(&["--delete"]).expect_code(3);
     assert!(refused.stderr_text().contains("cannot be used"), "{}", refused.account());
+    // The system's reason is for the administrator, whose command may ask for it.
+    assert!(!refused.stderr_text().contains("Not a directory"), "{}", refused.account());
+    let logged = Run::of(nas.shell()).env("DSYNC_LOG", "error").run().expect_code(3);
+    assert!(logged.stderr_text().contains("Not a directory"), "{}", logged.account());
     assert_unchanged(&before, &nas.tree());
 }
 
