@@ -142,7 +142,7 @@ fn every_type_with_every_difference_is_itemized_as_by_rsync() {
 
         for direction in ["local", ["push", "pull"][number % 2]] {
             let made = lines(&run(sshd, direction, options));
-            // What goes to another host is sent.
+            // Lines about another host's files begin with '<'.
             let wanted = listed.iter().map(|line| match (direction, line.strip_prefix('>')) {
                 ("push", Some(rest)) => format!("<{rest}"),
                 _ => line.clone(),
