@@ -1,7 +1,11 @@
 //! `--files-from`: what its lines name, as the real rsync reads them, here, to a host and from one,
 //! with the list at either end.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync, program, scratch::slash,
@@ -15,6 +19,7 @@ fn plant(at: &Path) {
     let links = [Node::symlink("la", "a"), Node::symlink("gone", "nowhere")];
     Tree::of(dirs.into_iter().chain(files).chain(links)).plant(at);
     fs::write(at.join(std::ffi::OsStr::new("x")).join("r\r"), b"7").unwrap();
+    fs::set_permissions(at, fs::Permissions::from_mode(0o751)).unwrap();
 }
 
 /// Plants what the destination has before a run.
@@ -71,6 +76,13 @@ fn as_rsync(lines: &[u8], options: &[&str], fresh: bool) {
         let scope = Scope { dir_times: false, root: false, times, ..Scope::full() };
         let found = differences(&theirs, &ours, scope);
         assert!(found.is_empty(), "{found:?}\n{account}");
+        // The root's own attributes come only where a line has it on its way.
+        let source = fs::metadata(scratch.src()).unwrap().modified().unwrap();
+        let root = |at: &Path| {
+            let facts = fs::metadata(at).unwrap();
+            (facts.mode(), facts.modified().unwrap() == source)
+        };
+        assert_eq!(root(&ours), root(&theirs), "{account}");
     }
 }
 
@@ -104,6 +116,12 @@ fn directories_are_copied_as_their_lines_say() {
         (b"a/b/c\nd/e\n", &["-a", "--no-R"]),
         (b"a/b/c\nd/e/\nx/z\n", &["-a", "--no-relative"]),
         (b"a/b/c\nd/e/g\n", &["-a", "--no-implied-dirs"]),
+        (b"a/f\n./top\n", &["-a"]),
+        (b"./a/b/c\n", &["-r", "-p"]),
+        (b"./a/b/c\n", &["-a", "--no-implied-dirs"]),
+        (b"./a/b/c\n", &["-a", "--no-R"]),
+        (b"top\nd/././h\n", &["-a"]),
+        (b"./top\n", &["-a", "--no-d"]),
     ] {
         as_rsync(lines, options, true);
     }

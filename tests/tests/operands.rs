@@ -4,7 +4,7 @@
 //! Every case runs in the source's parent directory, so that operands are written as a person
 //! writes them. Trees, exit codes and lists of changes are compared.
 
-use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use dsync_tests::{Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync, oracle};
 
@@ -32,6 +32,7 @@ fn plant(scratch: &Scratch) {
     let files = files.into_iter().zip(1..).map(|(path, seed)| Node::file(path, seed, seed));
     let links = links.into_iter().map(|(path, target)| Node::symlink(path, target));
     Tree::of(dirs.chain(files).chain(links)).plant(&scratch.src());
+    fs::set_permissions(scratch.src(), fs::Permissions::from_mode(0o751)).unwrap();
 }
 
 /// Makes a destination.
@@ -110,6 +111,8 @@ fn check(case: &Case<'_>) {
         let scope = Scope { dir_times: false, root: false, times, ..Scope::full() };
         let found = differences(&theirs, &ours, scope);
         assert!(found.is_empty(), "{found:?}\n{account}");
+        let mode = |at: &Path| fs::metadata(at).map(|facts| facts.permissions().mode()).ok();
+        assert_eq!(mode(&ours), mode(&theirs), "{account}");
         assert_eq!(outcome.code(), oracle.code(), "{account}");
         assert_eq!(changes(&outcome), changes(&oracle), "{account}");
     }
@@ -185,6 +188,9 @@ fn relative_operands_bring_their_paths() {
         (&["-aRn"], &["a/b/g", "x"]),
         (&["-aHR"], &["a/b/g", "a/./b/g"]),
         (&["-aR", "--existing"], &["a/b/g"]),
+        (&["-aR"], &["top", "./a/b/g"]),
+        (&["-aR", "--no-implied-dirs"], &["./a/b/g"]),
+        (&["-tR"], &["./a/b/g"]),
     ] {
         check(&Case { options, sources, ..PLAIN });
     }

@@ -33,8 +33,18 @@ struct Kept {
     bases: Vec<Vec<u8>>,
     /// Those of them whose content is named.
     contents: Vec<u32>,
+    /// The first line whose path begins with `./`, without that.
+    from_root: Option<FromRoot>,
     paths: OperandPaths,
     unusable: Vec<Vec<u8>>,
+}
+
+/// A line whose path begins with `./`.
+#[derive(Debug)]
+struct FromRoot {
+    base: u32,
+    path: RelPath,
+    contents: bool,
 }
 
 /// A path of a list.
@@ -75,6 +85,7 @@ pub struct FileListWriter {
     numbers: HashMap<Vec<u8>, u32>,
     base_bytes: usize,
     contents: Vec<u32>,
+    from_root: Option<FromRoot>,
     unusable: Vec<Vec<u8>>,
 }
 
@@ -82,8 +93,9 @@ impl FileListWriter {
     /// Makes an empty list. With `relative` an entry gets the path that its line has, from a `/./`
     /// on; else only the last name of it.
     pub fn new(relative: bool, home: &SpoolHome) -> Self {
-        let (bases, numbers, contents, unusable) = Default::default();
-        Self { relative, sorter: PathSorter::new(home), bases, numbers, base_bytes: 0, contents, unusable }
+        let (bases, numbers, contents, from_root, unusable) = Default::default();
+        let sorter = PathSorter::new(home);
+        Self { relative, sorter, bases, numbers, base_bytes: 0, contents, from_root, unusable }
     }
 
     /// Adds a line.
@@ -91,7 +103,7 @@ impl FileListWriter {
     /// # Errors
     /// [`FileListError`], but not for a line that cannot be a path.
     pub fn push(&mut self, line: &[u8]) -> Result<(), FileListError> {
-        let Some(Parsed { base, path, contents }) = Parsed::of(line, self.relative) else {
+        let Some(Parsed { base, path, contents, from_root }) = Parsed::of(line, self.relative) else {
             if self.unusable.len() >= MAX_UNUSABLE {
                 return Err(FileListError::NoNames);
             }
@@ -107,7 +119,11 @@ impl FileListWriter {
             return Ok(());
         }
         let naming = if contents { Naming::Contents } else { Naming::Entry };
-        Ok(self.sorter.push(&path, base, naming)?)
+        self.sorter.push(&path, base, naming)?;
+        if from_root && self.from_root.is_none() {
+            self.from_root = Some(FromRoot { base, path, contents });
+        }
+        Ok(())
     }
 
     /// Adds the lines of a text as rsync reads it: they end with a newline, a carriage return or
@@ -151,8 +167,9 @@ impl FileListWriter {
     /// # Errors
     /// [`FileListError::Keep`].
     pub fn finish(self) -> Result<FileList, FileListError> {
-        let Self { relative, sorter, bases, contents, unusable, .. } = self;
-        Ok(FileList(Arc::new(Kept { relative, bases, contents, paths: sorter.seal()?, unusable })))
+        let Self { relative, sorter, bases, contents, from_root, unusable, .. } = self;
+        let paths = sorter.seal()?;
+        Ok(FileList(Arc::new(Kept { relative, bases, contents, from_root, paths, unusable })))
     }
 
     /// Returns the number of a base.
@@ -190,17 +207,24 @@ impl FileList {
 
     /// Returns all paths: those of contents first, then the others in the order of a walk.
     pub fn named(&self) -> impl Iterator<Item = NamedPath<'_>> {
-        let base = |number: u32| {
-            let index = usize::try_from(number).unwrap_or(usize::MAX);
-            self.0.bases.get(index).map_or(&[][..], Vec::as_slice)
-        };
         let whole = self.0.contents.iter();
-        let whole = whole.map(move |&number| NamedPath { base: base(number), path: &[], contents: true });
-        whole.chain(self.paths().paths(0..self.paths().len()).map(move |item| NamedPath {
-            base: base(item.layer),
+        let whole = whole.map(|&number| NamedPath { base: self.base(number), path: &[], contents: true });
+        whole.chain(self.paths().paths(0..self.paths().len()).map(|item| NamedPath {
+            base: self.base(item.layer),
             path: item.path,
             contents: item.naming == Naming::Contents,
         }))
+    }
+
+    /// Returns the directory, below that of the list, that is on the way to what is in it: the one
+    /// in which the first path starts that begins with `./`.
+    pub fn root_on_the_way(&self) -> Option<&[u8]> {
+        self.0.from_root.as_ref().map(|line| self.base(line.base))
+    }
+
+    fn base(&self, number: u32) -> &[u8] {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        self.0.bases.get(index).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the lines that cannot be paths, cut to [`MAX_LINE`] bytes and one.
@@ -210,7 +234,7 @@ impl FileList {
 
     /// Returns lines that make an equal list, of at most [`MAX_LINE`] bytes and one.
     pub fn lines(&self) -> impl Iterator<Item = Vec<u8>> {
-        let line = |NamedPath { base, path, contents }: NamedPath<'_>| {
+        let line = |(NamedPath { base, path, contents }, from_root): (NamedPath<'_>, bool)| {
             let mut line = base.to_vec();
             match (base.is_empty(), self.is_relative()) {
                 (true, _) if path.is_empty() => line.push(b'.'),
@@ -218,11 +242,17 @@ impl FileList {
                 (false, true) => line.extend_from_slice(b"/./"),
                 (false, false) => line.push(b'/'),
             }
+            line.extend_from_slice(if from_root { b"./" } else { b"" });
             line.extend_from_slice(path);
             line.extend((contents && !path.is_empty()).then_some(b'/'));
             line
         };
-        self.unusable().iter().cloned().chain(self.named().map(line))
+        let from_root = self.0.from_root.as_ref().map(|FromRoot { base, path, contents }| {
+            let named = NamedPath { base: self.base(*base), path: path.as_bytes(), contents: *contents };
+            (named, true)
+        });
+        let named = self.named().map(|named| (named, false));
+        self.unusable().iter().cloned().chain(from_root.into_iter().chain(named).map(line))
     }
 }
 
@@ -231,6 +261,7 @@ struct Parsed {
     base: Vec<u8>,
     path: RelPath,
     contents: bool,
+    from_root: bool,
 }
 
 impl Parsed {
@@ -243,14 +274,15 @@ impl Parsed {
         let (base, path) = (clean(before)?, clean(rest)?);
         let contents = path.is_root() || rest.ends_with(b"/") || rest.ends_with(b"/.");
         if relative || path.is_root() {
-            return Some(Self { base: base.as_bytes().to_vec(), path, contents });
+            let from_root = relative && rest.starts_with(b"./") && !path.is_root();
+            return Some(Self { base: base.as_bytes().to_vec(), path, contents, from_root });
         }
 
         let (base, path) = match (contents, path.parent(), path.file_name()) {
             (false, Some(above), Some(name)) => (above, name.into()),
             _ => (path, RelPath::root()),
         };
-        Some(Self { base: base.as_bytes().to_vec(), path, contents })
+        Some(Self { base: base.as_bytes().to_vec(), path, contents, from_root: false })
     }
 }
 
@@ -305,7 +337,7 @@ mod tests {
     #[test]
     fn lines_are_read_as_rsync_reads_them() {
         let text = b"b/c\n\n#note\n;note\n sp \r\na\ra/../t\n../up\n//x//y/\n./#h\nlast";
-        let names = [" sp ", "#h", "a", "b/c", "last", "t", "up", "x/y/"];
+        let names = ["./#h", " sp ", "#h", "a", "b/c", "last", "t", "up", "x/y/"];
         assert_eq!(shown(&list(text, (true, false))), names);
         assert_eq!(shown(&list(b"a\nb\0#c\0\0d", (true, true))), ["a\nb", "d"]);
     }
@@ -314,6 +346,22 @@ mod tests {
     fn a_path_begins_after_a_dot() {
         assert_eq!(shown(&list(b"a/./b/c\nq/./\n.", (true, false))), ["q/./", ".", "a/./b/c"]);
         assert_eq!(shown(&list(b"a/./b/c\nd/e/\n./\nx/..", (false, false))), ["d/e/", ".", "a/b/c"]);
+    }
+
+    #[test]
+    fn a_path_that_begins_with_a_dot_has_the_root_on_its_way() {
+        for (text, root) in [
+            ("a\nb/c", None),
+            ("./a", Some("")),
+            ("a\nx/././a\n./b", Some("x")),
+            ("././a", None),
+            ("./\n.", None),
+        ] {
+            let made = list(text.as_bytes(), (true, false));
+            assert_eq!(made.root_on_the_way(), root.map(str::as_bytes), "{text}");
+            let plain = list(text.as_bytes(), (false, false));
+            assert_eq!(plain.root_on_the_way(), None, "{text}");
+        }
     }
 
     #[test]
@@ -343,6 +391,7 @@ mod tests {
             let again = again.finish().unwrap();
             let sorted = |list: &FileList| { let mut all = shown(list); all.sort(); all };
             prop_assert_eq!(sorted(&made), sorted(&again));
+            prop_assert_eq!(made.root_on_the_way(), again.root_on_the_way());
             for NamedPath { base, path, .. } in made.named() {
                 for text in [base, path] {
                     prop_assert!(text.is_empty() || RelPath::parse(text).is_ok());

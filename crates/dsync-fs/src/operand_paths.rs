@@ -382,6 +382,9 @@ pub struct RelativeForm {
     pub path: RelPath,
     /// Whether the operand stands for what is in the directory.
     pub contents: bool,
+    /// Whether the path begins with `./`: the directory in which it starts is then one on the way
+    /// to it, as with rsync.
+    pub from_root: bool,
 }
 
 /// The reason why an operand is no [`RelativeForm`].
@@ -422,7 +425,8 @@ impl RelativeForm {
             }
         }
         let contents = path.is_root() || rest.ends_with(b"/") || rest.ends_with(b"/.");
-        Ok(Self { base: base.to_vec(), path, contents })
+        let from_root = rest.starts_with(b"./") && !path.is_root();
+        Ok(Self { base: base.to_vec(), path, contents, from_root })
     }
 }
 
@@ -435,23 +439,25 @@ mod tests {
 
     #[test]
     fn an_operand_is_cut_where_the_operator_says() {
-        for (operand, base, path, contents) in [
-            ("a/b/c", ".", "a/b/c", false),
-            ("./a//b", ".", "a/b", false),
-            ("/x/y", "/", "x/y", false),
-            ("a/./b/c", "a", "b/c", false),
-            ("/a/b/./c/./d/", "/a/b", "c/d", true),
-            ("/./a", "/", "a", false),
-            ("../s/./a", "../s", "a", false),
-            ("a/./", "a", "", true),
-            (".", ".", "", true),
-            ("./", ".", "", true),
-            ("/", "/", "", true),
-            ("a/b/.", ".", "a/b", true),
+        for (operand, base, path, contents, from_root) in [
+            ("a/b/c", ".", "a/b/c", false, false),
+            ("./a//b", ".", "a/b", false, true),
+            ("/x/y", "/", "x/y", false, false),
+            ("a/./b/c", "a", "b/c", false, false),
+            ("a/././b", "a", "b", false, true),
+            ("././a", ".", "a", false, false),
+            ("/a/b/./c/./d/", "/a/b", "c/d", true, false),
+            ("/./a", "/", "a", false, false),
+            ("../s/./a", "../s", "a", false, false),
+            ("a/./", "a", "", true, false),
+            (".", ".", "", true, false),
+            ("./", ".", "", true, false),
+            ("/", "/", "", true, false),
+            ("a/b/.", ".", "a/b", true, false),
         ] {
             let form = RelativeForm::of(operand.as_bytes()).unwrap();
             let path = RelPath::parse(path.as_bytes()).unwrap();
-            assert_eq!(form, RelativeForm { base: base.into(), path, contents }, "{operand}");
+            assert_eq!(form, RelativeForm { base: base.into(), path, contents, from_root }, "{operand}");
         }
         for operand in ["..", "a/../b", "x/./../y", "../a"] {
             assert_eq!(RelativeForm::of(operand.as_bytes()), Err(InvalidRelative::Upwards), "{operand}");

@@ -288,7 +288,8 @@ impl Walk {
                 opening.contents(&base, &options).map_err(|error| (None, error))
             } else {
                 let path = RelPath::parse(path).map_err(invalid)?;
-                let form = RelativeForm { base: base.into_os_string().into_vec(), path, contents };
+                let base = base.into_os_string().into_vec();
+                let form = RelativeForm { base, path, contents, from_root: false };
                 opening.path(Path::new(OsStr::from_bytes(&form.base)), &form, (true, &options))?
             };
             if let Err((missing, error)) = opened {
@@ -300,14 +301,18 @@ impl Walk {
             }
         }
 
+        if let Some(base) = list.root_on_the_way() {
+            opening.root_on_the_way(&root.join(OsStr::from_bytes(base)), &options);
+        }
+
         let lost = lost.seal()?;
         opening.is_partial = !lost.is_empty();
         Ok(Self { lost: Some(lost), ..opening.walk(options)? })
     }
 
     /// Returns the attributes of the transfer's root: those of the first operand that stands for
-    /// its contents. Returns `None` if none does: the root is then only the place where named
-    /// entries meet.
+    /// its contents, or has it on its way. Returns `None` if there is none: the root is then only
+    /// the place where named entries meet.
     pub fn root(&self) -> Option<&Metadata> {
         self.root.as_ref().map(|(metadata, _)| metadata)
     }

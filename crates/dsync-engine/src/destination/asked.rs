@@ -37,6 +37,8 @@ pub(crate) struct AskedFor {
     asked: Asked,
     list: Option<FileList>,
     wild: Wild,
+    /// Whether the root is on the way to a path; not known of operands that only the peer has.
+    root_on_the_way: Option<bool>,
 }
 
 impl AskedFor {
@@ -54,7 +56,11 @@ impl AskedFor {
             Some(list) => Ok(Self::in_list(list.clone())),
             None => {
                 let (asked, wild) = paths::of_wild(paths, options)?;
-                Ok(Self { asked, list: None, wild })
+                let from_root = |path: &PathBuf| {
+                    RelativeForm::of(path.as_os_str().as_bytes()).is_ok_and(|form| form.from_root)
+                };
+                let root_on_the_way = Some(options.relative && paths.iter().any(from_root));
+                Ok(Self { asked, list: None, wild, root_on_the_way })
             }
         }
     }
@@ -63,7 +69,8 @@ impl AskedFor {
     pub(crate) fn in_list(list: FileList) -> Self {
         let contents = list.is_contents();
         let asked = Asked { contents, names: Some(Vec::new()), paths: Vec::new() };
-        Self { list: Some(list), ..asked.into() }
+        let root_on_the_way = Some(list.root_on_the_way().is_some());
+        Self { list: Some(list), root_on_the_way, ..asked.into() }
     }
 
     /// Returns what a list stands for that only the source has: any entry may come.
@@ -99,7 +106,7 @@ impl AskedFor {
 
 impl From<Asked> for AskedFor {
     fn from(asked: Asked) -> Self {
-        Self { asked, list: None, wild: Wild::default() }
+        Self { asked, list: None, wild: Wild::default(), root_on_the_way: None }
     }
 }
 
@@ -178,6 +185,9 @@ pub(super) struct Bounds<'a> {
     /// Whether the source has announced the root's attributes: then it could open the directory
     /// that is listed as the root.
     has_root: bool,
+    /// Whether the source may announce the root without listing its content: a path has it on its
+    /// way.
+    root_on_the_way: bool,
     /// Entries that operands name and that are to come.
     named_left: u32,
     /// The last attribute set that was found to be right: neighbours often have the same.
@@ -229,7 +239,8 @@ impl Unasked {
 impl<'a> Bounds<'a> {
     /// Derives the bounds from the operands' meaning and the options.
     pub(super) fn new(asked: impl Into<AskedFor>, filter: &FilterSet, options: &'a SyncOptions) -> Self {
-        let AskedFor { asked: Asked { contents, mut names, paths }, list, wild } = asked.into();
+        let AskedFor { asked: Asked { contents, mut names, paths }, list, wild, root_on_the_way } =
+            asked.into();
         let is_single = |path: &Vec<u8>| !path.contains(&b'/');
         let single = match paths.as_slice() {
             _ if !wild.is_empty() => wild.is_only,
@@ -257,6 +268,7 @@ impl<'a> Bounds<'a> {
             single,
             modes: Modes::of(&options.mode_rules),
             has_root: false,
+            root_on_the_way: root_on_the_way.unwrap_or(options.relative) && !options.no_implied_dirs,
             named_left: 0,
             last_set: None,
         }
@@ -289,7 +301,7 @@ impl<'a> Bounds<'a> {
     /// Judges the source's words on its operands.
     pub(super) fn tops(&mut self, tops: &Tops) -> Result<(), Unasked> {
         if let Some(attributes) = &tops.root {
-            if !self.contents {
+            if !self.contents && !self.root_on_the_way {
                 return Err(Unasked::part("attributes", NOT_CONTENTS));
             }
             self.attributes(attributes, &EntryKind::Directory)?;

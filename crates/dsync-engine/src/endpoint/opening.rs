@@ -36,6 +36,7 @@ pub(crate) fn open_tree(
         follow: followed(options),
         barred: barred.map(Path::to_path_buf),
         relative: options.relative,
+        no_implied_dirs: options.no_implied_dirs,
         missing_counts: options.delete_missing_args,
         one_file_system: options.one_file_system,
         filter: asked::listed_by(filter, options),
@@ -53,18 +54,7 @@ pub(crate) fn open_tree(
         (Some(list), [root]) => Walk::open_list(root, list, walk_options),
         _ => Walk::open(&operands, walk_options),
     };
-    let walk = walk.map_err(|error| match error {
-        WalkError::Root(error) => {
-            root_error(operands.first().copied().unwrap_or_else(|| Path::new("")), error)
-        }
-        WalkError::Keep(source) => SyncError::FileList { path: None, source: source.into() },
-        WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
-            path: paths.get(index).cloned().unwrap_or_default(),
-            source: io::Error::new(io::ErrorKind::InvalidInput, source),
-        },
-        WalkError::Upwards { .. } => asked::upwards(),
-        _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
-    })?;
+    let walk = walk.map_err(|error| invalid(paths, error))?;
     let problems = walk.operand_problems();
 
     for problem in problems {
@@ -82,6 +72,21 @@ pub(crate) fn open_tree(
             Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
         }
         _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
+    }
+}
+
+/// Returns the error of operands that cannot be walked at all.
+fn invalid(paths: &[PathBuf], error: WalkError) -> SyncError {
+    let path = |index: usize| paths.get(index).cloned().unwrap_or_default();
+    match error {
+        WalkError::Root(error) => root_error(&path(0), error),
+        WalkError::Keep(source) => SyncError::FileList { path: None, source: source.into() },
+        WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
+            path: path(index),
+            source: io::Error::new(io::ErrorKind::InvalidInput, source),
+        },
+        WalkError::Upwards { .. } => asked::upwards(),
+        _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
     }
 }
 

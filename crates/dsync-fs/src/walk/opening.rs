@@ -83,7 +83,7 @@ impl Opening {
         };
 
         let complete = options.takes_directories()
-            && self.root.is_some()
+            && !self.contents.is_empty()
             && self.problems.is_empty()
             && !self.is_partial;
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);
@@ -147,6 +147,9 @@ impl Opening {
         let base = Path::new(OsStr::from_bytes(&form.base));
         if form.path.is_root() {
             return Ok(self.contents(base, options).map_err(|error| (None, error)));
+        }
+        if form.from_root {
+            self.root_on_the_way(base, options);
         }
         self.path(base, &form, (false, options))
     }
@@ -222,6 +225,17 @@ impl Opening {
             self.contents.push(Listed { layer, device: metadata.dev });
         }
         Ok(())
+    }
+
+    /// Notes the directory in which a path starts as the root, whose attributes are then copied. One
+    /// that cannot be opened is told of with the path.
+    pub(super) fn root_on_the_way(&mut self, base: &Path, options: &WalkOptions) {
+        if self.root.is_some() || options.no_implied_dirs || !options.takes_directories() {
+            return;
+        }
+        let layer = self.base_layer(base, options).ok().and_then(|layer| usize::try_from(layer).ok());
+        let dir = layer.and_then(|layer| self.layers.get(layer)).map(|layer| Arc::clone(&layer.base));
+        self.root = dir.and_then(|dir| Some((dir.metadata().ok()?, dir)));
     }
 
     fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> io::Result<()> {

@@ -36,6 +36,8 @@ pub struct WalkOptions {
     pub dirs: bool,
     /// Give entries the path that their operand has, from its `/./` on.
     pub relative: bool,
+    /// Leave out the attributes of the root where it is only on the way to a path.
+    pub no_implied_dirs: bool,
     /// Treat a missing operand as one whose directory is copied.
     pub missing_counts: bool,
     /// Leave out directories that hold nothing but directories.
