@@ -89,6 +89,8 @@ pub enum Piece {
     Zeros(u64),
     /// Zeros that are left a hole.
     Hole(u64),
+    /// These bytes.
+    Text(&'static str),
 }
 
 /// The kind of bytes.
@@ -180,6 +182,7 @@ impl Piece {
     pub fn length(&self) -> u64 {
         match self {
             Self::Lines { len, .. } | Self::Zeros(len) | Self::Hole(len) => *len,
+            Self::Text(text) => text.len() as u64,
         }
     }
 
@@ -187,6 +190,7 @@ impl Piece {
     fn bytes(&self) -> Vec<u8> {
         match *self {
             Self::Hole(_) => Vec::new(),
+            Self::Text(text) => text.into(),
             Self::Zeros(len) => vec![0; whole(len)],
             Self::Lines { first, from, len } => {
                 let end = whole(from + len);

@@ -1,6 +1,7 @@
 //! Cases: what a run finds, and the options that it gets.
 
 use super::{
+    areas,
     dice::Dice,
     live,
     model::{below, mutated, sound, tree},
@@ -149,6 +150,7 @@ impl Case {
             }
         }
         self.add_places(dice, &source);
+        areas::extend(self);
         if self.is_nobody {
             self.own(dice);
         }
@@ -281,7 +283,9 @@ impl Case {
             operand.trim_start_matches(HOST).trim_start_matches(":@/w/").trim_start_matches("@/w/")
         });
         let source = self.operands[0].trim_end_matches('.');
-        self.operands.len() == 2
+        let is_whole = !areas::selects(self) && !self.has(areas::LINKS);
+        is_whole
+            && self.operands.len() == 2
             && source.ends_with("s/")
             && matches!(destination, Some("d/" | "d" | "." | "to-d/"))
     }

@@ -5,6 +5,7 @@
 //! table (`known`). A failing case is made smaller (`reduce`) and written as a shell script
 //! (`script`).
 
+mod areas;
 mod case;
 mod dice;
 mod filesystems;

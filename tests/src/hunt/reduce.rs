@@ -158,9 +158,24 @@ impl Reducer<'_> {
         if pieces.is_empty() || pieces == [SHORT] {
             return;
         }
+        if matches!(pieces[0], Piece::Text(_)) {
+            self.fewer_lines(index, pieces.len());
+            return;
+        }
         let _ = self.attempt(|case| case.world[index].kind = Kind::Spliced(Vec::new()))
             || self.attempt(|case| case.world[index].kind = Kind::Spliced(vec![SHORT]))
             || self.attempt(|case| case.world[index].kind = Kind::Spliced(vec![pieces[0]]));
+    }
+
+    /// Drops lines of a file of rules or of a list.
+    fn fewer_lines(&mut self, index: usize, lines: usize) {
+        for line in (0..lines).rev() {
+            self.attempt(|case| {
+                if let Kind::Spliced(pieces) = &mut case.world[index].kind {
+                    pieces.remove(line);
+                }
+            });
+        }
     }
 }
 

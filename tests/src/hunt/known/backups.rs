@@ -56,6 +56,21 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "The backup directory is made before what is copied.",
+        explains: |seen| {
+            // It stands where the source has something else, and rsync cannot make it afterwards.
+            let says = seen.dsync.stderr_text();
+            let is_in_the_way = says.contains("a directory that is not empty is in the way");
+            let fails = ["mkdir_defmode", "make_bak_dir", "keep_backup failed", "Failed to make backup"];
+            let rsync_fails = fails.iter().any(|words| seen.rsync.stderr_text().contains(words));
+            seen.case.has(&["--backup-dir"])
+                && seen.has_place_inside()
+                && seen.is(Class::Tree)
+                && is_in_the_way
+                && rsync_fails
+        },
+    },
+    Known {
         says: "A backup takes the place of an older one of whatever type.",
         explains: |seen| {
             let says = seen.rsync.stderr_text();

@@ -53,7 +53,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.has_place_inside();
             let is_above =
                 seen.about(&["mode", "mtime", "owner", "extended attributes"]) && seen.has_place_below();
-            seen.case.deletes()
+            (seen.case.deletes() || seen.case.has(&["--force"]))
                 && (lost_its_own
                     || counts_its_own
                     || is_above

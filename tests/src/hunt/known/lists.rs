@@ -27,6 +27,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-c --append`, a dry run tells of a source file that cannot be read.",
+        explains: |seen| {
+            let fails = "the dry run ends with 23, the run with 0";
+            seen.is(Class::DryRun)
+                && seen.finding.line == fails
+                && seen.case.is_nobody
+                && seen.case.has(&["--append", "--append-verify"])
+                && seen.case.has_letter('c')
+        },
+    },
+    Known {
         says: "A dry run does not foresee the directories that backups make in the destination.",
         explains: |seen| {
             seen.is(Class::DryRun) && seen.case.has(&["--backup-dir"]) && seen.has_place_inside()

@@ -24,7 +24,14 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_it = seen.is_within(&["--partial-dir"])
                 && (seen.is_presence() || seen.about(&["mtime", "mode"]))
                 || seen.case.has(&["--delay-updates"]) && is_one && seen.about(&["mtime"]);
-            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode)
+            // rsync takes a link of that name for the directory, and the file itself for its part: it
+            // writes into that.
+            let is_link = |node: &Node| {
+                matches!(node.kind, Kind::Symlink(_))
+                    && [&b"/.part"[..], b"/sub"].iter().any(|name| node.path.ends_with(name))
+            };
+            let is_in_place = seen.about(&["mtime"]) && seen.case.world.iter().any(is_link);
+            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode || is_in_place)
         },
     },
     Known {

@@ -2,7 +2,7 @@
 
 use super::Known;
 use crate::{
-    hunt::{judge::Class, world::HOST},
+    hunt::{areas, judge::Class, world::HOST},
     tree::Kind,
 };
 
@@ -23,18 +23,6 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_new = !seen.case.world.iter().any(|node| node.path.starts_with(b"w/d"));
             let is_entry = !seen.case.operands[0].ends_with(['/', '.']) || seen.case.has_letter('R');
             is_new && is_entry && seen.case.operands.len() == 2 && seen.is(Class::Tree)
-        },
-    },
-    Known {
-        says: "A `./` before a path of `-R` is nothing.",
-        explains: |seen| {
-            let dotted = |operand: &String| {
-                let path = operand.split("/./").last().unwrap_or_default();
-                operand.starts_with("./") || operand.contains("/././") || path.is_empty() || path == "."
-            };
-            seen.case.has_letter('R')
-                && seen.case.operands.iter().any(dotted)
-                && ([".", ""].contains(&seen.path()) || seen.is_root())
         },
     },
     Known {
@@ -66,7 +54,9 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A source that cannot be opened is told before a destination that cannot.",
         explains: |seen| {
-            let is_told = seen.dsync.stderr_text().contains("error: cannot open source '");
+            let says = seen.dsync.stderr_text();
+            let is_missing = says.contains("error: source '") && says.contains("no such file or directory");
+            let is_told = says.contains("error: cannot open source '") || is_missing;
             seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(23))
                 && is_told
@@ -118,7 +108,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "When filters leave out every operand, no destination is made.",
         explains: |seen| {
             let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
-            seen.case.has(&["--exclude", "--exclude-from", "--filter"])
+            let by_rules = ["--exclude", "--exclude-from", "--filter", "-F", "-FF", "-C", "--files-from"];
+            seen.case.has(&by_rules)
                 && seen.is(Class::Tree)
                 && is_there
                 && seen.rsync.stdout_text().lines().all(|line| line.starts_with("created directory "))
@@ -159,7 +150,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "How often a file is read that no one copies the access time of is nobody's business.",
         explains: |seen| {
             let is_copy = seen.path().starts_with("w/d") && !seen.case.has(&["-b", "--backup-dir"]);
-            seen.about(&["atime"]) && !is_copy
+            // Each reads the files of rules at a time of its own, and the copy has what was then.
+            let is_of_rules = areas::FILES.iter().any(|name| seen.path().ends_with(name));
+            seen.about(&["atime"]) && (!is_copy || is_of_rules)
         },
     },
     Known {
@@ -188,6 +181,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let says = seen.dsync.stderr_text();
             let is_refused =
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
+            let leads_nowhere = says.contains("symlink has no referent");
             let is_told =
                 seen.is(Class::Exit) && seen.rsync.code() == Some(0) && seen.dsync.code() == Some(23);
             // A relative `--partial-dir` leaves out directories of its name.
@@ -195,7 +189,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 option.starts_with("--exclude=") && option.ends_with('/')
                     || option.starts_with("--partial-dir=")
             };
-            is_told && is_refused && seen.case.is_nobody && seen.case.options.iter().any(for_directories)
+            is_told
+                && (is_refused && seen.case.is_nobody || leads_nowhere)
+                && seen.case.options.iter().any(for_directories)
         },
     },
 ];

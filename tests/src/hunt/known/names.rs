@@ -1,0 +1,46 @@
+//! Known differences: lists of names.
+
+use super::Known;
+use crate::hunt::judge::Class;
+
+/// The entries of the section.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "A name of `--files-from` that does not exist withholds deletions.",
+        explains: |seen| {
+            let is_missed = seen.dsync.stderr_text().contains("cannot read the attributes of '");
+            seen.case.has(&["--files-from"])
+                && seen.case.deletes()
+                && is_missed
+                && (seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+    Known {
+        says: "Whoever says that names may be missing says it of their directories too.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let complaints = ["] change_dir ", "file has vanished: ", "parent dir is absent"];
+            seen.case.has(&["--files-from"])
+                && seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
+                && [Some(23), Some(24)].contains(&seen.rsync.code())
+                && complaints.iter().any(|words| says.contains(words))
+                && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+    Known {
+        says: "A list of `--files-from` that is no list of names ends the run.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("no list of names")
+        },
+    },
+    Known {
+        says: "A path that is named goes through links of root and of the own user.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.case.has(&["--files-from"])
+                && says.contains("the link '")
+                && says.contains("belongs to user")
+        },
+    },
+];

@@ -1,0 +1,82 @@
+//! Known differences: files of rules.
+
+use super::{Known, Seen};
+use crate::{
+    hunt::{judge::Class, options},
+    tree::{Kind, Node},
+};
+
+/// The entries of the section.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "A file that is no rule, or cannot be read, costs its directory only.",
+        explains: |seen| {
+            let ends = |code| seen.rsync.code() == Some(code);
+            let rsync_gives_up = ends(1) && seen.rsync.stderr_text().contains("(code 1) at exclude.c")
+                || ends(11) && seen.rsync.stderr_text().contains("(code 11) at exclude.c");
+            let dsync_says = seen.dsync.stderr_text().contains("cannot follow the filter rules of '")
+                // The first run copies the file, and the second goes by it.
+                || seen.is(Class::Second) && seen.finding.line.contains("cannot follow the filter rules of '");
+            reads_files(seen) && (rsync_gives_up || dsync_says)
+        },
+    },
+    Known {
+        says: "Files of rules are files of the tree.",
+        explains: |seen| {
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && is_of_rules(node);
+            let dsync_says = seen.dsync.stderr_text().contains("cannot follow the filter rules of '");
+            reads_files(seen) && dsync_says && seen.case.world.iter().any(is_link)
+        },
+    },
+    Known {
+        says: "Each operand has its own files of rules.",
+        explains: |seen| {
+            let is_several = seen.case.operands.len() > 2;
+            let of_tree = seen.is_presence()
+                || seen.about(&["mtime", "size", "content", "type", "mode", "owner", "extended attributes"]);
+            reads_files(seen) && is_several && of_tree
+        },
+    },
+    Known {
+        says: "`--delete` and `--delete-delay` go by the files that arrived",
+        explains: |seen| {
+            let is_after = seen.case.has(&["--delete", "--delete-delay", "--delete-excluded"]);
+            reads_files(seen) && is_after && (seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+    Known {
+        says: "An anchored rule counts in a directory whose name has wildcards.",
+        explains: |seen| {
+            let has_wildcards = |node: &&Node| {
+                let parent = node.path.rsplitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default();
+                is_of_rules(node) && parent.iter().any(|byte| b"*?[\\".contains(byte))
+            };
+            reads_files(seen)
+                && seen.is(Class::Tree)
+                && seen.case.world.iter().any(|node| has_wildcards(&node))
+        },
+    },
+    Known {
+        says: "A file that a rule in a removed directory names",
+        explains: |seen| {
+            let fails = seen.rsync.stderr_text().contains("(code 11) at exclude.c");
+            reads_files(seen) && seen.case.deletes() && seen.rsync.code() == Some(11) && fails
+        },
+    },
+];
+
+/// Returns whether rules come from files in the trees.
+fn reads_files(seen: &Seen<'_>) -> bool {
+    let is_of_files = |option: &String| {
+        ["-F", "-FF", "-C"].contains(&option.as_str())
+            || options::name(option) == "--filter" && option.contains([':'])
+            || option.starts_with("--filter=dir-merge")
+    };
+    seen.case.options.iter().any(is_of_files)
+}
+
+/// Returns whether the entry has a name of the cases' files of rules.
+fn is_of_rules(node: &Node) -> bool {
+    let name = node.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    [&b"rules"[..], b".rsync-filter", b".cvsignore", b".more"].contains(&name)
+}
