@@ -35,6 +35,7 @@ mod set_bytes;
 pub mod share;
 mod slow_reads;
 mod source;
+mod span;
 pub mod summary;
 mod under_way;
 pub mod verify;

@@ -105,6 +105,13 @@ pub enum PeerMisbehaved {
         messages: usize,
     },
 
+    /// A span too many, a listing that is longer than its span, or pieces that no answer had.
+    #[error("spans and listings do not fit each other")]
+    SpanOutOfPlace,
+    /// An answer to a span that was never sent.
+    #[error("an answer to no span")]
+    UnaskedAnswer,
+
     /// A message about a number that no entry has.
     #[error("entry id {} out of range", .entry.0)]
     OutOfRange {

@@ -28,7 +28,7 @@ use dsync_wire::{
     message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
-    version::{FEATURES, VERSION},
+    version::{FEATURES, SPANS, VERSION},
 };
 
 use crate::{
@@ -39,6 +39,7 @@ use crate::{
     names,
     resources::Allowance,
     schedule::{Point, point},
+    span::SpanKey,
 };
 
 /// Interval of progress messages and signs of life.
@@ -194,6 +195,8 @@ pub(crate) struct SourceMail {
     pub(crate) receiver: ControlReceiver,
     pub(crate) order: SourceInbox,
     pub(crate) keying: Keying,
+    /// Present where both ends know spans.
+    pub(crate) spans: Option<SpanKey>,
 }
 
 /// The state of the agreement on the session's key.
@@ -209,6 +212,8 @@ pub(crate) struct DestinationMail {
     pub(crate) receiver: ControlReceiver,
     pub(crate) order: DestinationInbox,
     pub(crate) key: Key,
+    /// Present where both ends know spans.
+    pub(crate) spans: Option<SpanKey>,
 }
 
 /// A peer that has received its task and has not answered yet.
@@ -219,6 +224,8 @@ pub(crate) struct Invitation {
     pub(crate) receiver: ControlReceiver,
     /// The session's key.
     pub(crate) key: Key,
+    /// The controller's hello, and this end's.
+    pub(crate) hellos: (Hello, Hello),
     /// This end's role.
     pub(crate) role: PeerRole,
     /// The place of the list of the paths to copy.
@@ -230,7 +237,10 @@ impl Session {
     /// the listing as soon as it knows its task: on a long path that saves a round trip.
     pub(crate) fn start_source(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, SourceMail), SyncError> {
         let (session, receiver, ours) = Self::start(link, terms)?;
-        let mail = SourceMail { receiver, order: SourceInbox::controller(), keying: Keying::Offered(ours) };
+        // The peer's hello has not come.
+        let spans = span_key(session.link.features(), &ours);
+        let mail =
+            SourceMail { receiver, order: SourceInbox::controller(), keying: Keying::Offered(ours), spans };
         Ok((session, mail))
     }
 
@@ -245,7 +255,15 @@ impl Session {
         // A source that refuses the run says why before it hangs up.
         let sent = list.map_or(Ok(()), |list| names::send(&session, list));
         let mut order = DestinationInbox::controller();
-        let mut hear = || session.hear_ready(&mut receiver, &ours, |message| Ok(order.check(message)?));
+        let mut spans = None;
+        let mut hear = || {
+            session.hear_ready(&mut receiver, &ours, |message| {
+                if let ControlMessage::Hello(theirs) = message {
+                    spans = span_key(theirs.features, theirs);
+                }
+                Ok(order.check(message)?)
+            })
+        };
         // With a list the source has much to look at, and shows signs of life meanwhile.
         let limit = if list.is_some() { session.vitals.stall } else { session.timeout() };
         let key = match within(&session.link, limit, &mut hear) {
@@ -254,7 +272,7 @@ impl Session {
             }
             key => key?,
         };
-        Ok((session, DestinationMail { receiver, order, key }))
+        Ok((session, DestinationMail { receiver, order, key, spans }))
     }
 
     /// Sends, as the controller, the task of the session. Returns the hello that this end has sent.
@@ -342,7 +360,7 @@ impl Session {
         let Start { role, options, again, list, .. } = start;
         let terms = Terms { role: role.clone(), options, timeout, again, allowance, list: list.clone() };
         let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
-        Ok(Invitation { session, receiver, key, role, list })
+        Ok(Invitation { session, receiver, key, hellos: (theirs, ours), role, list })
     }
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
@@ -612,6 +630,11 @@ fn next(inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
 /// Reads the sentences of a peer, for people.
 fn sentences(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text).lines().filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()
+}
+
+/// Returns the key of spans where both ends know them: of the hello that the source said.
+pub(crate) fn span_key(theirs: u64, of_source: &Hello) -> Option<SpanKey> {
+    (theirs & FEATURES & SPANS != 0).then(|| SpanKey::of(&of_source.key_share))
 }
 
 fn check_version(hello: &Hello) -> Result<(), SyncError> {

@@ -185,7 +185,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
-    let Agreed { reader, writer, reached, reason } = agreed;
+    let Agreed { reader, writer, reached, reason, features } = agreed;
     let is_pipe = matches!(reached, Reached::Pipe);
     let link: Box<dyn Link> = match reached {
         Reached::Quic(connection, endpoint) => {
@@ -204,7 +204,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
             ))
         }
     };
-    let link = ShellLink { link, is_pipe, process: Arc::clone(&process) };
+    let link = ShellLink { link, is_pipe, features, process: Arc::clone(&process) };
 
     let link = match &options.throttle {
         Some(throttle) => throttled(Arc::new(link), throttle, Sides::Both),
@@ -219,6 +219,7 @@ struct Agreed {
     writer: PipeWriter,
     reached: Reached,
     reason: Option<String>,
+    features: u64,
 }
 
 /// The client's side of the bootstrap.
@@ -256,6 +257,7 @@ impl Bootstrap {
             token: offered.token,
             idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
         };
+        let features = server.features;
         let reach = Reach {
             whereabouts: self.whereabouts().await.logged(),
             family: self.family,
@@ -288,7 +290,7 @@ impl Bootstrap {
             }
         }
 
-        Ok(Agreed { reader, writer, reached, reason })
+        Ok(Agreed { reader, writer, reached, reason, features })
     }
 
     /// Returns the location of the remote end; a run bound to ssh does not need it.
@@ -444,6 +446,8 @@ struct ShellLink {
     link: Box<dyn Link>,
     /// Whether the process carries the link's bytes.
     is_pipe: bool,
+    /// Those that the bootstrap agreed on.
+    features: u64,
     process: Arc<ShellProcess>,
 }
 
@@ -458,6 +462,10 @@ impl Link for ShellLink {
 
     fn is_near(&self) -> bool {
         self.link.is_near()
+    }
+
+    fn features(&self) -> u64 {
+        self.features
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {

@@ -152,6 +152,10 @@ impl Link for PacedLink {
         self.link.is_near()
     }
 
+    fn features(&self) -> u64 {
+        self.link.features()
+    }
+
     fn open_lane(&self) -> Result<Lane, LinkError> {
         Ok(self.lane(self.link.open_lane()?))
     }

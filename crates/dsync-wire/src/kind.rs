@@ -82,6 +82,12 @@ kinds! { CONTROL,
     RULING = 28, "Ruling";
     /// [`ControlMessage::RemovedPath`]
     REMOVED_PATH = 29, "RemovedPath";
+    /// [`ControlMessage::Span`]
+    SPAN = 30, "Span";
+    /// [`ControlMessage::SpanAnswer`]
+    SPAN_ANSWER = 31, "SpanAnswer";
+    /// [`ControlMessage::Same`]
+    SAME = 32, "Same";
 }
 
 kinds! { DATA,
@@ -163,6 +169,9 @@ impl ControlMessage {
             Self::Names(_) => Kind::NAMES,
             Self::Ruling(_) => Kind::RULING,
             Self::RemovedPath(_) => Kind::REMOVED_PATH,
+            Self::Span(_) => Kind::SPAN,
+            Self::SpanAnswer(_) => Kind::SPAN_ANSWER,
+            Self::Same(_) => Kind::SAME,
         }
     }
 

@@ -155,6 +155,15 @@ pub const MAX_OPEN_RESTS: usize = 1024;
 /// Entries in one `Landed` message.
 pub const MAX_LANDED: usize = 4096;
 
+/// Items of one `Span`: twice the most that a source of this project sends.
+pub const MAX_SPAN_ITEMS: u32 = 32 << 10;
+
+/// Digests in one `SpanAnswer`: a piece has 64 items on average.
+pub const MAX_SPAN_PIECES: usize = 1024;
+
+/// Spans that are sent and whose stretch of the listing is not whole.
+pub const MAX_OPEN_SPANS: usize = 16;
+
 /// Bytes of the longest block; a segment's lead is shorter.
 pub const MAX_BLOCK_LEN: u32 = 4 << 20;
 

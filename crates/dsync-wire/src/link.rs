@@ -56,6 +56,12 @@ pub trait Link: Send + Sync {
     /// is probably faster than anything that compression could add to.
     fn is_near(&self) -> bool;
 
+    /// Returns the feature bits on which both ends agreed before the link was made; none where nothing
+    /// was agreed. An end may use a feature from its first message on if the bit is here.
+    fn features(&self) -> u64 {
+        0
+    }
+
     /// Opens a lane. The peer sees it once the first byte is written.
     ///
     /// # Errors

@@ -11,8 +11,8 @@
 //! ```text
 //! controller            Hello, (Start | StartPart+) ->        peer: Hello, Ready | Fatal
 //! destination           Names*
-//! source                Tops, Missing*, IdName*, Listing*, Ruling*, Problem*, ListingEnd, Refine*, Removed*
-//! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
+//! source                Tops, Missing*, IdName*, (Listing | Span | Same)*, Ruling*, Problem*, ListingEnd, Refine*, Removed*
+//! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, SpanAnswer*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
 //! ```
@@ -126,6 +126,13 @@ pub enum ControlMessage {
     /// The path of an entry of `Landed` that the source has removed, with `event_removals`, before
     /// the [`ControlMessage::Removed`] that counts it.
     RemovedPath(Vec<u8>),
+    /// A digest in the place of the next stretch of the listing, with the feature `SPANS`.
+    Span(Span),
+    /// The destination's answer to the oldest span that it has not answered.
+    SpanAnswer(SpanAnswer),
+    /// Pieces of the answer to the oldest unfinished span that are equal to the source's: they stand for
+    /// the next stretch of the listing.
+    Same(Same),
     /// The source's sign of life, at least once a second.
     Alive,
     /// The source has received the report; the link may be closed.
@@ -318,6 +325,47 @@ pub struct Listing {
     pub complete: bool,
     /// The entries of this part.
     pub entries: Vec<Entry>,
+}
+
+/// A stretch of the source's listing, in the place of its entries.
+///
+/// A stretch consists of items: entries, and ends of directories. It is told by its last item, so that
+/// the destination can find the same stretch of its own tree without having heard what came before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Number of its items, at most [`MAX_SPAN_ITEMS`](crate::limits::MAX_SPAN_ITEMS).
+    pub items: u32,
+    /// The path of its last item's directory, below the root. It is compared and never opened.
+    pub directory: Vec<u8>,
+    /// The name of its last item; `None` for the end of the directory.
+    pub name: Option<Name>,
+    /// Keyed BLAKE3 hash of the digests of its pieces.
+    pub digest: Digest,
+}
+
+/// A keyed BLAKE3 hash, cut to 16 bytes.
+pub type Digest = [u8; 16];
+
+/// The result of comparing a span with the same stretch of the destination's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpanAnswer {
+    /// The digests are equal.
+    Equal,
+    /// The digests of the destination's pieces, at most
+    /// [`MAX_SPAN_PIECES`](crate::limits::MAX_SPAN_PIECES); none if it cannot tell. The source lists the
+    /// other pieces.
+    Pieces(Vec<Digest>),
+    /// The destination has nothing from here on: the source lists the span, and should send no more.
+    Nothing,
+}
+
+/// A run of pieces of a [`SpanAnswer::Pieces`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Same {
+    /// Number of the first, counted from 0.
+    pub first: u32,
+    /// How many, at least one.
+    pub count: u32,
 }
 
 /// One directory entry of the source.

@@ -307,6 +307,111 @@ impl SyncOptions {
         self.ignore_missing_args || self.delete_missing_args
     }
 
+    /// Returns whether the source may send digests of its listing where the destination understands
+    /// them. Under the options that are off, the destination cannot tell from its own tree what the
+    /// source would list, or not without reading much more of it.
+    pub fn allows_spans(&self) -> bool {
+        let Self {
+            // Off without them.
+            recursive,
+            // Off with them: the source lists another tree than it has, or only parts of it.
+            prune_empty_dirs,
+            relative,
+            copy_links,
+            copy_dirlinks,
+            copy_unsafe_links,
+            munge_links,
+            copy_devices,
+            one_file_system,
+            fake_super,
+            explain,
+            delete_missing_args,
+            // Rules in files are those of the source's tree.
+            filters,
+            // Entries have parts that no record has a place for.
+            atimes,
+            acls,
+            xattrs,
+            hard_links,
+            checksum,
+            // Links that the destination takes as directories.
+            keep_dirlinks,
+            // The destination returns to what was listed.
+            delete,
+            delete_timing,
+            remove_source_files,
+
+            // The source's listing does not depend on these, or the destination makes its own alike.
+            dirs: _,
+            no_implied_dirs: _,
+            links: _,
+            perms: _,
+            times: _,
+            omit_dir_times: _,
+            omit_link_times: _,
+            executability: _,
+            owner: _,
+            group: _,
+            numeric_ids: _,
+            devices: _,
+            specials: _,
+            ignore_times: _,
+            size_only: _,
+            update: _,
+            existing: _,
+            ignore_existing: _,
+            whole_file: _,
+            fuzzy: _,
+            fuzzy_alternates: _,
+            delete_excluded: _,
+            max_delete: _,
+            delete_all_or_nothing: _,
+            ignore_errors: _,
+            force: _,
+            allow_empty_source: _,
+            force_root: _,
+            mkpath: _,
+            safe_links: _,
+            insecure_links: _,
+            wildcards: _,
+            ignore_missing_args: _,
+            remove_sent_only: _,
+            min_size: _,
+            max_size: _,
+            modify_window: _,
+            dry_run: _,
+            open_noatime: _,
+            no_super: _,
+            keep_partial: _,
+            durability: _,
+            compression: _,
+            mode_rules: _,
+            id_rules: _,
+            writing: _,
+            events: _,
+            event_ends: _,
+            event_backups: _,
+            event_removals: _,
+            rulings: _,
+        } = self;
+
+        let lists_otherwise = *prune_empty_dirs
+            || *relative
+            || *copy_links
+            || *copy_dirlinks
+            || *copy_unsafe_links
+            || *munge_links != MungeLinks::default()
+            || *copy_devices
+            || *one_file_system
+            || *fake_super != FakeSuper::default()
+            || !explain.is_empty()
+            || *delete_missing_args
+            || filters.iter().any(|rule| !rule.modifiers.is_empty());
+        let has_more = *atimes || *acls || *xattrs || *hard_links || *checksum;
+        let returns = *delete && *delete_timing == DeleteTiming::Before || *remove_source_files;
+        *recursive && !lists_otherwise && !has_more && !*keep_dirlinks && !returns
+    }
+
     /// Returns whether the destination returns to entries after it has seen the whole listing. The
     /// source then keeps its listing to the end of the run.
     pub fn needs_whole_listing(&self) -> bool {

@@ -201,6 +201,7 @@ impl SourceInbox {
             (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
             // Credit may trail the last request.
             (state @ (State::Needs | State::Report), M::ListingDone { .. } | M::Landed(_)) => state,
+            (State::Needs, M::SpanAnswer(_)) => State::Needs,
             (state @ (State::Needs | State::Report), M::Event(_)) if self.controller => state,
             (State::Needs, M::NeedsEnd) if self.open.is_empty() => State::Report,
             (State::Report, M::Report(_)) => State::Over,
@@ -240,17 +241,25 @@ impl SourceInbox {
 pub struct DestinationInbox {
     state: State,
     listing: ListingOrder,
+    /// Whether the source may send spans.
+    hears_spans: bool,
 }
 
 impl DestinationInbox {
     /// Makes the inbox of a destination that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
-        Self { state: State::Hello, listing: ListingOrder::default() }
+        Self { state: State::Hello, listing: ListingOrder::default(), hears_spans: false }
     }
 
     /// Makes the inbox of a destination that is the peer, after `Start`: waits for `Tops`.
     pub fn peer() -> Self {
-        Self { state: State::Tops, listing: ListingOrder::default() }
+        Self { state: State::Tops, listing: ListingOrder::default(), hears_spans: false }
+    }
+
+    /// Lets the source send spans. Listings then have gaps that only a comparison of trees can fill, so
+    /// whoever fills them checks their law with a [`ListingOrder`], and this inbox does not.
+    pub fn allow_spans(&mut self) {
+        self.hears_spans = true;
     }
 
     /// Checks that a message may come now.
@@ -277,12 +286,14 @@ impl DestinationInbox {
                 self.listing = ListingOrder::new(tops.root.is_some());
                 S::Listing
             }
+            (S::Listing, M::Listing(_) | M::Span(_) | M::Same(_)) if self.hears_spans => S::Listing,
+            (S::Listing, M::ListingEnd(_)) if self.hears_spans => S::Files,
             (S::Listing | S::ListingPart, M::Listing(listing)) => {
                 self.listing.check(listing)?;
                 if listing.last { S::Listing } else { S::ListingPart }
             }
             (S::Listing, M::ListingEnd(end)) => {
-                self.listing.check_totals(end)?;
+                self.listing.end(end)?;
                 S::Files
             }
             (S::Bye, M::Bye) => S::Over,
@@ -312,7 +323,7 @@ impl DestinationInbox {
 
 /// The law of listings: see [`crate::message::Listing`].
 #[derive(Debug, Clone, Default)]
-struct ListingOrder {
+pub struct ListingOrder {
     /// Number of the next entry.
     next: u64,
     root_announced: bool,
@@ -342,11 +353,16 @@ struct Run {
 }
 
 impl ListingOrder {
-    fn new(root_announced: bool) -> Self {
+    /// Starts by waiting for the root's listing.
+    pub fn new(root_announced: bool) -> Self {
         Self { next: 1, root_announced, bytes: 0, due: vec![vec![Run { first: 0, end: 1 }]], open: None }
     }
 
-    fn check(&mut self, listing: &Listing) -> Result<(), DecodeError> {
+    /// Checks that a part of a listing may come now.
+    ///
+    /// # Errors
+    /// A fault in its place, names or depth.
+    pub fn check(&mut self, listing: &Listing) -> Result<(), DecodeError> {
         let mut open = match self.open.take() {
             Some(open) if open.dir == listing.dir => open,
             Some(_) => return Err(self.wrong_parent(listing)),
@@ -406,7 +422,14 @@ impl ListingOrder {
         DecodeError::Parent { entry: EntryId(self.next), parent: listing.dir }
     }
 
-    fn check_totals(&self, end: &ListingEnd) -> Result<(), DecodeError> {
+    /// Checks that the listing may end now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Unexpected`] inside a directory; [`DecodeError::ListingTotals`].
+    pub fn end(&self, end: &ListingEnd) -> Result<(), DecodeError> {
+        if self.open.is_some() {
+            return Err(unexpected(Kind::LISTING_END, State::ListingPart));
+        }
         let entries = self.next - 1 + u64::from(self.root_announced);
         for (got, declared, unit) in [(entries, end.entries, "entries"), (self.bytes, end.bytes, "bytes")] {
             if got != declared {

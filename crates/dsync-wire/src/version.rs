@@ -13,5 +13,8 @@ pub const OLDEST_VERSION: u16 = 1;
 /// The application protocol that the QUIC carrier negotiates; changes with [`VERSION`].
 pub const ALPN: &[u8] = b"dsync/1";
 
-/// Feature bits that this build understands. None is defined in version 1.
-pub const FEATURES: u64 = 0;
+/// Feature bits that this build understands.
+pub const FEATURES: u64 = SPANS;
+
+/// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
+pub const SPANS: u64 = 1;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dsync_wire::{
     budget::Held,
-    message::{IdName, Listing, Tops},
+    message::{IdName, Listing, ListingEnd, Same, Span, Tops},
     name::Name,
 };
 
@@ -15,7 +15,9 @@ pub(super) enum Listed {
     IdName(IdName),
     /// With what its attribute sets take.
     Listing(Listing, Option<Arc<Held>>),
-    End,
+    Span(Span),
+    Same(Same),
+    End(ListingEnd),
 }
 
 /// A message that waits for the planner, and its memory until it is planned.

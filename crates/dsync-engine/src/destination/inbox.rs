@@ -67,6 +67,14 @@ pub(super) fn run(
                 let sets = (sets > 0).then(|| site.session.budget.take(Share::AttributeSets, sets));
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
+            ControlMessage::Span(span) => {
+                check_queue(planner)?;
+                Listed::Span(span)
+            }
+            ControlMessage::Same(same) => {
+                check_queue(planner)?;
+                Listed::Same(same)
+            }
 
             message if is_told(&message) => {
                 tell(site, message)?;
@@ -74,7 +82,7 @@ pub(super) fn run(
             }
             ControlMessage::ListingEnd(end) => {
                 site.account.amend(|report| report.total_bytes = end.bytes);
-                Listed::End
+                Listed::End(end)
             }
 
             other => return Err(session::unexpected(&other)),

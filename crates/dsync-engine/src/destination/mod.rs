@@ -108,7 +108,7 @@ pub(crate) struct Terms<'a> {
 /// Makes the destination like the source and returns the account of it.
 pub(crate) fn run(
     session: Session,
-    mail: DestinationMail,
+    mut mail: DestinationMail,
     terms: Terms<'_>,
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
@@ -122,8 +122,13 @@ pub(crate) fn run(
         let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));
 
         let beside = (start, spools);
-        let plan =
-            |ways, listed: &_| planner::run(&transfers, (&operand, beside), &filters, asked, ways, listed);
+        let spans = mail.spans.take().filter(|_| session.options.allows_spans());
+        if spans.is_some() {
+            mail.order.allow_spans();
+        }
+        let plan = |ways, listed: &_| {
+            planner::run(&transfers, (&operand, beside), &filters, asked, ways, spans, listed)
+        };
         let report = converse(&transfers, local.as_ref(), mail, cancel, plan);
         if report.is_none() {
             leave_unfinished(&transfers);

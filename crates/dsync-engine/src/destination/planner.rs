@@ -32,10 +32,12 @@ mod fuzzy;
 mod ground;
 mod leftovers;
 mod merge;
+mod own_walk;
 mod place;
 mod requests;
 mod reserve;
 mod resolve;
+mod spans;
 mod special;
 mod standing;
 mod subject;
@@ -50,7 +52,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{Metadata, RelPath, SpoolHome, Wanted};
 use dsync_wire::{
-    budget::{Held, Share},
+    budget::Share,
     event::{Action, FileType, Planned},
     limits::MAX_OPERANDS,
     message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Tops},
@@ -63,6 +65,7 @@ use fuzzy::Fuzzy;
 use ground::Ground;
 use merge::Merge;
 use requests::Requests;
+use spans::Spans;
 use standing::Made;
 use subject::Subject;
 use sweep::Sweep;
@@ -72,7 +75,7 @@ pub(super) use standing::Here;
 
 use super::{
     Filters, Site,
-    asked::{AskedFor, Bounds},
+    asked::{AskedFor, Bounds, listed_by},
     commit::Outbox,
     credit::PartTicket,
     delete::Deletions,
@@ -93,6 +96,7 @@ use crate::{
     plan::{Decision, Standing},
     schedule::{Point, point},
     set_bytes,
+    span::SpanKey,
 };
 
 /// The state that all steps of an entry need.
@@ -104,8 +108,10 @@ pub(super) struct Planner<'a> {
     links: Links,
     requests: Requests<'a>,
     fuzzy: Fuzzy,
-    /// Number of the next listing message; `None` when they were released already.
+    /// Number of the next listing message or span; `None` when they were released already.
     next_part: Option<u64>,
+    /// Present where the source may send spans.
+    spans: Option<Spans>,
 }
 
 /// The work that is left when everything was planned and has arrived.
@@ -123,6 +129,7 @@ pub(super) fn run<'a>(
     filters: &Filters,
     asked: AskedFor,
     requests: (Sender<Vec<Arc<Pending>>>, Outbox<'a>),
+    spans: Option<SpanKey>,
     listing: &Receiver<Waiting>,
 ) -> Result<Option<Leftover>, SyncError> {
     let site = transfers.site;
@@ -141,7 +148,10 @@ pub(super) fn run<'a>(
     let mut sweep = Sweep::begin(options, &tops, &mut comparison)?;
     let requests = Requests::new(transfers, requests.0, requests.1);
     let (fuzzy, next_part) = (Fuzzy::default(), Some(0));
-    let mut planner = Planner { site, transfers, comparison, owners, links, requests, fuzzy, next_part };
+    let filter = || listed_by(filters.source.clone(), options);
+    let spans = spans.map(|key| Spans::new(key, filter(), tops.root.is_some()));
+    let mut planner =
+        Planner { site, transfers, comparison, owners, links, requests, fuzzy, next_part, spans };
     if sweep.is_none() {
         planner.root_directory(&tops)?;
     }
@@ -155,10 +165,13 @@ pub(super) fn run<'a>(
             (Listed::Listing(listing, _), Some(sweep)) => {
                 sweep.listing(listing, &mut planner.comparison, &mut planner.requests)?;
             }
-            (Listed::Listing(listing, sets), None) => planner.listing(&listing, sets)?,
+            (Listed::Listing(listing, sets), None) => planner.listing_sent(&listing, sets)?,
+            (Listed::Span(span), _) => planner.span(&span)?,
+            (Listed::Same(same), _) => planner.same(same)?,
             (Listed::Missing(name), _) => planner.missing(&name)?,
             (Listed::IdName(name), _) => id_name(&name, &planner.comparison.bounds, &mut planner.owners)?,
-            (Listed::End, sweep) => {
+            (Listed::End(end), sweep) => {
+                planner.spans.as_ref().map_or(Ok(()), |spans| spans.end(&end))?;
                 if let Some(sweep) = sweep.take() {
                     planner.plan_swept(sweep)?;
                 }
@@ -288,17 +301,16 @@ impl Planner<'_> {
             let listing = listing?;
             let sets = set_bytes::of_sets(&listing);
             let sets = self.site.session.budget.take(Share::AttributeSets, sets)?;
-            self.listing(&listing, Some(Arc::new(sets)))?;
+            self.listing_sent(&listing, Some(Arc::new(sets)))?;
         }
         Ok(())
     }
 
     /// Plans one part of a directory's listing.
-    fn listing(&mut self, listing: &Listing, sets: Option<Arc<Held>>) -> Result<(), SyncError> {
+    fn listing(&mut self, listing: &Listing, part: &Arc<PartTicket>) -> Result<(), SyncError> {
         self.owners.forget_sets();
-        let part = Arc::new(PartTicket::new(self.next_part).holding(sets));
+        self.spans.as_mut().map_or(Ok(()), |spans| spans.check(listing))?;
         let is_new = self.next_part.is_some();
-        self.next_part = self.next_part.map(|part| part + 1);
         let mut merge = self.comparison.turn_to(listing.dir, &mut self.requests)?;
         // The first pass has judged them.
         if is_new {
@@ -320,7 +332,7 @@ impl Planner<'_> {
                 Some(directory) => {
                     let name = self.comparison.ground.name_of(entry, id)?;
                     let path = directory.path.join(&name);
-                    let (part, directory) = (&part, &directory);
+                    let directory = &directory;
                     self.entry(&mut merge, &Subject { id, entry, part, directory, name, path })?;
                 }
                 None => self.entry_of_ignored(&mut merge, entry, id)?,
@@ -333,15 +345,18 @@ impl Planner<'_> {
         if listing.last && merge.directory.is_some() {
             self.links.end_directory()?;
         }
-        self.comparison.end_part(merge, listing)?;
-        part.release(&self.site.session.control)?;
-        self.site.session.control.flush_now_and_then()
+        self.comparison.end_part(merge, listing)
     }
 
     /// Plans one entry and carries the plan out.
     fn entry(&mut self, merge: &mut Merge, subject: &Subject<'_>) -> Result<(), SyncError> {
         let found = self.resolve(merge, subject)?;
         let course = self.decide(merge, subject, &found)?;
+        if let (Some(spans), Some(existing)) = (&mut self.spans, &found.existing)
+            && course.keeps_all()
+        {
+            spans.learn(existing, &subject.entry.attributes);
+        }
         let reserved = self.reserve(merge, subject, &found, &course)?;
         self.act(subject, &found, course, reserved)
     }

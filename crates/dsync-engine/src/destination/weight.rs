@@ -24,12 +24,15 @@ pub(super) fn of_message(message: &Listed) -> u64 {
         Listed::Tops(tops) => {
             tops.root.iter().filter_map(|root| root.extended.as_deref()).map(of_set).sum::<usize>()
         }
-        Listed::End => 0,
+        Listed::Span(span) => {
+            span.directory.len() + span.name.as_ref().map_or(0, |name| name.as_bytes().len()) + 2 * ALLOCATION
+        }
+        Listed::Same(_) | Listed::End(_) => 0,
     };
     (size_of::<Listed>() + ALLOCATION + content) as u64
 }
 
-fn of_entry(entry: &Entry) -> usize {
+pub(super) fn of_entry(entry: &Entry) -> usize {
     let text = if let EntryKind::Symlink { target } = &entry.kind { target.len() + ALLOCATION } else { 0 };
     size_of::<Entry>() + entry.name.as_bytes().len() + ALLOCATION + text
 }

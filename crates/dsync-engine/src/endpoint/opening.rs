@@ -71,7 +71,7 @@ pub(crate) fn open_tree(
         {
             Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
         }
-        _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
+        _ => Ok(Tree { operands: paths.to_vec(), walk, is_one: list.is_none() && paths.len() == 1, files }),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     names,
     resources::Allowance,
     rules::{self, Filters},
-    session::{DestinationMail, Invitation, Keying, Session, SourceMail},
+    session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
     source::{self, ListedFiles},
 };
 
@@ -112,7 +112,7 @@ pub(crate) fn serve_link(
         Some(rate) => throttled(link, &Throttle::new(Some(rate)), Sides::All),
         None => link,
     };
-    let Invitation { mut session, receiver, key, role, list } =
+    let Invitation { mut session, receiver, key, hellos: (theirs, ours), role, list } =
         Session::accept(link, timeout, means.allowance.clone())?;
 
     session.halt.set_wording(means.wording);
@@ -124,11 +124,13 @@ pub(crate) fn serve_link(
 
     match role {
         PeerRole::Source { paths } => {
-            let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
+            let (order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
+            let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
             serve_source((session, mail), (paths, &list), files, cancel, means)
         }
         PeerRole::Destination { path, asked } => {
-            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
+            let spans = span_key(theirs.features, &theirs);
+            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key, spans };
             serve_destination((session, mail), path, (asked, &list), cancel, means)
         }
     }

@@ -37,9 +37,9 @@ pub(crate) struct Catalogue {
 struct State {
     /// Parts by the number of their first entry.
     parts: BTreeMap<u64, Arc<Part>>,
-    /// Unreleased parts by their numbers.
+    /// Unreleased listing messages and spans by their numbers.
     unreleased: HashMap<u64, Unreleased>,
-    next_part: u64,
+    next_number: u64,
     entries: usize,
     /// Bytes that their attribute sets take at the destination.
     set_bytes: u64,
@@ -47,10 +47,11 @@ struct State {
     waiting: bool,
 }
 
-/// The share of one part in the counters, until the part is released.
+/// The share of a listing message, or of a span, in the counters until it is released.
+#[derive(Default)]
 struct Unreleased {
-    /// Its first entry; `None` for a part without entries.
-    first: Option<u64>,
+    /// The first entry of each of its parts that has entries.
+    firsts: Vec<u64>,
     entries: usize,
     set_bytes: u64,
 }
@@ -160,11 +161,13 @@ impl Catalogue {
         self.keeps_all.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps one listing message, waiting until there is room, and calls `before_wait` before that.
-    /// Returns `false` when the run has ended.
+    /// Keeps one part of the listing, waiting until there is room, and calls `before_wait` before that.
+    /// One that `goes_on` is released together with the one before. Returns `false` when the run has
+    /// ended.
     pub(super) fn add(
         &self,
         part: Part,
+        goes_on: bool,
         halt: &Halt,
         before_wait: impl FnOnce() -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
@@ -188,30 +191,34 @@ impl Catalogue {
         }
 
         state.waiting = false;
-        let number = state.next_part;
-        state.next_part += 1;
         state.entries += part.entries.len();
         state.set_bytes += part.set_bytes;
-        let first = (!part.entries.is_empty()).then_some(part.first);
-        let unreleased = Unreleased { first, entries: part.entries.len(), set_bytes: part.set_bytes };
-        state.unreleased.insert(number, unreleased);
-        if let Some(first) = first {
-            state.parts.insert(first, Arc::new(part));
+        if !goes_on {
+            state.next_number += 1;
+        }
+        // The first part of all goes on from none.
+        let number = state.next_number.saturating_sub(1);
+        let unreleased = state.unreleased.entry(number).or_default();
+        unreleased.entries += part.entries.len();
+        unreleased.set_bytes += part.set_bytes;
+        if !part.entries.is_empty() {
+            unreleased.firsts.push(part.first);
+            state.parts.insert(part.first, Arc::new(part));
         }
 
         Ok(true)
     }
 
-    /// Forgets a listing message. Returns `false` when none has this number.
+    /// Forgets a listing message, or all parts of a span. Returns `false` when none has this number.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut state = lock(&self.state);
-        let Some(Unreleased { first, entries, set_bytes }) = state.unreleased.remove(&number) else {
+        let Some(Unreleased { firsts, entries, set_bytes }) = state.unreleased.remove(&number) else {
             return false;
         };
         state.entries -= entries;
         state.set_bytes -= set_bytes;
-        if let Some(first) = first.filter(|_| !self.keeps_all.load(Ordering::Relaxed)) {
-            state.parts.remove(&first);
+        if !self.keeps_all.load(Ordering::Relaxed) {
+            firsts.iter().for_each(|first| _ = state.parts.remove(first));
         }
         // For some room, not for each part: the lister fills it at once and waits again.
         if state.waiting && state.entries <= AMPLE_ROOM && state.set_bytes <= AMPLE_SET_ROOM {
@@ -266,16 +273,16 @@ mod tests {
         let (catalogue, halt) = (Catalogue::default(), halt());
         let large = MAX_UNRELEASED_SET_BYTES - 10;
         let at_once = || Err(SyncError::Cancelled);
-        assert!(catalogue.add(part(1, large), &halt, at_once).unwrap());
-        assert!(catalogue.add(part(2, 10), &halt, at_once).unwrap());
+        assert!(catalogue.add(part(1, large), false, &halt, at_once).unwrap());
+        assert!(catalogue.add(part(2, 10), false, &halt, at_once).unwrap());
         // Without sets of its own a part has nothing to wait for.
-        assert!(catalogue.add(part(3, 0), &halt, at_once).unwrap());
-        assert!(matches!(catalogue.add(part(4, 1), &halt, at_once), Err(SyncError::Cancelled)));
+        assert!(catalogue.add(part(3, 0), false, &halt, at_once).unwrap());
+        assert!(matches!(catalogue.add(part(4, 1), false, &halt, at_once), Err(SyncError::Cancelled)));
         std::thread::scope(|scope| {
             let (told, asked) = std::sync::mpsc::channel();
             let (catalogue, halt) = (&catalogue, &halt);
             let waiting = scope.spawn(move || {
-                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), halt, || {
+                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), false, halt, || {
                     told.send(()).unwrap();
                     Ok(())
                 })

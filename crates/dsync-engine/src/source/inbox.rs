@@ -80,6 +80,7 @@ pub(super) fn run(
                     return Err(misbehaved(PeerMisbehaved::BadRelease { part }));
                 }
             }
+            ControlMessage::SpanAnswer(answer) => shared.spans.answer(&shared.session.control, &answer)?,
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
@@ -130,7 +131,7 @@ fn keep_rest(
 
 /// Returns the session's key, waiting for the peer to be ready if this end has not heard so yet.
 fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
-    let SourceMail { receiver, order, keying } = mail;
+    let SourceMail { receiver, order, keying, .. } = mail;
     let ours = match keying {
         Keying::Agreed(key) => return Ok(key.clone()),
         Keying::Offered(ours) => ours,

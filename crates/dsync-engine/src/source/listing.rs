@@ -32,11 +32,13 @@ use super::{
     catalogue::{Kept, Part, Witness},
     first_names::FirstNames,
     read,
+    spans::Outlet,
 };
 use crate::{
     SyncError, munge,
     plan::{device_number, timestamp},
     rules, set_bytes,
+    span::SpanKey,
 };
 
 /// The lister's state.
@@ -54,6 +56,7 @@ struct Lister<'a> {
     current: Option<Option<EntryId>>,
     next_entry: u64,
     bytes: u64,
+    outlet: Outlet,
 }
 
 /// Names the operands that are missing, for the destination to remove what has their names.
@@ -94,8 +97,13 @@ fn kept(source: SpoolError) -> SyncError {
     SyncError::FileList { path: None, source: source.into() }
 }
 
-/// Lists the whole tree.
-pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Result<(), SyncError> {
+/// Lists the whole tree; with a key spans may stand for parts of it.
+pub(super) fn run(
+    shared: &Shared<'_>,
+    operands: &[PathBuf],
+    walk: Walk,
+    key: Option<SpanKey>,
+) -> Result<(), SyncError> {
     let mut lister = Lister {
         shared,
         names: dsync_fs::Names::new(),
@@ -106,6 +114,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         current: None,
         next_entry: 1,
         bytes: 0,
+        outlet: Outlet::new(key),
     };
     let options = &shared.session.options;
     if walk.root().is_some() && !options.takes_directories() {
@@ -156,6 +165,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         lister.directory(&dir)?;
     }
 
+    lister.outlet.end(shared)?;
     let end = ListingEnd { entries: lister.next_entry - u64::from(root.is_none()), bytes: lister.bytes };
     shared.session.control.send(&ControlMessage::ListingEnd(end))
 }
@@ -220,7 +230,7 @@ impl Lister<'_> {
         for walked in dir.entries.chunks(self.batch_len()) {
             for (walked, details) in walked.iter().zip(self.details(&dir.dir, walked)?) {
                 let Some(entry) = self.entry(dir, walked, details)? else { continue };
-                if draft.is_full_for(&entry) {
+                if draft.is_full_for(&entry) || draft.entries.len() >= self.outlet.room() {
                     self.send(number, dir, std::mem::take(&mut draft), false)?;
                 }
                 draft.add(walked, entry);
@@ -296,19 +306,14 @@ impl Lister<'_> {
     }
 
     /// Sends a part of a directory's listing.
-    fn send(&self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
+    fn send(&mut self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
         let Draft { entries, kept, witnesses, .. } = draft;
         let first = self.next_entry - entries.len() as u64;
         let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
         let listing = Listing { dir: number, last, complete: last && dir.complete, entries };
         let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
         let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests, set_bytes };
-        let control = &self.shared.session.control;
-        if !self.shared.catalogue.add(part, &self.shared.session.halt, || control.flush())? {
-            return Ok(());
-        }
-        control.queue(&ControlMessage::Listing(listing))?;
-        control.flush_now_and_then()
+        self.outlet.send(self.shared, part, listing, dir.path.as_bytes())
     }
 
     fn scope(&self) -> ExtendedScope {

@@ -14,6 +14,7 @@ mod listing;
 mod queue;
 mod read;
 mod shared;
+mod spans;
 
 use std::{
     io,
@@ -28,9 +29,8 @@ use dsync_wire::{
     message::{Cause, ControlMessage, EntryId},
 };
 
-#[cfg(test)]
 pub(crate) use self::listing::entry as listed_entry;
-use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue, shared::Shared};
+use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue, shared::Shared, spans::Spans};
 use crate::{
     CancelToken, SyncError,
     reconnect::Attempt,
@@ -44,6 +44,8 @@ pub(crate) struct Tree {
     pub(crate) operands: Vec<PathBuf>,
     /// The walk over them.
     pub(crate) walk: Walk,
+    /// Whether the walk is of one operand and not of a list of paths.
+    pub(crate) is_one: bool,
     /// The listed files, for a destination in the same process.
     pub(crate) files: ListedFiles,
 }
@@ -68,7 +70,7 @@ impl ListedFiles {
 /// Serves a destination until it has everything. Returns the destination's report.
 pub(crate) fn run(
     session: Session,
-    mail: SourceMail,
+    mut mail: SourceMail,
     tree: Tree,
     attempt: Option<&Attempt<'_>>,
     cancel: &CancelToken,
@@ -83,6 +85,7 @@ pub(crate) fn run(
             session: &session,
             catalogue: tree.files.0,
             queue: Queue::default(),
+            spans: Spans::default(),
             refining: Mutex::default(),
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),
             attempt,
@@ -99,7 +102,8 @@ pub(crate) fn run(
             halt.spawn(scope, "pulse", move || {
                 shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
             });
-            halt.spawn(scope, "list", move || listing::run(shared, &tree.operands, tree.walk));
+            let key = mail.spans.take().filter(|_| tree.is_one && session.options.allows_spans());
+            halt.spawn(scope, "list", move || listing::run(shared, &tree.operands, tree.walk, key));
             let (key_tx, key) = bounded(1);
             halt.spawn(scope, "inbox", move || {
                 let outcome = inbox::run(shared, mail, &key_tx);

@@ -13,6 +13,7 @@ use super::{
     effort::EffortGauge,
     large::LargeFile,
     queue::{Queue, Request},
+    spans::Spans,
 };
 use crate::{SyncError, halt::lock, reconnect::Attempt, session::Session, under_way::UnderWay};
 
@@ -21,6 +22,8 @@ pub(super) struct Shared<'a> {
     pub(super) session: &'a Session,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) queue: Queue,
+    /// The spans that wait for an answer.
+    pub(super) spans: Spans,
     pub(super) effort: EffortGauge,
     /// Files whose further sums are awaited.
     pub(super) refining: Mutex<HashMap<EntryId, Refining>>,

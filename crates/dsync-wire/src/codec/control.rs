@@ -2,7 +2,7 @@
 
 use dsync_delta::{BlockLen, SumsFormat};
 
-use super::{account, listing, names, reader::Reader, ruling, start, writer::Writer};
+use super::{account, listing, names, reader::Reader, ruling, spans, start, writer::Writer};
 use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError, PeerText},
@@ -68,6 +68,9 @@ pub(super) fn encode(
         ControlMessage::Removed { entries } => w.u64(*entries),
         ControlMessage::RemovedPath(path) => w.bytes(path, MAX_PATH, "path")?,
         ControlMessage::ListingDone { part } => w.u64(*part),
+        ControlMessage::Span(span) => spans::encode_span(span, w)?,
+        ControlMessage::SpanAnswer(answer) => spans::encode_answer(answer, w)?,
+        ControlMessage::Same(same) => spans::encode_same(*same, w)?,
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
         ControlMessage::Report(report) => account::encode_report(report, w),
@@ -163,6 +166,9 @@ pub(super) fn decode(
         Kind::RULING => ControlMessage::Ruling(ruling::decode(r)?),
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED_PATH => ControlMessage::RemovedPath(r.bytes(MAX_PATH, "path")?.to_vec()),
+        Kind::SPAN => ControlMessage::Span(spans::decode_span(r)?),
+        Kind::SPAN_ANSWER => ControlMessage::SpanAnswer(spans::decode_answer(r)?),
+        Kind::SAME => ControlMessage::Same(spans::decode_same(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
 
         _ => return Ok(None),

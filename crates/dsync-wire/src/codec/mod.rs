@@ -21,6 +21,7 @@ mod packed;
 mod reader;
 mod records;
 mod ruling;
+mod spans;
 mod start;
 mod writer;
 

@@ -5,7 +5,7 @@ use dsync_wire::{
     DecodeError,
     kind::Kind,
     message::{ControlMessage, DataMessage, EntryId, Listing, ListingEnd, Names, NeedDelta, Sums, Tops},
-    state::{DestinationInbox, LaneInbox, PeerInbox, SourceInbox, State},
+    state::{DestinationInbox, LaneInbox, ListingOrder, PeerInbox, SourceInbox, State},
 };
 
 use crate::samples;
@@ -65,6 +65,7 @@ fn a_source_hears_requests_then_the_report() {
             Kind::LISTING_DONE,
             Kind::LANDED,
             Kind::PROGRESS,
+            Kind::SPAN_ANSWER,
         ];
         matrix(&inbox, State::Needs, &[&requests, &[Kind::NEEDS_END], events, ALWAYS], check);
         // While sums are missing, the requests cannot end.
@@ -77,6 +78,7 @@ fn a_source_hears_requests_then_the_report() {
             Kind::LISTING_DONE,
             Kind::LANDED,
             Kind::PROGRESS,
+            Kind::SPAN_ANSWER,
         ];
         matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
         inbox.check(&sums(128, true)).unwrap();
@@ -163,6 +165,32 @@ fn a_destination_hears_tops_listings_and_bye() {
         matrix(&inbox, State::Over, &[], check);
         fatal_is_last(DestinationInbox::controller(), check);
     }
+}
+
+#[test]
+fn a_destination_hears_spans_only_where_they_were_agreed_on() {
+    let mut inbox = DestinationInbox::peer();
+    inbox.allow_spans();
+    inbox.check(&tops(false)).unwrap();
+    let listing =
+        [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::REMOVED_PATH];
+    let more = [Kind::MISSING, Kind::RULING, Kind::SPAN, Kind::SAME];
+    for message in [part(0, false, vec![]), sample(Kind::SPAN), sample(Kind::SAME)] {
+        matrix(&inbox, State::Listing, &[&listing, &more, DESTINATION_ANY], DestinationInbox::check);
+        inbox.check(&message).unwrap();
+    }
+    // What is missing between listings is not this inbox's to know.
+    inbox.check(&listing_end(9, 9)).unwrap();
+    assert_eq!(inbox.state(), State::Files);
+    let mut order = ListingOrder::new(false);
+    let listing = |last| Listing { dir: EntryId(0), last, complete: last, entries: vec![] };
+    order.check(&listing(false)).unwrap();
+    let end = ListingEnd { entries: 0, bytes: 0 };
+    let error = order.end(&end).unwrap_err();
+    let expected = "unexpected message ListingEnd while in state 'inside a directory's listing'";
+    assert_eq!(error.to_string(), expected);
+    order.check(&listing(true)).unwrap();
+    order.end(&end).unwrap();
 }
 
 #[test]

@@ -10,12 +10,14 @@ use dsync_wire::{
         Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
         TypeCounts, WhyLeft,
     },
-    limits::{MAX_FILE_LEN, MAX_FILTERS, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
+    limits::{
+        MAX_FILE_LEN, MAX_FILTERS, MAX_SEGMENT_LOG2, MAX_SPAN_ITEMS, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2,
+    },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
-        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
-        Timestamp, Tops, Xattr,
+        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same, Segment, Span,
+        SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -47,6 +49,14 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
             .prop_map(|(group, id, name)| M::IdName(IdName { group, id, name })),
         listing().prop_map(M::Listing),
         (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
+        (0..=MAX_SPAN_ITEMS, text(), option::of(span_name()), any::<[u8; 16]>())
+            .prop_map(|(items, directory, name, digest)| M::Span(Span { items, directory, name, digest })),
+        prop_oneof![
+            select(vec![SpanAnswer::Equal, SpanAnswer::Nothing]),
+            vec(any::<[u8; 16]>(), 0..20).prop_map(SpanAnswer::Pieces),
+        ]
+        .prop_map(M::SpanAnswer),
+        (0..=1024u32, 1..=1024u32).prop_map(|(first, count)| M::Same(Same { first, count })),
         problem().prop_map(M::Problem),
         ruling().prop_map(M::Ruling),
         text().prop_map(M::RemovedPath),
@@ -584,4 +594,8 @@ fn number() -> impl Strategy<Value = u64> {
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..50)
+}
+
+fn span_name() -> impl Strategy<Value = Name> {
+    "[a-z]{1,9}".prop_map(|name| Name::new(name.as_bytes()).unwrap())
 }

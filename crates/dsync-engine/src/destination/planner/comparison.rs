@@ -11,7 +11,7 @@ use dsync_wire::{
 
 use super::{
     super::{Site, asked::Bounds, delete::Deletions, directory::Directory, protection::Protection},
-    frontier::{Announced, Frontier, Presence},
+    frontier::{Ahead, Announced, Frontier, Presence},
     ground::Ground,
     merge::{Merge, entry_path, known},
     requests::Requests,
@@ -79,6 +79,18 @@ impl<'a> Comparison<'a> {
             merge.alternates = self.ground.level(&directory.path).unwrap_or_default();
         }
         Ok(merge)
+    }
+
+    /// Returns the number of the directory of this path, if a part of its listing may come next.
+    pub(super) fn due(&self, path: &RelPath) -> Option<EntryId> {
+        let current = self.current.as_ref().filter(|merge| merge.is_at(path));
+        current.map(|merge| merge.id).or_else(|| self.frontier.due(path))
+    }
+
+    /// Returns the directories where the comparison stands, as far as the destination has them.
+    pub(super) fn ahead(&self) -> Ahead {
+        let current = self.current.as_ref().and_then(Merge::standing);
+        Ahead { current, ..self.frontier.ahead() }
     }
 
     /// Judges a part of a listing before anything of it is looked at.

@@ -44,6 +44,11 @@ pub(super) struct Placing {
 }
 
 impl Course {
+    /// Returns whether nothing of the entry changes.
+    pub(super) fn keeps_all(&self) -> bool {
+        matches!(self, Self::Place(Placing { decision, .. }) if decision.placed && decision.action == Action::Keep)
+    }
+
     /// Returns how the entry can have its name, if it takes one.
     pub(super) fn way(&self) -> Option<&Way> {
         match self {

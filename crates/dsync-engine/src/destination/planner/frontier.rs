@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Dir, ListAhead, ListedPart, SharedPath, SpoolHome, Wanted, default_readers};
+use dsync_fs::{Dir, ListAhead, ListedPart, RelPath, SharedPath, SpoolHome, Wanted, default_readers};
 use dsync_wire::{
     budget::{Held, Share},
     message::EntryId,
@@ -68,6 +68,17 @@ impl Announced {
     pub(super) fn is_old(&self) -> bool {
         self.expected && matches!(self.state, Presence::Old { .. })
     }
+}
+
+/// The directories where the comparison stands.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// The one whose listing has begun and not ended, and the last name of that listing.
+    pub(super) current: Option<(SharedPath, Option<Vec<u8>>)>,
+    /// The directories of the current one that were announced.
+    pub(super) children: Vec<SharedPath>,
+    /// The others that were announced, the next one last.
+    pub(super) next: Vec<SharedPath>,
 }
 
 /// The directories whose listings have not begun.
@@ -137,6 +148,21 @@ impl Frontier {
     /// Returns the next part of the destination's own listing.
     pub(super) fn next_part(&mut self) -> Option<ListedPart> {
         self.ahead.as_mut().and_then(ListAhead::next_part)
+    }
+
+    /// Returns the number of the directory of this path, if its listing may come next.
+    pub(super) fn due(&self, path: &RelPath) -> Option<EntryId> {
+        let is_it = |directory: &&Announced| directory.path.to_path() == *path;
+        self.next.iter().rev().find(is_it).map(|directory| directory.id)
+    }
+
+    /// Returns the paths of the directories that the destination has and that come next.
+    pub(super) fn ahead(&self) -> Ahead {
+        let old = |announced: &[Announced]| {
+            let old = announced.iter().filter(|directory| directory.is_old());
+            old.map(|directory| directory.path.clone()).collect()
+        };
+        Ahead { current: None, children: old(&self.children), next: old(&self.next) }
     }
 
     /// Passes over the destination's own listing of a directory that the source does not list.

@@ -116,6 +116,18 @@ impl Merge {
         name.map_or_else(|_| self.shared.clone(), |name| self.shared.join(&name))
     }
 
+    /// Returns whether the directory has this path.
+    pub(super) fn is_at(&self, path: &RelPath) -> bool {
+        self.directory.as_ref().is_some_and(|directory| directory.path == *path)
+    }
+
+    /// Returns the path of a directory that the destination has, and the last name of the source's
+    /// listing.
+    pub(super) fn standing(&self) -> Option<(SharedPath, Option<Vec<u8>>)> {
+        let is_here = self.directory.as_ref().is_some_and(|directory| directory.dir.is_some());
+        is_here.then(|| (self.shared.clone(), self.last_name.clone()))
+    }
+
     /// Checks that names ascend strictly, so that none comes twice.
     pub(super) fn check_order(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
         let name = entry.name.as_bytes();
