@@ -34,6 +34,7 @@ pub mod options;
 mod problem;
 pub mod ruling;
 mod setters;
+mod span_table;
 pub mod state;
 pub mod unprintable;
 pub mod version;

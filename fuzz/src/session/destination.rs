@@ -7,7 +7,7 @@ use dsync_wire::{
     event::Progress,
     message::{
         Cause, ControlMessage, EntryId, FileState, Landed, NeedDelta, NeedTail, Operation, Problem, Rest,
-        Sums,
+        SpanAnswer, Sums,
     },
 };
 
@@ -54,7 +54,7 @@ fn step(peer: &mut Peer, script: &mut Script<'_>, attempts: &mut HashMap<u64, u8
             ControlMessage::ListingDone { part }
         }
         9 => ControlMessage::NeedsEnd,
-        10 => ControlMessage::Progress(Progress::default()),
+        10 if script.rarely(2) => ControlMessage::Progress(Progress::default()),
         11 => {
             let stood = script.rarely(2).then_some(FileState([script.byte(); 16]));
             ControlMessage::Landed(vec![Landed { entry, stood }])
@@ -68,6 +68,11 @@ fn step(peer: &mut Peer, script: &mut Script<'_>, attempts: &mut HashMap<u64, u8
             while peer.hear(PATIENCE).is_some() {}
             return;
         }
+        10 => ControlMessage::SpanAnswer(match script.below(3) {
+            0 => SpanAnswer::Equal,
+            1 => SpanAnswer::Nothing,
+            _ => SpanAnswer::Pieces(vec![[script.byte(); 16]; script.below(4)]),
+        }),
         14 if script.rarely(4) => ControlMessage::Report(Box::default()),
         14 => ControlMessage::Sums(Sums { entry, bytes: script.bytes(48), last: script.rarely(2) }),
         _ => ControlMessage::Problem(Problem::new(Operation::ReadFile, script.bytes(8), Cause::Changed)),

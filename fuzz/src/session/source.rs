@@ -10,7 +10,7 @@ use dsync_wire::{
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, FileEnd, FileState, HardLink, IdName, Listing, ListingEnd, Operation, Problem, Record,
-        Refine, Segment, Timestamp, Tops, Xattr,
+        Refine, Same, Segment, Span, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::SyncOptions,
@@ -52,7 +52,8 @@ pub(super) fn play(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptio
 
 fn step(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed: &mut Listed) {
     match script.below(24) {
-        0..=5 => list(peer, script, options, listed),
+        0..=4 => list(peer, script, options, listed, false),
+        5 => list(peer, script, options, listed, true),
         6 | 7 => end_listing(peer, script, listed),
         8..=10 => hear(peer, listed),
         11..=14 => answer(peer, script, listed),
@@ -89,8 +90,8 @@ fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&len[..], &[kind], bytes].concat()
 }
 
-/// Lists some entries of a directory.
-fn list(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed: &mut Listed) {
+/// Lists some entries of a directory, after a span that tells them if `spanned`.
+fn list(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed: &mut Listed, spanned: bool) {
     let legal = listed.directories.pop().filter(|_| !script.rarely(12));
     let dir = legal.unwrap_or_else(|| u64::from(script.byte() % 8));
     let wanted = u16::from(script.byte()) | u16::from(script.byte()) << 8;
@@ -113,6 +114,14 @@ fn list(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed:
     listed.directories.extend(directories.into_iter().rev());
     let (last, complete) = (!script.rarely(10), !script.rarely(6));
     let listing = Listing { dir: EntryId(dir), last, complete: last && complete, entries };
+    if spanned {
+        let items = listing.entries.len() + usize::from(last);
+        let span = any_span(script, u32::try_from(items).unwrap_or(u32::MAX));
+        peer.say(&span, script.damage());
+        if script.rarely(4) {
+            peer.say(&any_same(script), script.damage());
+        }
+    }
     peer.say(&ControlMessage::Listing(listing), script.damage());
 }
 
@@ -286,7 +295,7 @@ fn any_data(peer: &mut Peer, script: &mut Script<'_>) {
 }
 
 fn any_control(script: &mut Script<'_>) -> ControlMessage {
-    match script.below(7) {
+    match script.below(9) {
         0 => ControlMessage::IdName(IdName {
             group: script.rarely(2),
             id: script.byte().into(),
@@ -302,8 +311,24 @@ fn any_control(script: &mut Script<'_>) -> ControlMessage {
         3 => ControlMessage::Removed { entries: script.byte().into() },
         4 => ControlMessage::Bye,
         5 => ControlMessage::NeedsEnd,
+        6 => {
+            let items = script.byte().into();
+            any_span(script, items)
+        }
+        7 => any_same(script),
         _ => ControlMessage::Alive,
     }
+}
+
+fn any_span(script: &mut Script<'_>, items: u32) -> ControlMessage {
+    let directory = script.pick(&["", "sub", "a", "a/b", "zz", "/"]).as_bytes().to_vec();
+    let name = Name::new(script.pick(&NAMES).as_bytes()).ok().filter(|_| script.rarely(2));
+    ControlMessage::Span(Span { items, directory, name, digest: [script.byte(); 16] })
+}
+
+fn any_same(script: &mut Script<'_>) -> ControlMessage {
+    let (first, count) = ((script.byte() % 4).into(), u32::from(script.byte() % 4) + 1);
+    ControlMessage::Same(Same { first, count })
 }
 
 fn any_refine(script: &mut Script<'_>) -> ControlMessage {

@@ -67,7 +67,8 @@ impl Session {
         // An hour of silence, so that it never ends an attack; any rate, any port.
         let terms = [&3600_u32.to_le_bytes()[..], &[0; 8], &[0; 4]].concat();
         let (known, token) = (key::fingerprint(), [9; 32]);
-        let client = [&[1, 0, 1, 0][..], &[0; 16], &[carrier.bit()], &terms, &known, &token].concat();
+        let client =
+            [&[1, 0, 1, 0][..], &FEATURES, &[0; 8], &[carrier.bit()], &terms, &known, &token].concat();
         say(&mut pipe, &bootstrap(1, &client));
         let (number, answer) = read_bootstrap(&mut pipe);
         assert_eq!(number, 2, "the server's greeting");
@@ -98,7 +99,12 @@ impl Session {
     }
 
     /// Answers over any carrier.
-    pub fn serve_over(mut pipe: Pipe, carrier: Carrier) -> Self {
+    pub fn serve_over(pipe: Pipe, carrier: Carrier) -> Self {
+        Self::serve_knowing(pipe, carrier, FEATURES)
+    }
+
+    /// Answers as an end that knows these features.
+    pub fn serve_knowing(mut pipe: Pipe, carrier: Carrier, features: [u8; 8]) -> Self {
         let (number, greeting) = read_bootstrap(&mut pipe);
         assert_eq!(number, 1, "the client's greeting");
         let token = *greeting.last_chunk().expect("the token at its end");
@@ -107,7 +113,7 @@ impl Session {
         let tcp = (carrier == Carrier::Tls).then(tls::Port::open);
         let ports = [udp.as_ref().map_or(0, quic::Port::number), tcp.as_ref().map_or(0, tls::Port::number)];
         let ports = ports.map(u16::to_le_bytes).concat();
-        say(&mut pipe, &bootstrap(2, &[&[1, 0][..], &[0; 8], &key::fingerprint(), &ports, &[0]].concat()));
+        say(&mut pipe, &bootstrap(2, &[&[1, 0][..], &features, &key::fingerprint(), &ports, &[0]].concat()));
         let out: Option<Arc<dyn Outlet>> = match (udp, tcp) {
             (Some(port), _) => Some(port.accept(token, &shared)),
             (_, Some(port)) => Some(port.accept(token, &shared)),
@@ -348,7 +354,7 @@ pub fn bootstrap(number: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Makes a `Hello` of a version.
 pub fn hello(version: u64) -> Vec<u8> {
-    Message::new(1).int(version).bytes(&[0; 8]).bytes(&SHARE).frame()
+    Message::new(1).int(version).bytes(&FEATURES).bytes(&SHARE).frame()
 }
 
 /// Begins a `Start` for a destination of these names.
@@ -403,6 +409,9 @@ fn derive(controller: &[u8], peer: &[u8]) -> [u8; 32] {
     }
     *hasher.finalize().as_bytes()
 }
+
+/// The features that this end names: all.
+pub const FEATURES: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
 /// This end's key share.
 const SHARE: [u8; 32] = [5; 32];

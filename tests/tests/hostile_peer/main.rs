@@ -17,6 +17,7 @@ mod many;
 mod opening;
 mod phases;
 mod rules;
+mod spans;
 mod standing;
 
 use std::{

@@ -15,4 +15,5 @@ mod order;
 mod refusals;
 mod round_trip;
 mod samples;
+mod spans;
 mod strategies;

@@ -118,7 +118,8 @@ impl Merge {
 
     /// Returns whether the directory has this path.
     pub(super) fn is_at(&self, path: &RelPath) -> bool {
-        self.directory.as_ref().is_some_and(|directory| directory.path == *path)
+        // Also of one that is ignored.
+        self.shared.to_path() == *path
     }
 
     /// Returns the path of a directory that the destination has, and the last name of the source's
