@@ -286,8 +286,16 @@ impl DestinationInbox {
                 self.listing = ListingOrder::new(tops.root.is_some());
                 S::Listing
             }
-            (S::Listing, M::Listing(_) | M::Span(_) | M::Same(_)) if self.hears_spans => S::Listing,
-            (S::Listing, M::ListingEnd(_)) if self.hears_spans => S::Files,
+            // Whether a directory has ended is known where the gaps are filled.
+            (S::Listing | S::ListingPart, M::Span(_) | M::Same(_)) if self.hears_spans => S::Listing,
+            (S::Listing | S::ListingPart, M::ListingEnd(_)) if self.hears_spans => S::Files,
+            (S::Listing | S::ListingPart, M::Listing(listing)) if self.hears_spans => {
+                if listing.last {
+                    S::Listing
+                } else {
+                    S::ListingPart
+                }
+            }
             (S::Listing | S::ListingPart, M::Listing(listing)) => {
                 self.listing.check(listing)?;
                 if listing.last { S::Listing } else { S::ListingPart }

@@ -174,11 +174,13 @@ fn a_destination_hears_spans_only_where_they_were_agreed_on() {
     inbox.check(&tops(false)).unwrap();
     let listing =
         [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::REMOVED_PATH];
-    let more = [Kind::MISSING, Kind::RULING, Kind::SPAN, Kind::SAME];
-    for message in [part(0, false, vec![]), sample(Kind::SPAN), sample(Kind::SAME)] {
-        matrix(&inbox, State::Listing, &[&listing, &more, DESTINATION_ANY], DestinationInbox::check);
+    let more = [Kind::RULING, Kind::SPAN, Kind::SAME];
+    for message in [sample(Kind::SPAN), sample(Kind::SAME), part(0, false, vec![])] {
+        let between: Allowed<'_> = &[Kind::MISSING];
+        matrix(&inbox, State::Listing, &[&listing, &more, between, DESTINATION_ANY], DestinationInbox::check);
         inbox.check(&message).unwrap();
     }
+    matrix(&inbox, State::ListingPart, &[&listing, &more, DESTINATION_ANY], DestinationInbox::check);
     // What is missing between listings is not this inbox's to know.
     inbox.check(&listing_end(9, 9)).unwrap();
     assert_eq!(inbox.state(), State::Files);
