@@ -294,6 +294,55 @@ fn link_that_a_source_may_have_made_leads_no_option_out_of_the_destination() {
     }
 }
 
+/// A source made a link, a fifo or a device in an earlier run; the next run's log, patterns or list
+/// have its name.
+#[test]
+fn no_log_and_no_list_is_what_a_source_may_have_put_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.at("outside/sub")).unwrap();
+    fs::create_dir(scratch.src().join("in")).unwrap();
+    fs::write(scratch.src().join("f"), "new").unwrap();
+    fs::write(scratch.at("outside/secret"), "secret line\n").unwrap();
+    symlink(scratch.at("outside/secret"), scratch.src().join("log")).unwrap();
+    symlink(scratch.at("outside"), scratch.src().join("dir")).unwrap();
+    symlink(scratch.at("outside/secret"), scratch.src().join("in/hidden")).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(scratch.src().join("fifo")).status();
+    assert!(fifo.unwrap().success());
+    let shell = shell_at(&scratch);
+    let run = |options: &[&str], from: &Path| {
+        let run = Run::dsync().args(["-a", "--transport=ssh", "-e"]).arg(&shell).args(options).cwd(from);
+        let run = run.arg(format!("--dsync-path={}", program().display()));
+        run.arg(format!("h:{}/", scratch.src().display())).arg(scratch.dst()).run()
+    };
+    let _ = run(&[], &scratch.at("")).expect_code(0);
+
+    let places =
+        [("dst/log", "log"), ("dst/dir/secret", "dir"), ("dst/in/../log", "log"), ("dst/fifo", "fifo")];
+    let from_here = places.map(|(file, part)| (scratch.at(""), file, part));
+    let from_below = [(scratch.dst().join("in"), "hidden", "hidden")];
+    for (from, file, part) in from_here.into_iter().chain(from_below) {
+        let text_of = |option: &str, code: i32| {
+            fs::write(scratch.src().join("f"), format!("new {file} {option}")).unwrap();
+            let outcome = run(&[&format!("{option}={file}")], &from).expect_code(code);
+            let text = outcome.stderr_text();
+            assert!(text.contains("a source may have made it"), "{option}={file}: {}", outcome.account());
+            assert!(text.contains(part) && !text.contains("secret line"), "{}", outcome.account());
+        };
+        text_of("--log-file", 0);
+        text_of("--exclude-from", 11);
+        text_of("--files-from", 1);
+        assert_eq!(fs::read(scratch.at("outside/secret")).unwrap(), b"secret line\n", "{file}");
+        assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 2, "{file}");
+    }
+
+    // The twins: a file of the destination's own, and the leave to trust everybody.
+    fs::write(scratch.dst().join("in/log"), "").unwrap();
+    let _ = run(&["--log-file=dst/in/log"], &scratch.at("")).expect_quiet_success();
+    assert!(!fs::read(scratch.dst().join("in/log")).unwrap().is_empty());
+    let _ = run(&["--insecure-links", "--exclude-from=dst/log"], &scratch.at("")).expect_quiet_success();
+}
+
 #[test]
 fn link_that_arrives_in_the_run_itself_takes_no_backup_out() {
     needs_dsync!();

@@ -17,7 +17,7 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             Some(format!("cannot use '{}' as {}", path.display(), role_option(*role)))
         }
         SyncError::UntrustedLink { role, path, link } => Some(format!(
-            "refusing {} '{}': {link} and could lead anywhere",
+            "refusing {} '{}': {link}, and could lead anywhere",
             role_option(*role),
             path.display()
         )),

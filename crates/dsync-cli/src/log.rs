@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use dsync_engine::{Ended, Links, Planned, append_operator_file};
+use dsync_engine::{Ended, OperatorFiles, Planned};
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::listing::Listing;
@@ -47,12 +47,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the file, which need not exist; its path passes through `links` only.
+    /// Opens the file, which need not exist; it is opened by the rules of `files`.
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn open(path: &Path, links: Links, listing: Listing) -> io::Result<Self> {
-        let file = append_operator_file(path, links)?;
+    pub(crate) fn open(path: &Path, files: &OperatorFiles, listing: Listing) -> io::Result<Self> {
+        let file = files.append(path)?;
         Ok(Self { listing, clock: LocalClock::new(), file: Mutex::new((file, None)) })
     }
 

@@ -255,8 +255,8 @@ fn open_console(report: &Reporting, bar: Arc<Bar>) -> Console {
         Stream::Errors => (Box::new(io::stderr()), io::stderr().is_terminal()),
     };
     let voice = Voice { interactive: report.writes_lines(terminal), ..report.voice.clone() };
-    let log = report.log.as_ref().and_then(|(path, listing, links)| {
-        let opened = Log::open(path, *links, listing.clone());
+    let log = report.log.as_ref().and_then(|(path, listing, files)| {
+        let opened = Log::open(path, files, listing.clone());
         opened.map_err(|error| warn_of_log(path, &error)).ok()
     });
     Console::on(out, voice, bar, log)

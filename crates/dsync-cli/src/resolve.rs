@@ -19,8 +19,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, IdRule, Job, Links, MungeLinks, Operand, RemoteHost, Resources, Source, SyncOptions,
-    TransportChoice, WritePolicy,
+    EventLevel, IdRule, Job, Links, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source,
+    SyncOptions, TransportChoice, WritePolicy,
 };
 
 use self::rights::{FAKE, REAL, WITHOUT, set_rights};
@@ -70,8 +70,8 @@ pub(crate) struct Reporting {
     pub(crate) lists_only: bool,
     /// `--stderr`.
     pub(crate) stream: Stream,
-    /// `--log-file`, its lists, and the links that its path may pass through.
-    pub(crate) log: Option<(PathBuf, Listing, Links)>,
+    /// `--log-file`, its lists, and the rules for opening it.
+    pub(crate) log: Option<(PathBuf, Listing, OperatorFiles)>,
     pub(crate) style: Style,
     /// Whether directories are copied, not skipped.
     pub(crate) recursive: bool,
@@ -121,13 +121,13 @@ pub(crate) fn order(
     combinations::check(flags)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
     let (source, destination) = ends(&operands, flags.output.list_only)?;
-    let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
-    let mut rules = Rules::collect(&flags.selection, links, &CvsNames::of_user())?;
+    let files = operator_files(flags, &destination);
+    let mut rules = Rules::collect(&flags.selection, &files, &CvsNames::of_user())?;
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
     }
     let rules = Arc::new(rules);
-    let mut report = reporting(flags, links, &source, &destination)?;
+    let mut report = reporting(flags, &files, &source, &destination)?;
     report.voice.rules = Arc::clone(&rules);
 
     let mut options = sync_options(flags, environment, &rules, &report)?;
@@ -146,13 +146,22 @@ pub(crate) fn order(
         address::lead(&mut connect, share);
     }
     let resources = resources(flags, environment);
-    let files_from = files_from::files_from(flags, (&source, &destination), links, &resources)?;
+    let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
     let mut job = Job::new(source, destination).options(options).connect(connect);
     if let Some(files_from) = files_from {
         job = job.files_from(files_from);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share })
+}
+
+/// Returns the rules for opening the files that the command line names.
+fn operator_files(flags: &Flags, destination: &Destination) -> OperatorFiles {
+    let files = OperatorFiles::new(if flags.writing.insecure_links { Links::Any } else { Links::Trusted });
+    match destination {
+        Destination::Local { path } => files.with_destination(path),
+        _ => files,
+    }
 }
 
 /// Refuses options that say how ssh is used.
@@ -278,7 +287,7 @@ fn style(flags: &Flags) -> Style {
 
 fn reporting(
     flags: &Flags,
-    links: Links,
+    files: &OperatorFiles,
     source: &Source,
     destination: &Destination,
 ) -> Result<Reporting, UsageError> {
@@ -286,7 +295,7 @@ fn reporting(
     let info = info::read(&output.info)?;
     let style = style(flags);
     let listing = listing(flags, (info, style), source, destination)?;
-    let log = logging(&flags.output, &listing, links)?;
+    let log = logging(&flags.output, &listing, files)?;
 
     let voice = Voice {
         listing,
@@ -387,8 +396,8 @@ fn listing(
 fn logging(
     output: &Output,
     listing: &Listing,
-    links: Links,
-) -> Result<Option<(PathBuf, Listing, Links)>, UsageError> {
+    files: &OperatorFiles,
+) -> Result<Option<(PathBuf, Listing, OperatorFiles)>, UsageError> {
     let Some(file) = &output.log_file else { return Ok(None) };
     let format = output.log_file_format.as_ref();
     let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
@@ -401,7 +410,7 @@ fn logging(
         catalogue: None,
         ..listing.clone()
     };
-    Ok(Some((PathBuf::from(file), of_log, links)))
+    Ok(Some((PathBuf::from(file), of_log, files.clone())))
 }
 
 fn read_format(option: &str, text: &OsString) -> Result<Format, UsageError> {
@@ -710,12 +719,13 @@ mod tests {
     /// Returns the output that the flags of a local run ask for.
     pub(super) fn local_report(flags: &Flags) -> Reporting {
         let (source, destination) = ends(&words("a b"), false).unwrap();
-        reporting(flags, Links::Trusted, &source, &destination).unwrap()
+        reporting(flags, &OperatorFiles::default(), &source, &destination).unwrap()
     }
 
     fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
-        let rules = Rules::collect(&flags.selection, Links::Trusted, &CvsNames::default()).unwrap();
+        let rules =
+            Rules::collect(&flags.selection, &OperatorFiles::default(), &CvsNames::default()).unwrap();
         sync_options(&flags, &|_| None, &rules, &local_report(&flags)).unwrap()
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use dsync_engine::{
-    CVS_PATTERNS, FilterRule, Links, ParsedRule, RuleFault, RuleFile, RulePlace, RuleSpec, open_operator_file,
+    CVS_PATTERNS, FilterRule, OperatorFiles, ParsedRule, RuleFault, RuleFile, RulePlace, RuleSpec,
 };
 
 use crate::{
@@ -40,16 +40,20 @@ enum Place {
 }
 
 impl Rules {
-    /// Collects the rules of the command line, and reads the files that it names; follows `links`
-    /// on the way to them. What CVS ignores besides its own list is in `cvs`.
+    /// Collects the rules of the command line, and reads the files that it names by the rules of
+    /// `files`. What CVS ignores besides its own list is in `cvs`.
     ///
     /// # Errors
     /// [`UsageError::PatternFile`] and [`UsageError::PatternFileTooLong`].
-    pub(crate) fn collect(selection: &Selection, links: Links, cvs: &CvsNames) -> Result<Self, UsageError> {
+    pub(crate) fn collect(
+        selection: &Selection,
+        files: &OperatorFiles,
+        cvs: &CvsNames,
+    ) -> Result<Self, UsageError> {
         let mut rules = Self::default();
         let zero_ends = selection.from0;
         for (option, value, from0) in selection.rules() {
-            let reader = Reader { links, from0, zero_ends, cvs };
+            let reader = Reader { files, from0, zero_ends, cvs };
             match option {
                 RuleOption::Exclude => rules.add(false, value.as_bytes(), &Place::CommandLine),
                 RuleOption::Include => rules.add(true, value.as_bytes(), &Place::CommandLine),
@@ -59,7 +63,7 @@ impl Rules {
             }
         }
         if selection.cvs_exclude {
-            let reader = Reader { links, from0: false, zero_ends, cvs };
+            let reader = Reader { files, from0: false, zero_ends, cvs };
             for text in [b":C", b"-C"] {
                 let rule = ParsedRule::read(text).map_err(|fault| Place::CommandLine.refusal(text, fault))?;
                 rules.add_parsed(rule, &Place::CommandLine, reader, 0)?;
@@ -216,7 +220,7 @@ impl Rules {
 
     /// Adds the lines of `--exclude-from` or `--include-from`.
     fn add_patterns(&mut self, include: bool, name: &OsStr, reader: Reader<'_>) -> Result<(), UsageError> {
-        let bytes = read_pattern_file(name, reader.links)?;
+        let bytes = read_pattern_file(name, reader.files)?;
         let mut file = RuleFile::default();
         file.nul = reader.from0;
         for (line, text) in file.lines_of(&bytes) {
@@ -231,7 +235,7 @@ impl Rules {
         if depth > MAX_DEPTH {
             return Err(UsageError::PatternFilesTooDeep { path: name.into(), limit: MAX_DEPTH });
         }
-        let bytes = read_pattern_file(name, reader.links)?;
+        let bytes = read_pattern_file(name, reader.files)?;
         let mut file = spec.rule_file.unwrap_or_default();
         file.nul = reader.from0;
         for (line, text) in file.lines_of(&bytes) {
@@ -246,8 +250,8 @@ impl Rules {
 /// The means to read files of rules.
 #[derive(Debug, Clone, Copy)]
 struct Reader<'a> {
-    /// Links that their paths may pass through.
-    links: Links,
+    /// The rules for opening them.
+    files: &'a OperatorFiles,
     /// Whether lines of the files that are read now end with a zero byte.
     from0: bool,
     /// Whether those of files in each directory do.
@@ -268,7 +272,7 @@ impl CvsNames {
     /// Reads the user's own.
     pub(crate) fn of_user() -> Self {
         let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
-        let file = home.and_then(|path| read_pattern_file(path.as_os_str(), Links::Trusted).ok());
+        let file = home.and_then(|path| read_pattern_file(path.as_os_str(), &OperatorFiles::default()).ok());
         let variable = std::env::var_os("CVSIGNORE").map(|value| value.as_bytes().to_vec());
         Self { file: file.unwrap_or_default(), variable: variable.unwrap_or_default() }
     }
@@ -296,7 +300,7 @@ const MAX_DEPTH: u32 = 32;
 /// Longest pattern file in bytes: a hundred thousand patterns, and a stop for `/dev/zero`.
 const MAX_PATTERN_FILE_BYTES: u64 = 16 << 20;
 
-fn read_pattern_file(name: &OsStr, links: Links) -> Result<Vec<u8>, UsageError> {
+fn read_pattern_file(name: &OsStr, files: &OperatorFiles) -> Result<Vec<u8>, UsageError> {
     let path = Path::new(name);
     let failed = |source| UsageError::PatternFile { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -304,7 +308,7 @@ fn read_pattern_file(name: &OsStr, links: Links) -> Result<Vec<u8>, UsageError> 
     if name == "-" {
         io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(failed)?;
     } else {
-        let file = open_operator_file(path, links).map_err(failed)?;
+        let file = files.open(path).map_err(failed)?;
         file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > MAX_PATTERN_FILE_BYTES {
@@ -325,7 +329,7 @@ mod tests {
     fn collect(words: &[&str]) -> Result<Rules, UsageError> {
         Rules::collect(
             &flags::parse(words.iter().map(OsString::from)).unwrap().selection,
-            Links::Trusted,
+            &OperatorFiles::default(),
             &CvsNames::default(),
         )
     }
@@ -433,7 +437,7 @@ mod tests {
         assert_eq!(shown(&collect(&["--exclude", "-F", "-FF"]).unwrap()).len(), 3);
         let cvs = CvsNames { file: b"q  w\n! z".to_vec(), variable: b"v".to_vec() };
         let flags = flags::parse(["-f", "-Cs"].iter().map(OsString::from)).unwrap();
-        let rules = Rules::collect(&flags.selection, Links::Trusted, &cvs).unwrap();
+        let rules = Rules::collect(&flags.selection, &OperatorFiles::default(), &cvs).unwrap();
         assert_eq!(shown(&rules), ["-z s", "-v s"]);
     }
 

@@ -121,7 +121,7 @@ pub enum SyncError {
     },
     /// The destination, or a directory that an option names, is reached through another user's
     /// link, or through one that a source may have made.
-    #[error("refusing {role} '{}': {link} and could lead anywhere", path.display())]
+    #[error("refusing {role} '{}': {link}, and could lead anywhere", path.display())]
     UntrustedLink {
         /// The purpose of the path.
         role: PathRole,

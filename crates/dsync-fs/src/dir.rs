@@ -21,7 +21,8 @@ pub use confined::LeadsOut;
 pub use entries::{Special, cannot_link};
 pub use run_lock::DirLock;
 pub use target::{Target, is_target_changed};
-pub use trusted::{Links, UntrustedLink, append_operator_file, open_operator_file};
+pub use trusted::{Links, UntrustedLink};
+pub(crate) use trusted::{Walk, Within};
 
 use crate::{
     attributes::{self, Handle, Wanted},

@@ -38,6 +38,7 @@ mod metadata;
 mod names;
 mod operand;
 mod operand_paths;
+mod operator_files;
 mod own_names;
 mod own_places;
 mod owner;
@@ -60,8 +61,8 @@ pub use crate::{
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{
-        Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, append_operator_file,
-        cannot_link, is_target_changed, is_wrong_type, open_operator_file,
+        Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, cannot_link,
+        is_target_changed, is_wrong_type,
     },
     explained::Explained,
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
@@ -78,6 +79,7 @@ pub use crate::{
     metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},
     operand::OperandForm,
     operand_paths::{InvalidRelative, Naming, OperandPath, OperandPaths, PathSorter, RelativeForm, Standing},
+    operator_files::{OperatorFiles, append_operator_file, open_operator_file},
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_own_name, is_temp_name},
     own_places::OwnPlaces,
     owner::is_abandoned,

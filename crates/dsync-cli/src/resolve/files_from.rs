@@ -8,7 +8,7 @@ use std::{
 };
 
 use dsync_engine::{
-    Destination, FileListError, FilesFrom, Links, Operand, RemoteHost, Resources, Source, open_operator_file,
+    Destination, FileListError, FilesFrom, Operand, OperatorFiles, RemoteHost, Resources, Source,
 };
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 pub(super) fn files_from(
     flags: &Flags,
     (source, destination): (&Source, &Destination),
-    links: Links,
+    files: &OperatorFiles,
     resources: &Resources,
 ) -> Result<Option<FilesFrom>, UsageError> {
     let selection = &flags.selection;
@@ -46,7 +46,7 @@ pub(super) fn files_from(
     let read = if file == "-" {
         list.read(io::stdin().lock(), nul)
     } else {
-        let opened = open_operator_file(Path::new(file), links).map_err(FileListError::Read);
+        let opened = files.open(Path::new(file)).map_err(FileListError::Read);
         opened.and_then(|text| list.read(text, nul))
     };
     let failed = |source| UsageError::ListUnreadable { list: file.clone(), source };

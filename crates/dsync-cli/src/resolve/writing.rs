@@ -130,8 +130,7 @@ mod tests {
         let of = |line: &str| {
             let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("env"));
             let flags = parsed(line);
-            let rules =
-                Rules::collect(&flags.selection, dsync_engine::Links::Trusted, &Default::default()).unwrap();
+            let rules = Rules::collect(&flags.selection, &Default::default(), &Default::default()).unwrap();
             let options = sync_options(&flags, &environment, &rules, &local_report(&flags)).unwrap();
             (options.keep_partial, options.writing.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
         };

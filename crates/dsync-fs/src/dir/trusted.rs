@@ -19,7 +19,6 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -63,7 +62,7 @@ pub enum UntrustedLink {
         uid: u32,
     },
     /// A link within the destination, where a source may have made it.
-    #[error("the link '{}' is within the destination, where a source may have made it,", path.display())]
+    #[error("the link '{}' is within the destination, where a source may have made it", path.display())]
     Within {
         /// Path of the link, as above.
         path: PathBuf,
@@ -94,6 +93,11 @@ impl UntrustedLink {
         matches!(self, Self::LeadsOut { .. } | Self::New { .. })
     }
 }
+
+/// A file within the destination that is not opened, as it is no regular one.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no regular file, and within the destination, where a source may have made it")]
+struct NoRegularFile;
 
 /// The components of a path to create if they are missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,7 +135,7 @@ pub(super) fn open(
         // Its way from the floor is unknown.
         Reach::Below(_) => return Err(LeadsOut { path: path.to_owned() }.into()),
     };
-    let mut walk = Walk { trail, within: Within::of(root, at)?, ..Walk::new(at, trust) };
+    let mut walk = Walk { trail, within: Within::at(root, at)?, ..Walk::new(at, trust) };
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());
     }
@@ -148,35 +152,6 @@ pub(super) fn open(
     let opened = open_step(walk.place(), c".", OFlags::empty())?;
     let reach = walk.trail.map_or(Reach::Anywhere, |trail| Reach::Along(Trail::from(trail)));
     Ok(Dir { reach, ..opened })
-}
-
-/// Opens a file of the operator's own for reading, e.g. one with rules. Its path may pass through
-/// `links` only, and the file itself may be such a link.
-///
-/// # Errors
-/// The system's error; [`UntrustedLink`] for a link that is not followed.
-pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
-    open_file(path, links, READ)
-}
-
-/// Opens a file of the operator's own for adding to its end, e.g. a log, and makes it where it is
-/// missing. As for [`open_operator_file`] no other links are followed.
-///
-/// # Errors
-/// As there.
-pub fn append_operator_file(path: &Path, links: Links) -> io::Result<File> {
-    open_file(path, links, APPEND)
-}
-
-fn open_file(path: &Path, links: Links, how: OFlags) -> io::Result<File> {
-    let mut walk = Walk::new(CWD, links);
-    let _ = walk.push(path.as_os_str().as_bytes(), true);
-    walk.begin(path.as_os_str().as_bytes())?;
-    match walk.open_last(how)? {
-        Some(fd) => Ok(File::from(fd)),
-        None if path.as_os_str().is_empty() => Err(Errno::NOENT.into()),
-        None => Err(Errno::ISDIR.into()),
-    }
 }
 
 /// Opens the entry that a link leads to, without leaving the first directory of `trail`, which ends
@@ -202,7 +177,7 @@ struct Step {
     of_operand: bool,
 }
 
-struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     at: BorrowedFd<'a>,
     trust: Links,
     /// The current directory; `at` at first.
@@ -214,12 +189,12 @@ struct Walk<'a> {
     /// The remaining steps, the next one last.
     steps: Vec<Step>,
     links: usize,
-    within: Within,
+    pub(crate) within: Within,
 }
 
 /// The walk's position relative to the destination.
 #[derive(Clone, Copy, Default)]
-struct Within {
+pub(crate) struct Within {
     /// Filesystem and inode number of the destination's root, if it matters.
     root: Option<(u64, u64)>,
     /// Whether the walk is at the root or below.
@@ -229,10 +204,17 @@ struct Within {
 }
 
 impl Within {
-    fn of(root: Option<&Dir>, at: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Returns the position of a walk that has not begun.
+    pub(crate) fn of(root: Option<&Dir>) -> io::Result<Self> {
         let root = root.map(|root| stat_fd(root.fd.as_fd())).transpose()?;
-        let mut within = Self { root: root.map(|root| (root.dev, root.ino)), ..Self::default() };
+        Ok(Self { root: root.map(|root| (root.dev, root.ino)), ..Self::default() })
+    }
+
+    /// Returns the position of a walk that begins at a directory.
+    pub(crate) fn at(root: Option<&Dir>, at: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut within = Self::of(root)?;
         within.arrive(at, b".")?;
+        within.inside |= within.root.map_or(Ok(false), |root| is_below(at, root))?;
         Ok(within)
     }
 
@@ -248,8 +230,23 @@ impl Within {
     }
 }
 
+/// Returns whether a directory is this one or below it.
+fn is_below(at: BorrowedFd<'_>, root: (u64, u64)) -> io::Result<bool> {
+    let mut place = retry(|| openat(at, c".", PASS | OFlags::DIRECTORY, Mode::empty()))?;
+    let mut last = None;
+    loop {
+        let now = stat_fd(place.as_fd())?;
+        let now = Some((now.dev, now.ino));
+        if now == Some(root) || now == last {
+            return Ok(now == Some(root));
+        }
+        place = retry(|| openat(&place, c"..", PASS | OFlags::DIRECTORY, Mode::empty()))?;
+        last = now;
+    }
+}
+
 impl<'a> Walk<'a> {
-    fn new(at: BorrowedFd<'a>, trust: Links) -> Self {
+    pub(crate) fn new(at: BorrowedFd<'a>, trust: Links) -> Self {
         let (seen, steps) = (PathBuf::new(), Vec::new());
         Self { at, trust, here: None, trail: None, seen, steps, links: 0, within: Within::default() }
     }
@@ -260,7 +257,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the components of a path before the remaining steps; returns their number.
-    fn push(&mut self, path: &[u8], of_operand: bool) -> usize {
+    pub(crate) fn push(&mut self, path: &[u8], of_operand: bool) -> usize {
         let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
         let before = self.steps.len();
         self.steps.extend(names.rev().map(|name| Step { name: name.to_vec(), of_operand }));
@@ -268,7 +265,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes to `/` for an absolute path; in a confined walk to the floor.
-    fn begin(&mut self, path: &[u8]) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, path: &[u8]) -> io::Result<()> {
         if path.first() != Some(&b'/') {
             return Ok(());
         }
@@ -292,7 +289,7 @@ impl<'a> Walk<'a> {
 
     /// Walks to the last step and opens what has its name; `None` if the walk ends at the current
     /// directory itself.
-    fn open_last(&mut self, how: OFlags) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn open_last(&mut self, how: OFlags) -> io::Result<Option<OwnedFd>> {
         while let Some(step) = self.steps.pop() {
             // The kernel's `..` could leave the floor.
             if !self.steps.is_empty() || step.name == b".." {
@@ -301,12 +298,21 @@ impl<'a> Walk<'a> {
             }
 
             let name = step.name.as_slice();
+            // A source may have made a fifo there.
+            let doubted = self.trust == Links::Trusted && self.within.inside;
+            let how = if doubted { how | OFlags::NONBLOCK } else { how };
             let open = |walk: &Self, flags| {
                 retry(|| openat(walk.place(), name, how | flags, Mode::from_raw_mode(0o666)))
             };
             match open(self, OFlags::NOFOLLOW) {
                 // A handle of a link is no handle of what it leads to.
                 Ok(fd) if how.contains(OFlags::PATH) && stat_fd(fd.as_fd())?.kind == Kind::Symlink => {}
+                Ok(fd) if doubted && stat_fd(fd.as_fd())?.kind != Kind::File => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, NoRegularFile));
+                }
+                Err(error) if doubted && Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, NoRegularFile));
+                }
                 // With DIRECTORY a link is ENOTDIR.
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NOTDIR)) => {}
                 opened => return opened.map(Some),
@@ -446,13 +452,6 @@ pub(super) fn is_trusted(uid: u32) -> bool {
 /// Flags of a handle for passing through.
 const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Flags for reading a file that the operator names, a pipe included.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-
-/// For adding to what the operator names.
-const APPEND: OFlags =
-    OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-
 /// Most links on one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
@@ -521,57 +520,6 @@ mod tests {
             assert!(walk(path).unwrap().is_same(&Dir::open_operand(path).unwrap()).unwrap(), "{path:?}");
         }
         assert_eq!(walk(Path::new("")).unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn a_log_is_made_and_added_to_through_links_of_the_own_user() {
-        use std::io::Write as _;
-
-        let scratch = tempfile::tempdir().unwrap();
-        let at = |path: &str| scratch.path().join(path);
-        std::fs::create_dir(at("dir")).unwrap();
-        symlink("dir/log", at("link")).unwrap();
-        for text in ["one ", "two"] {
-            let mut file = append_operator_file(&at("link"), Links::Trusted).unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(at("dir/log")).unwrap(), "one two");
-        assert!(append_operator_file(&at("dir"), Links::Trusted).is_err());
-        assert!(append_operator_file(&at("none/log"), Links::Trusted).is_err());
-        if rustix::process::geteuid().is_root() {
-            lchown(at("link"), Some(65_534), None).unwrap();
-            assert!(append_operator_file(&at("link"), Links::Trusted).is_err());
-        }
-    }
-
-    #[test]
-    fn a_file_is_reached_as_the_kernel_reaches_it() {
-        let scratch = tempfile::tempdir().unwrap();
-        let at = |path: &str| scratch.path().join(path);
-        std::fs::create_dir(at("dir")).unwrap();
-        std::fs::write(at("dir/file"), "rules").unwrap();
-        symlink("dir/file", at("link")).unwrap();
-        symlink(at("link"), at("dir/back")).unwrap();
-        symlink("none", at("dangling")).unwrap();
-        let read = |path: &Path| open_operator_file(path, Links::Trusted).and_then(std::io::read_to_string);
-        for path in ["dir/file", "link", "dir/back", "dir/../dir/./file"] {
-            assert_eq!(read(&at(path)).unwrap(), "rules", "{path}");
-        }
-        for path in ["dangling", "none", "dir", "dir/", "link/x"] {
-            let (ours, theirs) =
-                (read(&at(path)).unwrap_err(), std::fs::read_to_string(at(path)).unwrap_err());
-            assert_eq!(ours.raw_os_error(), theirs.raw_os_error(), "{path}");
-        }
-        let open = File::open(at("dir/file")).unwrap();
-        let by_number = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
-        assert_eq!(read(Path::new(&by_number)).unwrap(), "rules");
-        if rustix::process::geteuid().is_root() {
-            lchown(at("link"), Some(65_534), None).unwrap();
-            let error = read(&at("dir/back")).unwrap_err();
-            let expected = UntrustedLink::OfAnother { path: at("link"), uid: 65_534 };
-            assert_eq!(*UntrustedLink::of(&error).unwrap(), expected);
-            assert!(open_operator_file(&at("dir/back"), Links::Any).is_ok());
-        }
     }
 
     #[test]

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{
     component::{Component, RelPath},
-    dir::{Dir, Links, open_operator_file},
+    dir::{Dir, Links},
     metadata::Kind,
+    operator_files::open_operator_file,
 };
 
 /// The directory whose files of rules are read.
