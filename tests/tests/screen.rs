@@ -78,4 +78,24 @@ fn no_name_of_any_end_reaches_the_screen_or_the_log_raw() {
         assert_ne!(outcome.code(), Some(0));
         assert_clean(&outcome);
     }
+
+    // JSON has its own escapes, and its readers get the characters back.
+    let record = Run::dsync().args(["verify", "--record"]).arg(scratch.src()).run().expect_code(0);
+    assert_clean(&record);
+    fs::remove_dir_all(scratch.dst()).unwrap();
+    fs::remove_file(scratch.src().join("8\u{200b}forged")).unwrap();
+    let explained = |run: Run| run.arg(slash(&scratch.src())).arg(scratch.dst()).arg("9\u{200d}forged").run();
+    for outcome in [
+        Run::dsync().args(["-aii", "--json"]).arg(slash(&scratch.src())).arg(scratch.dst()).run(),
+        Run::dsync().args(["-r", "--list-only", "--json"]).arg(scratch.src()).run(),
+        Run::dsync().args(["verify", "--json"]).arg(scratch.src()).run(),
+        explained(Run::dsync().args(["explain", "--json", "-a"])),
+        Run::dsync().args(["doctor", "--json"]).arg(scratch.src().join("5\u{9b}forged")).run(),
+    ] {
+        assert!(outcome.stdout_text().contains("\\u"), "{}", outcome.account());
+        assert_clean(&outcome);
+        for line in outcome.stdout_text().lines() {
+            let _: serde_json::Value = serde_json::from_str(line).unwrap();
+        }
+    }
 }

@@ -14,6 +14,8 @@ use std::{
 };
 
 use dsync_engine::is_unprintable;
+use serde::Serialize;
+use serde_json::ser::Formatter;
 
 /// Bytes that are printed in escaped form.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +58,33 @@ pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(Escaped(text.as_bytes()).to_string())
+    }
+}
+
+/// Returns a value as one line of JSON in which no character is unprintable: it is written as
+/// `\uXXXX`, which every reader of JSON decodes. Empty for a value that JSON cannot hold.
+pub(crate) fn json_line(value: &impl Serialize) -> String {
+    let mut line = Vec::new();
+    let mut writer = serde_json::Serializer::with_formatter(&mut line, Printable);
+    let written = value.serialize(&mut writer);
+    written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
+}
+
+/// serde_json's compact form, with escapes for what is unprintable. Its own escapes are for C0 only.
+struct Printable;
+
+impl Formatter for Printable {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut units = [0; 2];
+        for part in fragment.split_inclusive(is_unprintable) {
+            let last = part.chars().next_back().filter(|last| is_unprintable(*last));
+            let clean = part.len() - last.map_or(0, char::len_utf8);
+            writer.write_all(&part.as_bytes()[..clean])?;
+            for unit in last.iter().flat_map(|last| last.encode_utf16(&mut units).to_vec()) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use dsync_engine::{
 };
 use serde::Serialize;
 
-use crate::{errno, messages};
+use crate::{errno, escape::json_line, messages};
 
 /// The version of the stream.
 const VERSION: u32 = 1;
@@ -373,7 +373,7 @@ pub(crate) fn progress(progress: &Progress) -> Vec<u8> {
 /// Writes a record as one line, without its end.
 fn line(record: &Record<'_>) -> Vec<u8> {
     // Cannot fail: the records have string keys only.
-    serde_json::to_vec(record).unwrap_or_default()
+    json_line(record).into_bytes()
 }
 
 fn totals(summary: &Summary) -> Totals {

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::{
     bar::{Bar, Shown},
     console::{blame, say},
-    escape::Escaped,
+    escape::{Escaped, escape_text, json_line},
     json::Name,
     messages,
     numbers::{Number, Style},
@@ -76,7 +76,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Ok(Parsed::Flags(flags)) => flags,
         Ok(Parsed::Help(text)) => return show(text.as_bytes()),
         Err(error) => {
-            blame(&crate::escape::escape_text(&error.to_string()));
+            blame(&escape_text(&error.to_string()));
             return error.exit_code();
         }
     };
@@ -190,7 +190,7 @@ impl Teller {
 
     fn end(&self, quiet: bool, json: &Value, text: &str) {
         if self.json {
-            self.print(&json.to_string());
+            self.print(&json_line(&json));
         } else if !quiet {
             self.print(text);
         }
@@ -207,7 +207,7 @@ impl VerifyObserver for Teller {
                 "event": "difference", "kind": word, "path": path, "path_hex": path_hex,
                 "changes": changes, "why": why,
             });
-            self.print(&event.to_string());
+            self.print(&json_line(&event));
             return;
         }
 

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::escape::escape_text;
+use crate::escape::{escape_text, json_line};
 
 /// Version of the JSON form; a reader ignores keys that it does not know.
 const SCHEMA: u64 = 1;
@@ -116,7 +116,7 @@ impl Report {
             "seconds": self.seconds,
             "findings": findings,
         });
-        format!("{report}\n")
+        format!("{}\n", json_line(&report))
     }
 
     /// Reads the report of another host; `None` if it is none.

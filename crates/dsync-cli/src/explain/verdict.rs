@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Facts;
 use crate::{
-    escape::Escaped,
+    escape::{Escaped, json_line},
     json::{self as stream, Name},
     listing, messages,
     rules::Rules,
@@ -61,7 +61,7 @@ impl Verdict {
             changes: planned.map(|planned| stream::changes(planned.changes)),
         };
         // Cannot fail: it has string keys only.
-        serde_json::to_vec(&event).unwrap_or_default()
+        json_line(&event).into_bytes()
     }
 }
 
