@@ -85,7 +85,16 @@ pub struct Item {
     seconds: i64,
     nanoseconds: Option<u32>,
     on_the_way: bool,
+    names: Names,
     details: Vec<u8>,
+}
+
+/// The other names of an entry.
+#[derive(Debug, Clone, Copy)]
+enum Names {
+    None,
+    First,
+    To(u64),
 }
 
 impl Item {
@@ -112,13 +121,27 @@ impl Item {
     /// Makes an entry of any type; `details` are the raw bytes after its times.
     pub fn new(name: &[u8], code: u8, details: Vec<u8>) -> Self {
         let (name, mode, seconds) = (name.to_vec(), 0o755, 1_000_000_000);
-        Self { name, code, mode, seconds, nanoseconds: None, on_the_way: false, details }
+        Self { name, code, mode, seconds, nanoseconds: None, on_the_way: false, names: Names::None, details }
     }
 
     /// Makes it a directory on the way to what operands name.
     #[must_use]
     pub fn on_the_way(mut self) -> Self {
         self.on_the_way = true;
+        self
+    }
+
+    /// Makes it the first of several names.
+    #[must_use]
+    pub fn first_of_several(mut self) -> Self {
+        self.names = Names::First;
+        self
+    }
+
+    /// Makes it another name of an entry.
+    #[must_use]
+    pub fn another_name_of(mut self, first: u64) -> Self {
+        self.names = Names::To(first);
         self
     }
 
@@ -160,9 +183,15 @@ pub fn entries(items: &[Item]) -> Vec<u8> {
     let (mut before, mut seconds): (&[u8], i64) = (&[], 0);
     for item in items {
         let shared = item.name.iter().zip(before).take_while(|(a, b)| a == b).count();
-        let more = if item.on_the_way { 128 } else { 0 };
-        out.push(item.code | if item.nanoseconds.is_some() { 32 } else { 0 } | more);
-        out.extend(item.on_the_way.then_some(16));
+        let names = match item.names {
+            Names::None => 0,
+            Names::First => 2,
+            Names::To(_) => 4,
+        };
+        let more = names | if item.on_the_way { 16 } else { 0 };
+        let has_more = if more == 0 { 0 } else { 128 };
+        out.push(item.code | if item.nanoseconds.is_some() { 32 } else { 0 } | has_more);
+        out.extend((more != 0).then_some(more));
         put_int(&mut out, shared as u64);
         put_int(&mut out, (item.name.len() - shared) as u64);
         out.extend_from_slice(&item.name[shared..]);
@@ -171,6 +200,9 @@ pub fn entries(items: &[Item]) -> Vec<u8> {
         put_int(&mut out, 0);
         put_int(&mut out, zigzag(item.seconds.wrapping_sub(seconds)));
         out.extend(item.nanoseconds.iter().flat_map(|nanoseconds| nanoseconds.to_le_bytes()));
+        if let Names::To(first) = item.names {
+            put_int(&mut out, first);
+        }
         out.extend_from_slice(&item.details);
         (before, seconds) = (&item.name, item.seconds);
     }

@@ -4,7 +4,7 @@
 //!
 //! Links that would be followed, or are munged, are judged here as well.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use dsync_tests::{
     hostile::{
@@ -241,5 +241,37 @@ fn a_munged_link_leads_nowhere_whatever_the_source_writes() {
         let expected = [b"/rsyncd-munged/", text].concat();
         assert_eq!(std::os::unix::ffi::OsStrExt::as_bytes(stored.as_os_str()), expected);
         arena.assert_unharmed(&["link"]);
+    }
+}
+
+/// A further name is linked to the first one, so its text is that one's, whatever the source lists:
+/// safe where the first is, and not where the further one is.
+#[test]
+fn a_further_name_of_a_link_is_judged_by_the_text_that_it_gets() {
+    needs_dsync!();
+    const TEXT: &[u8] = b"../../zz";
+    for option in ["--safe-links", "--copy-unsafe-links"] {
+        let arena = Arena::new();
+        let (client, mut session) = pull(&arena, &["-rlH", option]);
+        session.control(&listing_part(0, 3, &[Item::dir("a"), Item::dir("e")]));
+        session.control(&listing_part(1, 3, &[Item::dir("b")]));
+        let first = Item::symlink("l", TEXT).first_of_several();
+        session.control(&listing_part(3, 3, &[first, Item::symlink("n", TEXT).another_name_of(4)]));
+        session.control(&listing_part(2, 3, &[Item::symlink("m", b"zz").another_name_of(4)]));
+        session.control(&Message::new(8).int(7).int(2 * TEXT.len() as u64 + 2).frame());
+        session.expect_end_of_needs();
+        for number in 0..4 {
+            let lane = session.lane(number);
+            session.lanes.send(lane, &Message::new(70).frame());
+            session.lanes.finish(lane);
+        }
+        session.expect(17);
+        drop(session);
+        let outcome = client.wait();
+        let text_of = |path: &str| fs::read_link(arena.scratch().at("tree").join(path)).ok();
+        let text = Path::new("../../zz");
+        assert_eq!(text_of("a/b/l").as_deref(), Some(text), "{}", outcome.account());
+        assert_eq!(text_of("a/b/n").as_deref(), Some(text), "{}", outcome.account());
+        assert_eq!(text_of("e/m"), None, "{option}: {}", outcome.account());
     }
 }

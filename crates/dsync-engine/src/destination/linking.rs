@@ -5,7 +5,7 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    Sharing, Wanted, cannot_link,
+    Sharing, Wanted, cannot_link, leads_out,
 };
 use dsync_wire::{
     event::{FileType, Planned},
@@ -100,7 +100,7 @@ impl Maker<'_> {
 
         let protection = further.displaces.then_some(&self.noted.protection);
         let secured = secure::secure(site, dir, parent, &further.name, protection)?;
-        let made = match secured.and_then(|()| self.make(dir, further, first)) {
+        let made = match secured.and_then(|()| self.make(dir, parent.depth(), further, first)) {
             Ok(Some(now)) => {
                 let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
                 removal::make_way(site, dir, doomed, &self.noted.protection)?
@@ -149,8 +149,15 @@ impl Maker<'_> {
         }
     }
 
-    /// Makes one link, or a copy. Returns the name of the directory that had its name.
-    fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
+    /// Makes one link, or a copy, in a directory with so many of the tree `above` its entries.
+    /// Returns the name of the directory that had its name.
+    fn make(
+        &mut self,
+        dir: &Arc<Dir>,
+        above: usize,
+        further: &Further,
+        first: &RecordAt,
+    ) -> io::Result<Option<Component>> {
         let path = self.first_name(first)?;
         let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
@@ -158,6 +165,7 @@ impl Maker<'_> {
         };
 
         let from = self.parent.open(self.root, &parent)?;
+        self.check_text(above, further, &from, &first)?;
         match place(dir, further, &from, &first) {
             Err(error) if cannot_link(&error) => {
                 let displaced = match further.kind {
@@ -174,6 +182,19 @@ impl Maker<'_> {
             }
             result => result,
         }
+    }
+
+    /// Refuses a further name of a symbolic link that would lead out from there. The name was judged
+    /// by the text that the source listed for it, and gets that of the first one.
+    fn check_text(&self, above: usize, further: &Further, from: &Dir, first: &Component) -> io::Result<()> {
+        let options = &self.site.policy.options;
+        let judged = options.safe_links || options.copy_unsafe_links;
+        // A munged link leads nowhere.
+        if further.kind != FileType::Symlink || !judged || options.munge_links.destination {
+            return Ok(());
+        }
+        let leads_out = leads_out(above, &from.read_link(first)?);
+        if leads_out { Err(io::Error::from_raw_os_error(NOT_PERMITTED)) } else { Ok(()) }
     }
 
     /// Returns whether the name is as a copy of the first would be: an earlier run may have made
@@ -240,6 +261,9 @@ impl Maker<'_> {
         Ok(displaced)
     }
 }
+
+/// The error `EPERM`.
+const NOT_PERMITTED: i32 = 1;
 
 /// Links one name. Returns the name of the directory that had it.
 fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
