@@ -95,11 +95,19 @@ fn copy_that_did_not_arrive_whole_never_has_its_name() {
         ("case \"$*\" in *uname*) exec cat /dev/zero;; esac", "answered with more than"),
         ("case \"$*\" in *uname*) printf 'why\\033[2J\\n' >&2; exit 1;; esac", "HOME (why\\u{1b}[2J)"),
         ("mkdir -p .cache; touch .cache/dsync", "cache directory cannot be made"),
+        (
+            "mkdir -m 755 -p .cache elsewhere; ln -sfn ../elsewhere .cache/dsync",
+            "cache directory cannot be made",
+        ),
     ] {
         let scratch = Scratch::new();
         let outcome = push(&scratch, &shell(&scratch, cut), &["--deploy"]).expect_code(5);
         assert!(outcome.stderr_text().contains(words), "{cut}: {}", outcome.account());
         assert!(copies(&scratch.at("home")).is_empty(), "{cut}: {:?}", copies(&scratch.at("home")));
+        // Where a link has the directory's name, it leads to nothing that changes.
+        let elsewhere =
+            fs::metadata(scratch.at("home/elsewhere")).map(|found| found.permissions().mode() & 0o777);
+        assert_eq!(elsewhere.ok(), cut.contains("elsewhere").then_some(0o755), "{cut}");
     }
 }
 

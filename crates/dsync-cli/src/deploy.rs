@@ -260,7 +260,7 @@ impl Own {
         let Self { name, len, sha256, cksum } = self;
         format!(
             "umask 077; {DIRECTORY}; t=$d/.{name}.$$; \
-             mkdir -p \"$d\" && chmod 700 \"$d\" && [ ! -L \"$d\" ] || exit {NO_DIRECTORY}; \
+             mkdir -p \"$d\" && [ ! -L \"$d\" ] && chmod 700 \"$d\" || exit {NO_DIRECTORY}; \
              trap \"rm -f \\\"$t\\\"\" EXIT; trap \"exit {NOT_WRITTEN}\" HUP INT TERM; \
              cat >\"$t\" || exit {NOT_WRITTEN}; s=$({SUM} <\"$t\"); \
              case \"$s\" in {sha256}\\ *|{cksum}\\ {len}|{cksum}\\ {len}\\ *) ;; *) exit {NOT_WHOLE};; esac; \
