@@ -275,8 +275,9 @@ whose name has a comma needs the word. An end that another program starts takes 
     const KEYS_END: &str = "\
 Under `append` an entry that is there and differs (in content, type or whatever the run compares) stays as it is and is
 reported, exit code 23; with --ignore-existing nobody asks for it. Directories that are there keep their permissions, owners
-and times. Two things are not kept from a client: with `wo` it learns whether a file equals its own, and links with any text
-can be copied to the directory: other programs that follow them there are led where they say.";
+and times. Two things are not kept from a client: with `wo` it learns the names of what is there, and whether size, time, permissions and content of a
+file, or of a block of it, equal its own; and links with any text can be copied to the directory: other programs that follow them there are
+led where they say.";
 
     const ACCEPTED: &str = "\
 dsync takes them, as scripts have them: what they ask for is so anyway, or they are about a part of rsync that dsync does not

@@ -40,7 +40,8 @@ pub enum Access {
     /// It may be copied from: `ro`.
     ReadOnly,
     /// It may be copied to, also over existing files, and deleted from: `wo`. Existing files cannot
-    /// be copied, but a client learns whether they equal its own.
+    /// be copied, but a client learns their names and attributes, and whether they, or blocks of
+    /// them, equal its own.
     WriteOnly,
     /// It may be copied from, and new entries may be added: `append`. Nothing that exists is
     /// changed, replaced or removed.

@@ -104,7 +104,8 @@ pub(crate) struct Output {
     /// Add what is done and said to FILE, each line with time and process
     ///
     /// In rsync's form, also with -q. FILE is made where it is missing. When it cannot be opened or
-    /// written the run goes on and says so.
+    /// written the run goes on and says so. In the destination it must be a regular file (see
+    /// --insecure-links).
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) log_file: Option<OsString>,
     /// The format of entries in --log-file: '%i %n%L' by default

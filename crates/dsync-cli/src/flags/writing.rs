@@ -31,10 +31,11 @@ pub(crate) struct Writing {
     ///
     /// On the way to the destination, to the directories that options name there (--backup-dir,
     /// --temp-dir, --partial-dir,
-    /// --compare-dest, --copy-dest, --link-dest), and to files of patterns, links are followed only if they belong to root
+    /// --compare-dest, --copy-dest, --link-dest), and to files of patterns, lists and logs, links are followed only if they belong to root
     /// or to the user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
     /// run of root's anywhere: use this only if all of them are trusted. Within the destination a source may have made a
-    /// link: on the way to those directories none is followed there, and with -K only those that stay within. It is for this
+    /// link: on the way to those directories and files none is followed there, such a file must be a regular one, and with -K only those links
+    /// are followed that stay within. It is for this
     /// end; -M--insecure-links is for the remote one.
     #[arg(long)]
     pub(crate) insecure_links: bool,
