@@ -104,6 +104,8 @@ pub(super) fn run(
     walk: Walk,
     key: Option<SpanKey>,
 ) -> Result<(), SyncError> {
+    // On a short path the bytes cost less than the destination's second reading of its tree.
+    let key = key.filter(|_| !shared.session.link.is_near());
     let mut lister = Lister {
         shared,
         names: dsync_fs::Names::new(),
