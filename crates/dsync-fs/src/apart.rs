@@ -32,10 +32,11 @@ impl StagedFile {
     pub fn create_apart(home: &Arc<Dir>, dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         loop {
             let name = hex_name(APART_PREFIX, &random_bytes()?)?;
+            let charge = dir.charge_new(&target)?;
             let fd = create(home, &name)?;
             // Another run may have removed it as abandoned before it was locked.
             if stat_fd(fd.as_fd())?.nlink > 0 {
-                return Ok(Self::assemble(TempName::new(home, name), fd, dir, target));
+                return Ok(Self::assemble(TempName::new(home, name, charge), fd, dir, target));
             }
         }
     }

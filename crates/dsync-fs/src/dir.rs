@@ -7,7 +7,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -32,12 +32,14 @@ use crate::{
     listed_name::Name,
     metadata::{Kind, Metadata, Timestamp},
     own_names::is_own_name,
+    quota::Meter,
     source_file::{Opening, SourceFile, stat_fd},
 };
 
 mod confined;
 mod entries;
 mod lists;
+mod metered;
 mod open;
 mod run_lock;
 mod target;
@@ -60,6 +62,8 @@ pub struct Dir {
     reach: confined::Reach,
     /// See [`Dir::adding_only`].
     adds_only: bool,
+    /// See [`Dir::metered`].
+    meter: Option<Arc<Meter>>,
     device: OnceLock<u64>,
 }
 
@@ -86,6 +90,7 @@ impl Dir {
             links: Links::Trusted,
             reach: confined::Reach::Anywhere,
             adds_only: false,
+            meter: None,
             device: OnceLock::new(),
         }
     }
@@ -127,7 +132,8 @@ impl Dir {
     /// Passes this directory's properties on to one opened by an operator's path.
     fn pass_on(&self, opened: io::Result<Self>) -> io::Result<Self> {
         let (links, adds_only) = (self.links, self.adds_only);
-        opened.map(|dir| Self { links, adds_only, ..dir }.with_fake_super(self.fake_super))
+        let with_rights = |dir| Self { links, adds_only, ..dir }.metered(self.meter.clone());
+        opened.map(|dir| with_rights(dir).with_fake_super(self.fake_super))
     }
 
     /// Returns the attributes of the directory itself.
@@ -404,8 +410,8 @@ impl Dir {
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         let Self { path_only, own_links, fake_super, links, adds_only, .. } = *self;
-        let reach = self.reach.clone();
-        Ok(Self { fd, path_only, own_links, fake_super, links, reach, adds_only, device: OnceLock::new() })
+        let (reach, meter, device) = (self.reach.clone(), self.meter.clone(), OnceLock::new());
+        Ok(Self { fd, path_only, own_links, fake_super, links, reach, adds_only, meter, device })
     }
 
     /// Returns the number of the directory's filesystem. Asks the kernel once.
@@ -430,6 +436,7 @@ impl Dir {
             links: self.links,
             reach: self.reach.of_child(),
             adds_only: self.adds_only,
+            meter: self.meter.clone(),
             device: OnceLock::new(),
         })
     }

@@ -72,6 +72,9 @@ impl Sharing {
         if !self.may_share(from, to) {
             return false;
         }
+        if staged.cover(file.len()).is_err() {
+            return false;
+        }
         match ioctl_ficlone(staged, file) {
             Ok(()) => true,
             Err(error) => {
@@ -124,6 +127,7 @@ impl StagedFile {
         let mut at = range.start;
         while at < range.end {
             let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
+            self.cover(at.saturating_add(want as u64)).map_err(CopyError::Write)?;
             let (mut from, mut to) = (at, at);
             match copy_file_range(file, Some(&mut from), self, Some(&mut to), want) {
                 Ok(0) => break,

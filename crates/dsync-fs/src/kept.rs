@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftruncate, openat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftruncate, openat};
 
 use crate::{
     component::Component,
@@ -99,9 +99,18 @@ impl Notes {
         Ok(ftruncate(&self.fd, len)?)
     }
 
+    /// Makes sure that there is room for the notes, with so many bytes, to [`keep`](Self::keep) them.
+    ///
+    /// # Errors
+    /// That of a meter without room.
+    pub fn claim(&self, bytes: u64) -> io::Result<()> {
+        self.temp.charge.as_ref().map_or(Ok(()), |charge| charge.claim(bytes))
+    }
+
     /// Leaves the notes where they are.
     pub fn keep(mut self) {
-        self.temp.disarm();
+        // They replace nothing, so no room is missing.
+        let _ = self.temp.keep();
     }
 }
 
@@ -118,10 +127,12 @@ impl StagedFile {
         target: Component,
         names: &KeptNames,
     ) -> io::Result<(Self, Notes)> {
+        let charge = dir.charge_new(&target)?;
         let fd = create_own(home, &names.content)?;
-        let staged = Self::assemble(TempName::new(home, names.content.clone()), fd, dir, target);
+        let staged = Self::assemble(TempName::new(home, names.content.clone(), charge), fd, dir, target);
+        let charge = home.charge_notes(None)?;
         let fd = create_own(home, &names.notes)?;
-        Ok((staged, Notes { temp: TempName::new(home, names.notes.clone()), fd }))
+        Ok((staged, Notes { temp: TempName::new(home, names.notes.clone(), charge), fd }))
     }
 
     /// Opens the unfinished file of an earlier run in `home`, with its notes.
@@ -137,8 +148,11 @@ impl StagedFile {
     ) -> io::Result<(Self, Notes)> {
         let content = open_own(home, &names.content)?;
         let notes = open_own(home, &names.notes)?;
-        let notes = Notes { temp: TempName::new(home, names.notes.clone()), fd: notes };
-        Ok((Self::assemble(TempName::new(home, names.content.clone()), content, dir, target), notes))
+        let charge = home.charge_notes(Some(&notes))?;
+        let notes = Notes { temp: TempName::new(home, names.notes.clone(), charge), fd: notes };
+        let charge = dir.charge_kept(&content, &target)?;
+        let temp = TempName::new(home, names.content.clone(), charge);
+        Ok((Self::assemble(temp, content, dir, target), notes))
     }
 
     /// Writes the file's data to the disk and leaves it under its temporary name.
@@ -149,7 +163,7 @@ impl StagedFile {
         retry(|| fdatasync(self.as_fd()))?;
         let stamp = self.stamp()?;
         if let Some(temp) = &mut self.temp {
-            temp.disarm();
+            temp.keep()?;
         }
         Ok(stamp)
     }
@@ -169,7 +183,7 @@ fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
             if dir.stat(name)?.uid != rustix::process::geteuid().as_raw() {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            unlinkat(dir, name.as_c_str(), AtFlags::empty())?;
+            dir.unlink(name, AtFlags::empty())?;
             create()?
         }
         result => result?,

@@ -44,6 +44,7 @@ mod own_places;
 mod owner;
 mod place;
 pub mod probe;
+mod quota;
 mod read_ahead;
 mod remove;
 mod shared_path;
@@ -84,6 +85,7 @@ pub use crate::{
     own_places::OwnPlaces,
     owner::is_abandoned,
     place::Location,
+    quota::{Meter, Quota, QuotaReached, Usage},
     remove::{RemoveError, Spare},
     shared_path::SharedPath,
     source_file::{Opening, SourceFile},

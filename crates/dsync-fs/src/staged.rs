@@ -32,6 +32,7 @@ use crate::{
     metadata::{Kind, Stamp},
     own_names::{HEX_DIGITS, TEMP_DIGITS, TEMP_PREFIX, hex_name},
     owner::Owner,
+    quota::Charge,
     source_file::{SourceFile, read_full_at, stat_fd},
 };
 
@@ -58,6 +59,8 @@ pub struct StagedFile {
     is_device: bool,
     /// The old file's version before this process made it writable, if it had to.
     protected: Option<Stamp>,
+    /// The share of a meter's count of a file written in place; a temporary has its own.
+    charge: Option<Box<Charge>>,
 }
 
 /// A finished file under its temporary name. Dropping it without [`commit`](PreparedFile::commit)
@@ -90,25 +93,47 @@ pub(crate) struct TempName {
     dir: Arc<Dir>,
     name: Component,
     armed: bool,
+    /// Its share of a meter's count, if it was made or taken up here.
+    pub(crate) charge: Option<Box<Charge>>,
 }
 
 impl TempName {
-    pub(crate) fn new(dir: &Arc<Dir>, name: Component) -> Self {
-        Self { dir: Arc::clone(dir), name, armed: true }
+    pub(crate) fn new(dir: &Arc<Dir>, name: Component, charge: Option<Box<Charge>>) -> Self {
+        Self { dir: Arc::clone(dir), name, armed: true, charge }
     }
 
     /// Leaves the file in place.
-    pub(crate) fn disarm(&mut self) {
+    ///
+    /// # Errors
+    /// That of a meter without room for the file beside its target; it is removed then.
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
+        if let Some(charge) = &self.charge {
+            charge.stay()?;
+        }
+        self.disarm();
+        Ok(())
+    }
+
+    /// Leaves the entry of this name in place, whatever it is by now.
+    fn disarm(&mut self) {
         self.armed = false;
+        if let Some(charge) = self.charge.take() {
+            charge.forget();
+        }
     }
 }
 
 impl Drop for TempName {
     fn drop(&mut self) {
-        if self.armed {
-            // There is nobody to report to, and the next run removes leftovers.
-            let _ = unlinkat(&*self.dir, self.name.as_c_str(), AtFlags::empty());
+        if !self.armed {
+            return;
         }
+        // There is nobody to report to, and the next run removes leftovers.
+        let _ = match &self.charge {
+            // It gives back its share itself.
+            Some(_) => unlinkat(&*self.dir, self.name.as_c_str(), AtFlags::empty()).map_err(io::Error::from),
+            None => self.dir.unlink(&self.name, AtFlags::empty()),
+        };
     }
 }
 
@@ -131,9 +156,9 @@ impl StagedFile {
     /// The system's error.
     pub fn create(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = temp_name()?;
+        let (name, charge) = (temp_name()?, dir.charge_new(&target)?);
         let fd = retry(|| openat(&**dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        Ok(Self::assemble(TempName::new(dir, name), fd, dir, target))
+        Ok(Self::assemble(TempName::new(dir, name, charge), fd, dir, target))
     }
 
     pub(crate) fn assemble(temp: TempName, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
@@ -146,6 +171,7 @@ impl StagedFile {
             stopped: None,
             is_device: false,
             protected: None,
+            charge: None,
         }
     }
 
@@ -167,17 +193,22 @@ impl StagedFile {
         let Some(temp) = self.temp.as_mut().filter(|temp| !Arc::ptr_eq(&temp.dir, &self.dir)) else {
             return Ok(self);
         };
+
         let name = temp_name()?;
         match renameat(&*temp.dir, temp.name.as_c_str(), &*self.dir, name.as_c_str()) {
             Ok(()) => {
+                let charge = temp.charge.take();
                 temp.disarm();
+                self.temp = Some(TempName::new(&self.dir, name.clone(), charge));
                 let (moved, own) = (self.dir.stat(&name)?, stat_fd(self.fd.as_fd())?);
-                self.temp = Some(TempName::new(&self.dir, name));
                 // The other directory may be open to users who have no access to this one.
                 let is_own = (moved.dev, moved.ino) == (own.dev, own.ino);
                 if is_own { Ok(self) } else { Err(io::ErrorKind::PermissionDenied.into()) }
             }
             Err(Errno::XDEV) => {
+                if let Some(charge) = &temp.charge {
+                    charge.lend();
+                }
                 let copy = Self::create(&self.dir, self.target.clone())?;
                 let content = SourceFile::new(self.fd.try_clone()?, stat_fd(self.fd.as_fd())?);
                 let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
@@ -212,8 +243,10 @@ impl StagedFile {
         if stat_fd(fd.as_fd())?.kind != Kind::File {
             return Err(wrong_type());
         }
+        let charge = dir.charge_in_place(&fd)?;
         let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: false, protected })
+        let (dir, temp, is_device) = (Arc::clone(dir), None, false);
+        Ok(Self { dir, temp, fd, target, turn, stopped, is_device, protected, charge })
     }
 
     /// Removes the setuid and setgid bits before the content changes, as the kernel does for
@@ -260,6 +293,7 @@ impl StagedFile {
         if len == 0 || self.is_device {
             return Ok(());
         }
+        self.cover(len)?;
         match retry(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, len)) {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
                 Ok(())
@@ -287,6 +321,7 @@ impl StagedFile {
     /// # Errors
     /// The system's error, e.g. `ENOSPC`, `EFBIG`.
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.cover(offset.saturating_add(data.len() as u64))?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_at(self.fd.as_fd(), offset, data)
     }
@@ -321,7 +356,34 @@ impl StagedFile {
         if self.is_device {
             return Ok(());
         }
-        retry(|| ftruncate(&self.fd, len))
+        self.cover(len)?;
+        retry(|| ftruncate(&self.fd, len))?;
+        if let Some(charge) = self.charge() {
+            charge.cut(len);
+        }
+        Ok(())
+    }
+
+    /// Returns the file's share of a meter's count.
+    fn charge(&self) -> Option<&Charge> {
+        self.temp.as_ref().map_or(&self.charge, |temp| &temp.charge).as_deref()
+    }
+
+    /// Takes room for content up to `end` from the meter.
+    pub(crate) fn cover(&self, end: u64) -> io::Result<()> {
+        self.charge().map_or(Ok(()), |charge| charge.cover(end))
+    }
+
+    /// Makes room for `len` bytes in `old`, which is written in place: this file's content moves there
+    /// and does not count from now on.
+    ///
+    /// # Errors
+    /// That of a meter without room.
+    pub fn make_room_in(&self, old: &Self, len: u64) -> io::Result<()> {
+        if let Some(charge) = self.charge() {
+            charge.lend();
+        }
+        old.cover(len)
     }
 
     /// Makes a written range a hole again, or writes zeros if the filesystem has no holes or this is a
@@ -467,13 +529,16 @@ impl PreparedFile {
     /// Leaves the file under its temporary name, for [`waiting`](Self::waiting) or for the next run
     /// to remove. Returns the name, and the state that its target must have. Returns `None` for a
     /// file written in place, which is dropped.
-    pub fn wait(self) -> Option<(Component, Option<Stamp>)> {
+    ///
+    /// # Errors
+    /// That of a meter without room for it beside its target; the temporary file is removed.
+    pub fn wait(self) -> io::Result<Option<(Component, Option<Stamp>)>> {
         match self.last_step {
             LastStep::Rename(mut temp) => {
-                temp.disarm();
-                Some((temp.name.clone(), self.basis))
+                temp.keep()?;
+                Ok(Some((temp.name.clone(), self.basis)))
             }
-            LastStep::Retag(_) | LastStep::Nothing => None,
+            LastStep::Retag(_) | LastStep::Nothing => Ok(None),
         }
     }
 
@@ -482,7 +547,7 @@ impl PreparedFile {
         Self {
             dir: Arc::clone(dir),
             target,
-            last_step: LastStep::Rename(TempName::new(dir, temp)),
+            last_step: LastStep::Rename(TempName::new(dir, temp, None)),
             basis: None,
             displaces: false,
             withheld: Withheld::default(),
@@ -529,7 +594,7 @@ impl PreparedFile {
         }
 
         secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
-        let error = match dir.give_name(&temp.dir, &temp.name, &target) {
+        let error = match dir.give_name_to(&temp.dir, &temp.name, &target, &mut temp.charge) {
             Ok(()) => {
                 temp.armed = false;
                 return Ok(());
@@ -544,8 +609,10 @@ impl PreparedFile {
                     return Err(CommitError::TargetIsDirectory);
                 }
                 let exchanged = dir.exchange(&temp.name, &target);
-                // The temporary name now belongs to the directory.
-                temp.armed = exchanged.is_err();
+                if exchanged.is_ok() {
+                    // The temporary name now belongs to the directory.
+                    temp.disarm();
+                }
                 exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
             }
             _ => Err(CommitError::Rename { source: Arc::new(error) }),

@@ -23,6 +23,7 @@ use super::{Dir, retry};
 use crate::{
     component::Component,
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_temp_name},
+    quota::Charge,
 };
 
 /// The directories from a floor to one opened by a path, both included.
@@ -107,7 +108,27 @@ impl Dir {
     /// Renames an entry of `from` to a name of this directory; replaces an existing entry if that
     /// is permitted.
     pub(crate) fn give_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
+        self.give_name_to(from, old, new, &mut None)
+    }
+
+    /// Renames an entry as [`give_name`](Self::give_name) does; `charge` is its share of the meter's
+    /// count.
+    pub(crate) fn give_name_to(
+        &self,
+        from: &Self,
+        old: &Component,
+        new: &Component,
+        charge: &mut Option<Box<Charge>>,
+    ) -> io::Result<()> {
         from.refuse_change(old)?;
+        // Nothing gives way to itself.
+        if old == new && from.is_same(self)? {
+            return Ok(());
+        }
+        self.placing(new, charge, || self.rename_from(from, old, new))
+    }
+
+    fn rename_from(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
         if self.refuse_change(new).is_ok() {
             return retry(|| renameat(from, old.as_c_str(), self, new.as_c_str()));
         }

@@ -51,7 +51,9 @@ impl Dir {
     /// # Errors
     /// The system's error; `EEXIST` if the name is taken.
     pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
-        Ok(mkdirat(&self.fd, name.as_c_str(), Mode::from_raw_mode(u32::from(mode & 0o7777)))?)
+        let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
+        let make = || Ok(mkdirat(&self.fd, name.as_c_str(), mode)?);
+        self.meter().map_or_else(make, |meter| meter.count_entry(make))
     }
 
     /// Creates a symbolic link with its attributes and replaces any existing entry, in one step:
@@ -66,9 +68,10 @@ impl Dir {
             // A replaced entry must not give way to a file without its text. A new one without its
             // text is simply made again.
             let replaces = self.stat(name).is_ok();
-            return self.replace(name, node, wanted, |temp| self.create_file(temp, target, replaces));
+            let create = |temp: &Component| self.create_file(temp, target, replaces);
+            return self.replace(name, (node, target.len() as u64), wanted, create);
         }
-        self.replace(name, node, wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
+        self.replace(name, (node, 0), wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
     }
 
     /// Creates a fifo, socket or device with its attributes and replaces any existing entry, in one
@@ -84,10 +87,11 @@ impl Dir {
             Special::BlockDevice(number) => (Kind::BlockDevice, FileType::BlockDevice, number),
         };
         if self.fake_super {
-            return self.replace(name, (kind, number), wanted, |temp| self.create_file(temp, &[], false));
+            let create = |temp: &Component| self.create_file(temp, &[], false);
+            return self.replace(name, ((kind, number), 0), wanted, create);
         }
         let device = rustix::fs::makedev(number.major, number.minor);
-        self.replace(name, (kind, number), wanted, |temp| {
+        self.replace(name, ((kind, number), 0), wanted, |temp| {
             Ok(mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)?)
         })
     }
@@ -110,7 +114,7 @@ impl Dir {
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
         let link =
             |to: &Component| linkat(&from.fd, first.as_c_str(), &self.fd, to.as_c_str(), AtFlags::empty());
-        match link(name) {
+        match self.in_turn(|| link(name)) {
             Err(Errno::EXIST) => {}
             result => return Ok(result?),
         }
@@ -121,27 +125,33 @@ impl Dir {
         }
         self.refuse_change(name)?;
         let temp = temp_name()?;
-        link(&temp)?;
-        let placed = renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str());
+        self.in_turn(|| link(&temp))?;
+        let placed = self
+            .placing(name, &mut None, || Ok(renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?));
         if placed.is_err() {
             // The next run's cleaning removes the leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
         }
-        Ok(placed?)
+        placed
     }
 
+    /// Replaces an entry by a new one, whose content has so many bytes.
     fn replace(
         &self,
         name: &Component,
-        node: (Kind, DeviceNumber),
+        (node, bytes): ((Kind, DeviceNumber), u64),
         wanted: &Wanted,
         create: impl Fn(&Component) -> io::Result<()>,
     ) -> io::Result<Withheld> {
         let temp = temp_name()?;
+        let mut charge = self.charge_new(name)?;
+        if let Some(charge) = &charge {
+            charge.cover(bytes)?;
+        }
         let created = create(&temp);
         let placed = created
             .and_then(|()| self.finish_node(&temp, node, wanted))
-            .and_then(|withheld| self.give_name(self, &temp, name).map(|()| withheld));
+            .and_then(|withheld| self.give_name_to(self, &temp, name, &mut charge).map(|()| withheld));
         if placed.is_err() {
             // The next run's cleaning removes the leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
@@ -203,7 +213,7 @@ impl Dir {
     /// The system's error; `EISDIR` for a directory.
     pub fn remove_file(&self, name: &Component) -> io::Result<()> {
         self.refuse_change(name)?;
-        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::empty())?)
+        self.unlink(name, AtFlags::empty())
     }
 
     /// Removes an empty directory.
@@ -212,7 +222,7 @@ impl Dir {
     /// The system's error; `ENOTEMPTY` if it is not empty.
     pub fn remove_empty_dir(&self, name: &Component) -> io::Result<()> {
         self.refuse_change(name)?;
-        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::REMOVEDIR)?)
+        self.unlink(name, AtFlags::REMOVEDIR)
     }
 
     /// Sets the attributes of an entry that was just made to be `node`.

@@ -29,6 +29,7 @@ use super::{
 use crate::{
     component::{Component, RelPath},
     metadata::Kind,
+    quota::Meter,
     source_file::stat_fd,
 };
 
@@ -48,7 +49,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_operand`]; [`UntrustedLink`] for a link that is not followed.
     pub fn open_destination(path: &Path, links: Links) -> io::Result<Self> {
-        open_by(CWD, path, Make::Nothing, links, &Reach::Anywhere)
+        open_by(CWD, path, Make::Nothing, links, (&Reach::Anywhere, None))
     }
 
     /// Opens a directory as [`Dir::open_destination`] does. Creates it if it is missing, with the
@@ -58,7 +59,7 @@ impl Dir {
     /// As [`Dir::open_destination`]; without `mkpath`, `ENOENT` means that the parent is missing.
     pub fn create_destination(path: &Path, mkpath: bool, links: Links) -> io::Result<Self> {
         let make = if mkpath { Make::All } else { Make::Last };
-        open_by(CWD, path, make, links, &Reach::Anywhere)
+        open_by(CWD, path, make, links, (&Reach::Anywhere, None))
     }
 
     /// Opens a directory as [`Dir::open_destination`] does. A relative path starts at this
@@ -77,7 +78,13 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_destination`].
     pub fn open_operand_above(&self, path: &Path) -> io::Result<Self> {
-        self.pass_on(open_by(self.fd.as_fd(), path, Make::Nothing, self.links, &self.reach))
+        self.pass_on(open_by(
+            self.fd.as_fd(),
+            path,
+            Make::Nothing,
+            self.links,
+            (&self.reach, self.meter.as_deref()),
+        ))
     }
 
     /// Opens a directory as [`Dir::open_operand_above`] does. Creates it if it is missing, and with
@@ -87,7 +94,7 @@ impl Dir {
     /// As [`Dir::create_destination`].
     pub fn create_operand_above(&self, path: &Path, mkpath: bool) -> io::Result<Self> {
         let make = if mkpath { Make::All } else { Make::Last };
-        self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, &self.reach))
+        self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, (&self.reach, self.meter.as_deref())))
     }
 
     /// Opens a directory as [`Dir::open_operand_here`] does. Creates it if it is missing, and with
@@ -100,8 +107,9 @@ impl Dir {
     }
 
     fn open_operand_of_root(&self, path: &Path, make: Make) -> io::Result<Self> {
-        let (links, reach) = (self.links, &self.reach);
-        let opened = trusted::open(self.fd.as_fd(), path, make, links, Bounds { reach, root: Some(self) });
+        let (links, reach, meter) = (self.links, &self.reach, self.meter.as_deref());
+        let bounds = Bounds { reach, root: Some(self), meter };
+        let opened = trusted::open(self.fd.as_fd(), path, make, links, bounds);
         self.pass_on(opened.map(|dir| Self { links, ..dir }))
     }
 
@@ -145,7 +153,8 @@ impl Dir {
         // Read the text from the link that was examined, not from whatever has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-        let reached = open_by(self.fd.as_fd(), target, Make::Nothing, self.links, &self.reach);
+        let reached =
+            open_by(self.fd.as_fd(), target, Make::Nothing, self.links, (&self.reach, self.meter.as_deref()));
         let opened = self.pass_on(reached)?;
         if !any && !opened.is_beneath(root)? {
             return refuse(UntrustedLink::LeadsOut { path: path() });
@@ -195,7 +204,8 @@ impl Dir {
         }
 
         let way = Path::new(OsStr::from_bytes(path.as_bytes()));
-        let open = |links| self.pass_on(open_by(self.fd.as_fd(), way, Make::Nothing, links, &self.reach));
+        let open =
+            |links| self.pass_on(open_by(self.fd.as_fd(), way, Make::Nothing, links, (&self.reach, None)));
         match open(links) {
             Err(error) if UntrustedLink::of(&error).is_some() => {
                 let reached = open(Links::Any)?;
@@ -284,8 +294,14 @@ impl Dir {
 }
 
 /// Opens an operator's own path; creates as many components as `make` permits.
-fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links, reach: &Reach) -> io::Result<Dir> {
-    trusted::open(at, path, make, links, Bounds { reach, root: None }).map(|dir| Dir { links, ..dir })
+fn open_by(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    make: Make,
+    links: Links,
+    (reach, meter): (&Reach, Option<&Meter>),
+) -> io::Result<Dir> {
+    trusted::open(at, path, make, links, Bounds { reach, root: None, meter }).map(|dir| Dir { links, ..dir })
 }
 
 /// Returns the length of the longest prefix of whole components within `limit` bytes.

@@ -38,7 +38,7 @@ use super::{
     confined::{LeadsOut, Reach, Trail},
     open_step, retry,
 };
-use crate::{component::Component, metadata::Kind, source_file::stat_fd};
+use crate::{component::Component, metadata::Kind, quota::Meter, source_file::stat_fd};
 
 /// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,11 +114,13 @@ pub(super) struct Bounds<'a> {
     pub(super) reach: &'a Reach,
     /// The destination's root, within which no link is followed.
     pub(super) root: Option<&'a Dir>,
+    /// Counts directories that are made.
+    pub(super) meter: Option<&'a Meter>,
 }
 
 impl Bounds<'_> {
     #[cfg(test)]
-    const NONE: Bounds<'static> = Bounds { reach: &Reach::Anywhere, root: None };
+    const NONE: Bounds<'static> = Bounds { reach: &Reach::Anywhere, root: None, meter: None };
 }
 
 /// Opens a directory by a path, which is relative to `at` unless it is absolute.
@@ -127,7 +129,7 @@ pub(super) fn open(
     path: &Path,
     make: Make,
     trust: Links,
-    Bounds { reach, root }: Bounds<'_>,
+    Bounds { reach, root, meter }: Bounds<'_>,
 ) -> io::Result<Dir> {
     let trail = match reach {
         Reach::Anywhere => None,
@@ -135,7 +137,7 @@ pub(super) fn open(
         // Its way from the floor is unknown.
         Reach::Below(_) => return Err(LeadsOut { path: path.to_owned() }.into()),
     };
-    let mut walk = Walk { trail, within: Within::at(root, at)?, ..Walk::new(at, trust) };
+    let mut walk = Walk { trail, within: Within::at(root, at)?, meter, ..Walk::new(at, trust) };
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());
     }
@@ -190,6 +192,7 @@ pub(crate) struct Walk<'a> {
     steps: Vec<Step>,
     links: usize,
     pub(crate) within: Within,
+    meter: Option<&'a Meter>,
 }
 
 /// The walk's position relative to the destination.
@@ -248,7 +251,8 @@ fn is_below(at: BorrowedFd<'_>, root: (u64, u64)) -> io::Result<bool> {
 impl<'a> Walk<'a> {
     pub(crate) fn new(at: BorrowedFd<'a>, trust: Links) -> Self {
         let (seen, steps) = (PathBuf::new(), Vec::new());
-        Self { at, trust, here: None, trail: None, seen, steps, links: 0, within: Within::default() }
+        let within = Within::default();
+        Self { at, trust, here: None, trail: None, seen, steps, links: 0, within, meter: None }
     }
 
     fn place(&self) -> BorrowedFd<'_> {
@@ -347,9 +351,10 @@ impl<'a> Walk<'a> {
         };
         let entered = match enter(self) {
             Err(error) if makes && error.kind() == io::ErrorKind::NotFound => {
-                match mkdirat(self.place(), name, Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => enter(self),
-                    Err(error) => Err(error.into()),
+                let make = || Ok(mkdirat(self.place(), name, Mode::from_raw_mode(0o777))?);
+                match self.meter.map_or_else(make, |meter| meter.count_entry(make)) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => enter(self),
                 }
             }
             entered => entered,
@@ -574,7 +579,7 @@ mod tests {
         symlink("out", at("above")).unwrap();
         symlink(at("dst"), at("dst/back")).unwrap();
         let root = Dir::open_operand(&at("dst")).unwrap();
-        let bounds = Bounds { reach: &Reach::Anywhere, root: Some(&root) };
+        let bounds = Bounds { reach: &Reach::Anywhere, root: Some(&root), meter: None };
         let way = |path: &Path, trust| open(root.fd.as_fd(), path, Make::All, trust, bounds);
         let absolute = |path: &str| at(path);
         let inside = [

@@ -38,6 +38,7 @@ impl StagedFile {
         if !stat_fd(fd.as_fd())?.is_device() {
             return Err(wrong_type());
         }
+
         let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
         Ok(Self {
             dir: Arc::clone(dir),
@@ -48,6 +49,7 @@ impl StagedFile {
             stopped,
             is_device: true,
             protected: None,
+            charge: None,
         })
     }
 
