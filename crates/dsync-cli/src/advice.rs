@@ -68,6 +68,12 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
         SyncError::EmptySource { .. } => "Is the source mounted? --allow-empty-source deletes all the same.",
         SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
+        SyncError::Filesystem { operation, source, .. }
+            if writes(*operation) && source.kind() == io::ErrorKind::QuotaExceeded =>
+        {
+            "The old copy is untouched. Remove something there or have the administrator there raise the limit, \
+             then run the same command again."
+        }
         SyncError::Filesystem { operation, source, .. } if writes(*operation) && is_full(source) => {
             "The old copy is untouched. Free some space and run the same command again."
         }
@@ -162,5 +168,5 @@ fn writes(operation: Operation) -> bool {
 }
 
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    error.kind() == io::ErrorKind::StorageFull
 }

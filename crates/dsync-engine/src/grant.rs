@@ -18,19 +18,20 @@ use std::{
     num::NonZeroU64,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
-use dsync_fs::Dir;
+use dsync_fs::{Dir, Meter, Usage};
 use dsync_wire::setters;
 use dsync_wire::{
-    message::{ListPlace, PeerRole},
+    message::{ListPlace, Operation, PeerRole},
     options::SyncOptions,
 };
 
 pub use self::limits::{Excess, Limits, OptionRules, Request};
 use crate::{SyncError, keep::Keep};
+pub use dsync_fs::Quota;
 
 /// The operations that are allowed in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,6 +250,8 @@ pub struct Grant {
     floor: Arc<Dir>,
     keep: Option<Arc<Keep>>,
     limits: Limits,
+    /// Counts what a client with a quota writes, once it does.
+    meter: OnceLock<Arc<Meter>>,
 }
 
 /// The terms that an administrator wrote.
@@ -359,6 +362,7 @@ impl Grant {
             floor: Arc::new(floor.confining()?),
             keep: keep.map(Arc::new),
             limits: Limits::default(),
+            meter: OnceLock::new(),
         })
     }
 
@@ -385,6 +389,32 @@ impl Grant {
         let request = Request { options, writes, reads_list };
         self.check_time()?;
         self.within(self.limits.excess_of_request(&request))
+    }
+
+    /// Counts what lies in the directory, for a client that is about to write there and has a quota.
+    ///
+    /// # Errors
+    /// [`SyncError::Filesystem`] where something cannot be counted.
+    pub(crate) fn begin_writing(&self, options: &SyncOptions) -> Result<(), SyncError> {
+        let quota = self.limits.quota;
+        if quota.is_endless() {
+            return Ok(());
+        }
+        let kept = || self.keep.as_ref().map_or_else(|| Ok(Usage::default()), |keep| keep.usage());
+        let used = self.floor.usage().and_then(|own| Ok(own.plus(kept()?)));
+        let used = used.map_err(|source| SyncError::Filesystem {
+            operation: Operation::ReadDestination,
+            path: PathBuf::from(self.terms.place()),
+            source,
+        })?;
+        let replaced_stay = self.keep.is_some() || options.writing.backup.is_some();
+        let _ = self.meter.set(Arc::new(Meter::new(quota, used).replaced_stay(replaced_stay)));
+        Ok(())
+    }
+
+    /// Opens the directory for writing, with its meter.
+    fn writable(&self) -> io::Result<Dir> {
+        Ok(self.floor.duplicate()?.metered(self.meter.get().cloned()))
     }
 
     /// Checks the length of a file that the client writes.
@@ -438,7 +468,7 @@ impl Start {
     pub(crate) fn open(&self, path: &Path, links: dsync_fs::Links) -> io::Result<Dir> {
         match &self.0 {
             // The client has no say in whose links are followed.
-            Some(grant) => Ok(grant.floor.open_operand_above(path)?.adding_only(grant.adds_only())),
+            Some(grant) => Ok(grant.writable()?.open_operand_above(path)?.adding_only(grant.adds_only())),
             None => Dir::open_destination(path, links),
         }
     }
@@ -446,8 +476,7 @@ impl Start {
     /// Creates a path as [`Dir::create_destination`] does.
     pub(crate) fn create(&self, path: &Path, mkpath: bool, links: dsync_fs::Links) -> io::Result<Dir> {
         let Some(grant) = &self.0 else { return Dir::create_destination(path, mkpath, links) };
-        let floor = &grant.floor;
-        let made = floor.create_operand_above(path, mkpath);
+        let made = grant.writable()?.create_operand_above(path, mkpath);
         Ok(made?.adding_only(grant.adds_only()))
     }
 

@@ -7,7 +7,7 @@
 use dsync_wire::setters;
 use std::{io, path::PathBuf, sync::Arc};
 
-use dsync_fs::{Component, Dir};
+use dsync_fs::{Component, Dir, Meter, Usage};
 
 /// The place of one session's entries in a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,21 +46,27 @@ impl Keep {
         self.dir.duplicate()
     }
 
+    /// Counts what the key's sessions kept.
+    pub(crate) fn usage(&self) -> io::Result<Usage> {
+        self.dir.usage()
+    }
+
     /// Makes the session's directory, which only adds. Called at the first entry, so that a session
-    /// that replaces nothing leaves none.
-    pub(crate) fn begin(&self) -> io::Result<Arc<Dir>> {
+    /// that replaces nothing leaves none. What is kept counts for the key's quota.
+    pub(crate) fn begin(&self, meter: Option<&Arc<Meter>>) -> io::Result<Arc<Dir>> {
+        let dir = self.dir.duplicate()?.metered(meter.cloned());
         let mut tried = 1;
         loop {
             let name = if tried == 1 { self.session.clone() } else { format!("{}-{tried}", self.session) };
             let name = Component::new(name.as_bytes())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            match self.dir.make_dir(&name, 0o700) {
+            match dir.make_dir(&name, 0o700) {
                 // Another session of the key began in the same moment.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tried < MOST_AT_ONCE => {
                     tried += 1;
                 }
                 made => {
-                    return made.and_then(|()| Ok(Arc::new(self.dir.open_child(&name)?.adding_only(true))));
+                    return made.and_then(|()| Ok(Arc::new(dir.open_child(&name)?.adding_only(true))));
                 }
             }
         }
@@ -86,7 +92,7 @@ mod tests {
         fs::create_dir_all(at("kept")).unwrap();
         fs::create_dir_all(at("tree")).unwrap();
         let keep = Keep::new(Dir::open_operand(&at("kept")).unwrap(), "moment".into());
-        let (one, two) = (keep.begin().unwrap(), keep.begin().unwrap());
+        let (one, two) = (keep.begin(None).unwrap(), keep.begin(None).unwrap());
         assert!(at("kept/moment").is_dir() && at("kept/moment-2").is_dir() && !one.is_same(&two).unwrap());
 
         let tree = Dir::open_operand(&at("tree")).unwrap();

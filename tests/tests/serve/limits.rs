@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use crate::nas::Nas;
 
 /// The ways to a share.
-const WAYS: [fn(&str) -> Nas; 2] = [Nas::new, Nas::standing];
+pub(crate) const WAYS: [fn(&str) -> Nas; 2] = [Nas::new, Nas::standing];
 
 /// Asserts that a run ended by a limit of the key.
 fn exceeds(run: Outcome, limit: &str, words: &[&str]) {
@@ -81,7 +81,7 @@ fn no_file_is_longer_than_the_limit() {
 }
 
 /// Starts a session of a client that keeps to no rule, as the source.
-fn hostile(nas: &Nas) -> (Child, Session) {
+pub(crate) fn hostile(nas: &Nas) -> (Child, Session) {
     let mut command = Command::new(program());
     command.args(["serve", "--stdio", "--share", "nas", "--key", "web1", "--config"]);
     command.arg(nas.scratch.at("serve.toml")).env_remove("SSH_CONNECTION");
@@ -279,6 +279,22 @@ fn check_says_the_limits_of_each_key() {
         "    limit: 2 sessions at once",
         "    limit: only at 22:00-06:00 UTC",
         "    limit: without --compare-dest, --copy-dest",
+    ] {
+        assert!(checked.stdout_text().lines().any(|found| found == line), "{line}: {}", checked.account());
+    }
+}
+
+#[test]
+fn check_says_the_quota_of_a_key() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    nas.limit("max-bytes = '50G'\nmax-files = 200000");
+    let checked = dsync_tests::Run::dsync().args(["serve", "--check", "--config"]);
+    let checked = checked.arg(nas.scratch.at("serve.toml")).run().expect_code(0);
+    for line in [
+        "    limit: 53,687,091,200 bytes in all its files",
+        "    limit: 200,000 entries in all",
+        "    limit: one session at a time",
     ] {
         assert!(checked.stdout_text().lines().any(|found| found == line), "{line}: {}", checked.account());
     }

@@ -5,6 +5,7 @@ mod attacker;
 mod keep;
 mod limits;
 mod nas;
+mod quota;
 mod roles;
 mod service;
 

@@ -99,14 +99,23 @@ fn open((offer, part): (&Offer, &Part), key: &str, ends: Option<Instant>) -> Res
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
 fn place((offer, part): (&Offer, &Part), grant: &Grant, key: &str) -> Result<Option<Place>, (u8, String)> {
-    let Some(most) = part.limits.sessions else { return Ok(None) };
-    let share = grant.identity().map_err(|error| (exit_code::START, system_words(&error)))?;
+    let Some(most) = part.limits.sessions_at_once() else { return Ok(None) };
+    let directory = grant.identity().map_err(|error| (exit_code::START, system_words(&error)))?;
+    let share = &offer.share.name;
+    if !part.limits.quota.is_endless() {
+        let full = || {
+            format!(
+                "the directory of key {key} in share {share} has a session already; with max-bytes or max-files \
+                 there is one at a time"
+            )
+        };
+        return hold(Kind::Quota { directory }, most, full).map(Some);
+    }
     let full = || {
         let sessions = counted(most.into(), "session", "sessions");
-        let share = &offer.share.name;
         format!("key {key} has {sessions} in share {share} already; its limit is sessions = {most}")
     };
-    hold(Kind::Key { share, key }, most, full).map(Some)
+    hold(Kind::Key { share: directory, key }, most, full).map(Some)
 }
 
 /// Takes one of a server's places, if their number is limited.

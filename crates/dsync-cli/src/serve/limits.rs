@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroU64, sync::Arc, time::Instant};
 
-use dsync_engine::{Limits, grant::OptionRules};
+use dsync_engine::{
+    Limits,
+    grant::{OptionRules, Quota},
+};
 
 use super::{hours::Hours, refuse::Refused};
 use crate::numbers::with_commas;
@@ -12,6 +15,8 @@ use crate::numbers::with_commas;
 pub(crate) struct KeyLimits {
     /// Bytes of the longest file that the key may write.
     pub(crate) largest_file: Option<u64>,
+    /// The most that may lie in the key's directory.
+    pub(crate) quota: Quota,
     /// Bytes per second of each session, in each direction.
     pub(crate) rate: Option<NonZeroU64>,
     /// Sessions at once.
@@ -27,22 +32,30 @@ impl KeyLimits {
         let refused = (!self.refused.is_empty()).then(|| Arc::new(self.refused.clone()));
         Limits::default()
             .largest_file(self.largest_file)
+            .quota(self.quota)
             .bytes_per_second(self.rate)
             .ends(ends)
             .options(refused.map(|refused| refused as Arc<dyn OptionRules>))
     }
 
+    /// Returns the number of sessions at once. With a quota it is one, as each counts for itself.
+    pub(crate) fn sessions_at_once(&self) -> Option<u32> {
+        if self.quota.is_endless() { self.sessions } else { Some(1) }
+    }
+
     /// Describes each limit in a few words.
     pub(crate) fn describe(&self) -> Vec<String> {
         let largest = self.largest_file.map(|most| format!("files of {} bytes at most", with_commas(most)));
+        let bytes = self.quota.max_bytes.map(|most| format!("{} bytes in all its files", with_commas(most)));
+        let files = self.quota.max_files.map(|most| format!("{} entries in all", with_commas(most)));
         let rate = self.rate.map(|rate| format!("{} bytes/s each way in a session", with_commas(rate.get())));
-        let sessions = self.sessions.map(|most| match most {
+        let sessions = self.sessions_at_once().map(|most| match most {
             1 => "one session at a time".to_owned(),
             most => format!("{most} sessions at once"),
         });
         let names = self.refused.names();
         let refused = (!names.is_empty()).then(|| format!("without --{}", names.join(", --")));
         let hours = (!self.hours.is_all()).then(|| format!("only at {}", self.hours));
-        [largest, rate, sessions, hours, refused].into_iter().flatten().collect()
+        [largest, bytes, files, rate, sessions, hours, refused].into_iter().flatten().collect()
     }
 }

@@ -37,6 +37,11 @@ pub(super) enum Kind<'a> {
         /// The key's name.
         key: &'a str,
     },
+    /// The session with a quota in a directory, whatever its key.
+    Quota {
+        /// The device and the inode of the directory.
+        directory: (u64, u64),
+    },
 }
 
 impl Kind<'_> {
@@ -47,6 +52,8 @@ impl Kind<'_> {
             Self::Key { share: (device, inode), key } => {
                 format!("dsync{device:x}.{inode:x}/{key}/{number:x}")
             }
+            // No key has an empty name.
+            Self::Quota { directory: (device, inode) } => format!("dsync{device:x}.{inode:x}//{number:x}"),
         }
     }
 }

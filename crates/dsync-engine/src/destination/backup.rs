@@ -308,7 +308,7 @@ impl Backups {
     fn open_tree(&self) -> io::Result<Arc<Dir>> {
         let tree = match &self.tree {
             Tree::Beside => return Ok(Arc::clone(&self.root)),
-            Tree::Kept(keep) => return keep.begin(),
+            Tree::Kept(keep) => return keep.begin(self.root.meter()),
             Tree::At(tree) => tree,
         };
         let before = self.root.metadata()?.mtime;

@@ -56,7 +56,13 @@ pub(super) fn note_file(
     file: &Pending,
     prepared: PreparedFile,
 ) -> Result<(), SyncError> {
-    let Some((temp, basis)) = prepared.wait() else { return Ok(()) };
+    let no_room = |source| SyncError::Filesystem {
+        operation: Operation::WriteFile,
+        path: site.display_path(&file.slot.path()),
+        source,
+    };
+    let Some((temp, basis)) = prepared.wait().map_err(no_room)? else { return Ok(()) };
+
     let late = Late {
         directory: file.slot.directory.path.clone(),
         name: file.slot.name.clone(),

@@ -142,7 +142,7 @@ impl Pending {
     pub(super) fn set_basis(&self, signed: Signed) -> bool {
         match &mut *lock(&self.phase) {
             Phase::Asked { request, .. } => {
-                *request = Request::Delta(signed);
+                *request = Request::Delta(Box::new(signed));
                 true
             }
             Phase::Staged { .. } | Phase::Over => false,

@@ -69,6 +69,11 @@ impl Journal {
         self.append(SEGMENT, &payload)
     }
 
+    /// Makes sure that there is room to keep the journal once it is sealed.
+    pub(super) fn claim(&self) -> io::Result<()> {
+        self.notes.claim((self.records + 1) * RECORD_BYTES as u64)
+    }
+
     /// Ends the journal: the content is on the disk and has this stamp.
     pub(super) fn seal(mut self, stamp: &Stamp) -> io::Result<()> {
         self.append(SEAL, &seal(stamp))?;

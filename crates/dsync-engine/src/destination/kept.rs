@@ -90,6 +90,8 @@ impl Part {
 
     /// Leaves the file where the next run finds it.
     pub(super) fn keep(self) -> io::Result<()> {
+        // Content without its journal would be of no use.
+        self.journal.claim()?;
         let stamp = self.file.keep()?;
         self.journal.seal(&stamp)
     }

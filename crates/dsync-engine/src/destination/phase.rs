@@ -48,7 +48,7 @@ pub(super) enum Request {
     /// All of the file.
     Whole,
     /// A delta to a basis.
-    Delta(Signed),
+    Delta(Box<Signed>),
     /// The tail behind the old file, which is added to.
     Tail(NeedTail),
 }
@@ -158,7 +158,8 @@ impl Request {
         match self {
             Self::Whole => none,
             Self::Tail(tail) => stage::Sources { tail_from: Some(tail.from), ..none },
-            Self::Delta(Signed { basis, clone, rounds }) => {
+            Self::Delta(signed) => {
+                let Signed { basis, clone, rounds } = &mut **signed;
                 let fine = if let Rounds::Fine(layout) = rounds { Some(*layout) } else { None };
                 stage::Sources { basis: Some(Arc::clone(basis)), fine, clone: clone.take(), ..none }
             }

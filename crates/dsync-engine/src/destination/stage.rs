@@ -279,10 +279,13 @@ impl Stage {
                 return Ok(Taken::Stale);
             }
 
+            let len = self.head.segments.file_len();
+            // Before the first write: a file that grows too long must stay as it is.
+            file.make_room_in(&old, self.tail_from.unwrap_or(0).saturating_add(len))?;
             in_place::keep_content(site, slot)?;
             old.distrust()?;
 
-            let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
+            let rewriting = std::mem::take(&mut *lock(rewriting));
             let stopped = site.session.halt.stop_flag();
             match self.tail_from {
                 Some(from) => rewriting.add_to(&file, &old, from, len, site.durability(), stopped)?,

@@ -121,6 +121,11 @@ pub(crate) fn serve_link(
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));
     }
+    if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.0, &role)
+        && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
+    {
+        return Err(session.refuse(error));
+    }
 
     match role {
         PeerRole::Source { paths } => {

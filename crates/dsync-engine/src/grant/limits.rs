@@ -5,6 +5,7 @@
 
 use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc, time::Instant};
 
+use dsync_fs::Quota;
 use dsync_wire::options::SyncOptions;
 use dsync_wire::setters;
 
@@ -14,6 +15,9 @@ use dsync_wire::setters;
 pub struct Limits {
     /// Bytes of the longest file that the client may write.
     pub largest_file: Option<u64>,
+    /// The most that may lie in the client's directory, with what is kept of it elsewhere. Sessions
+    /// that write there at once do not count each other's files: the caller lets in one at a time.
+    pub quota: Quota,
     /// Bytes per second of a session, in each direction, before encryption.
     pub bytes_per_second: Option<NonZeroU64>,
     /// The moment at which the session ends, whatever it is doing.
@@ -24,6 +28,7 @@ pub struct Limits {
 
 setters!(Limits {
     largest_file: Option<u64>,
+    quota: Quota,
     bytes_per_second: Option<NonZeroU64>,
     ends: Option<Instant>,
     options: Option<Arc<dyn OptionRules>>,

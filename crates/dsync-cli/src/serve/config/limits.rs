@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU64, ops::Range};
 
+use dsync_engine::grant::Quota;
 use toml::Spanned;
 
 use super::{
@@ -19,11 +20,26 @@ use super::{
 pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
     Ok(KeyLimits {
         largest_file: table.largest_file.as_ref().map(|most| most.get_ref().0),
+        quota: quota(table)?,
         rate: table.rate.as_ref().map(rate).transpose()?,
         sessions: table.sessions.as_ref().map(sessions).transpose()?,
         refused: refused(&table.refuse)?,
         hours: hours(&table.hours)?,
     })
+}
+
+/// Reads the quota, which each session counts for itself.
+fn quota(table: &PartTable) -> Result<Quota, Mistake> {
+    let max_bytes = table.max_bytes.as_ref().map(|most| most.get_ref().0);
+    let quota = Quota { max_bytes, max_files: table.max_files };
+    match &table.sessions {
+        Some(sessions) if *sessions.get_ref() > 1 && !quota.is_endless() => {
+            let text =
+                "a key with 'max-bytes' or 'max-files' has one session at a time: leave 'sessions' out";
+            Err(Mistake::at(&sessions.span(), text.to_owned()))
+        }
+        _ => Ok(quota),
+    }
 }
 
 /// Reads a number of sessions at once.

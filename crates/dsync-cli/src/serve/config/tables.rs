@@ -60,6 +60,10 @@ pub(super) struct PartTable {
     pub(super) directory: Option<Spanned<String>>,
     #[serde(rename = "largest-file")]
     pub(super) largest_file: Option<Spanned<Amount>>,
+    #[serde(rename = "max-bytes")]
+    pub(super) max_bytes: Option<Spanned<Amount>>,
+    #[serde(rename = "max-files")]
+    pub(super) max_files: Option<u64>,
     pub(super) rate: Option<Spanned<Amount>>,
     pub(super) sessions: Option<Spanned<u32>>,
     #[serde(default)]
