@@ -229,6 +229,7 @@ mod tests {
     dsync serve --stdio --share NAME --key NAME [--config FILE]
     dsync serve --check [--config FILE]
     dsync serve --clean [--config FILE]
+    dsync serve --status [--json] [--config FILE]
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
 brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host

@@ -8,6 +8,7 @@ mod nas;
 mod quota;
 mod roles;
 mod service;
+mod status;
 
 use std::{
     fs,

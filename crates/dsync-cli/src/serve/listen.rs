@@ -8,7 +8,7 @@
 //! them end; a second one ends this process.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::Write as _,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{
         fd::OwnedFd,
@@ -36,6 +36,7 @@ use super::{
     clean,
     config::{Config, Server},
     session::Terms,
+    status::{Board, hear},
 };
 use crate::{
     console::{blame, say},
@@ -65,6 +66,11 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         say(&format!("dsync: listening on {address}"));
         let house = Arc::clone(&house);
         thread::spawn(move || accept(&house, &listener));
+    }
+    let own_key = config.server.as_ref().and_then(|server| keys::read(&server.identity).ok());
+    if let Some(name) = own_key.map(|key| key.public().fingerprint()) {
+        let house = Arc::clone(&house);
+        thread::spawn(move || house.board.answer(&name, || house.unknown.load(Ordering::Acquire)));
     }
     let cleaner = Arc::clone(&house);
     thread::spawn(move || cleaner.clean());
@@ -161,6 +167,7 @@ struct House {
     dropped: AtomicUsize,
     sessions: AtomicUsize,
     stopping: AtomicBool,
+    board: Board,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -221,14 +228,16 @@ impl House {
         let terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
         let mut known = false;
         match start(tcp, &terms) {
-            Ok((mut child, mut control)) => {
-                // The session says one byte when its client is known, and ends without another.
-                let mut byte = [0];
-                if control.read_exact(&mut byte).is_ok() {
-                    known = true;
-                    self.unknown.fetch_sub(1, Ordering::AcqRel);
-                }
+            Ok((mut child, control)) => {
+                // The first report comes when its client is known.
+                hear(control, |report| {
+                    if !std::mem::replace(&mut known, true) {
+                        self.unknown.fetch_sub(1, Ordering::AcqRel);
+                    }
+                    self.board.note(child.id(), &terms.peer, report);
+                });
                 let ended = child.wait();
+                self.board.end(child.id());
                 if let Some(signal) = ended.ok().and_then(|status| status.signal()) {
                     say(&format!("dsync: session {} of {peer} was killed by signal {signal}", child.id()));
                 }

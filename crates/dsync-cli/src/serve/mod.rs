@@ -18,6 +18,7 @@ mod listen;
 mod places;
 mod refuse;
 mod session;
+mod status;
 mod stdio;
 mod user;
 
@@ -51,6 +52,12 @@ struct Words {
     /// Remove what was kept for keys whose role is keep once its days are over, and end
     #[arg(long, conflicts_with_all = ["check", "stdio", "share", "key"])]
     clean: bool,
+    /// Ask the server that stands with this configuration for its sessions, and end
+    #[arg(long, conflicts_with_all = ["check", "clean", "stdio", "share", "key"])]
+    status: bool,
+    /// With --status: print the answer as JSON
+    #[arg(long, requires = "status")]
+    json: bool,
     /// Serve one session on standard input and output, as the command of a key in authorized_keys
     #[arg(long)]
     stdio: bool,
@@ -83,8 +90,8 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     if words.iter().any(|word| !word.as_bytes().starts_with(b"-"))
         && !words.iter().any(|word| word.as_bytes().starts_with(b"--"))
     {
-        let wanted =
-            "takes --config FILE, and --check, --clean, or --stdio with --share and --key".to_owned();
+        let wanted = "takes --config FILE, and --check, --clean, --status, or --stdio with --share and --key"
+            .to_owned();
         return complain(&UsageError::CommandWords {
             command: "serve",
             wanted,
@@ -115,6 +122,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     };
     match (words.check, words.stdio, words.share, words.key) {
         _ if words.clean => clean::run(&config),
+        _ if words.status => status::run(&config, words.json),
         (true, ..) => check::run(&config),
         (_, true, Some(share), Some(key)) => stdio::run(&config, &share, &key),
         (_, true, ..) => {

@@ -6,21 +6,23 @@
 //! has proved a key is told why it gets no session; a stranger is not.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     net::TcpStream,
     os::{fd::AsFd as _, unix::net::UnixStream},
+    thread,
     time::{Duration, Instant},
 };
 
 use dsync_engine::{
     Grant, Resources, exit_code, serve,
-    standing::{Channel, Copying, PrivateKey, PublicKey, answer, from_hexadecimal},
+    standing::{Channel, Copying, Count, PrivateKey, PublicKey, answer, from_hexadecimal},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
+    status::Report,
 };
 use crate::{
     cage::Cage, console::say, debug::start_log, escape::escape_text, messages, rules::Rules, server::WORDING,
@@ -46,6 +48,15 @@ struct Record {
     role: &'static str,
     sent: u64,
     received: u64,
+}
+
+impl Record {
+    /// Returns what the parent may show of the session.
+    fn report(&self) -> Report {
+        let Self { key, share, role, sent, received } = self;
+        let (key, share, role) = (key.clone(), share.clone(), (*role).to_owned());
+        Report { key, share, role, sent: *sent, received: *received }
+    }
 }
 
 /// Serves the connection; returns the exit code.
@@ -118,8 +129,8 @@ fn hold(
     let key = name.ok_or_else(|| broken("the key vanished"))?;
 
     // The parent counts strangers; who has a key is none, even if the key has expired.
-    let _ = parent.write_all(b"k");
     (record.key, record.share) = (key.clone(), wanted.clone());
+    record.report().send(parent);
     if config.keys.get(&key).is_some_and(|known| known.is_expired(today())) {
         let (code, why) = expired(&key);
         channel.refuse(code, &why);
@@ -133,7 +144,7 @@ fn hold(
 
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit(&config, (&wanted, &key), Some(&own_key), &mut record.role, &log) {
-        Ok(Admitted { grant, places: _held }) => converse(channel, grant, cage, record),
+        Ok(Admitted { grant, places: _held }) => converse(channel, grant, cage, (record, parent)),
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))
@@ -148,16 +159,45 @@ fn shares_of(config: &Config, key: &str) -> String {
 }
 
 /// Serves a session over the channel.
-fn converse(channel: Channel, grant: Grant, cage: &Cage, record: &mut Record) -> Result<(), (u8, String)> {
+fn converse(
+    channel: Channel,
+    grant: Grant,
+    cage: &Cage,
+    (record, parent): (&mut Record, &mut UnixStream),
+) -> Result<(), (u8, String)> {
     let Copying { input, output, sending, sent, received } =
         channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
+    record.report().send(parent);
+    let told = tell_progress(record.report(), (&sent, &received), parent);
+    told.map_err(|error| (exit_code::START, system_words(&error)))?;
     let served = serve(input, output, None, &Resources::default(), Some(grant), Some(cage), WORDING);
     // The session's last words are under way.
     let _ = sending.join();
 
     (record.sent, record.received) = (sent.bytes(), received.bytes());
+    record.report().send(parent);
     served.map_err(|error| (error.exit_code(), messages::failure(&error, &Rules::default())))
 }
 
+/// Reports to the parent, on a thread of its own, once a second if bytes have passed.
+fn tell_progress(report: Report, (sent, received): (&Count, &Count), parent: &UnixStream) -> io::Result<()> {
+    let (sent, received) = (sent.clone(), received.clone());
+    let mut parent = parent.try_clone()?;
+    let mut told = report;
+    let work = move || {
+        loop {
+            thread::sleep(BETWEEN_REPORTS);
+            let now = Report { sent: sent.bytes(), received: received.bytes(), ..told.clone() };
+            if now != told {
+                now.send(&mut parent);
+                told = now;
+            }
+        }
+    };
+    thread::Builder::new().name("report".into()).spawn(work).map(drop)
+}
+
+/// Time between two reports to the parent.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 /// Time for a client to prove its key and to name a share.
 const STRANGER_TIME: Duration = Duration::from_secs(10);

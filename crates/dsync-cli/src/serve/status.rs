@@ -1,0 +1,346 @@
+//! `dsync serve --status`: the sessions of the server that stands, and what passed through it.
+//!
+//! Sessions report to their parent, a line each second in which bytes passed; the parent answers who
+//! asks at an abstract socket named by the server's key. The law: only root and the server's own user
+//! get an answer, and only theirs is believed. A report is bounded, and a session speaks for itself
+//! alone: one that was taken over can lie about its own line and no other.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dsync_engine::exit_code;
+use rustix::net::sockopt::socket_peercred;
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use crate::{
+    console::{blame, print},
+    escape::escape_text,
+    keys, messages,
+    numbers::{counted, with_commas},
+    words::system_words,
+};
+
+/// A session's report to its parent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Report {
+    pub(super) key: String,
+    pub(super) share: String,
+    pub(super) role: String,
+    /// Bytes to the client.
+    pub(super) sent: u64,
+    /// Bytes of the client.
+    pub(super) received: u64,
+}
+
+impl Report {
+    /// Sends the report. A parent that has gone hears nothing.
+    pub(super) fn send(&self, parent: &mut UnixStream) {
+        if let Ok(mut line) = serde_json::to_vec(self) {
+            line.push(b'\n');
+            let _ = parent.write_all(&line);
+        }
+    }
+}
+
+/// Calls `each` with every report of a session until it ends, or says what is none.
+pub(super) fn hear(control: UnixStream, mut each: impl FnMut(Report)) {
+    let mut control = BufReader::new(control);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut control).take(LONGEST_REPORT).read_until(b'\n', &mut line);
+        if read.is_err() || line.last() != Some(&b'\n') {
+            return;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(report) => each(report),
+            Err(_) => return,
+        }
+    }
+}
+
+/// The sessions of a server.
+#[derive(Default)]
+pub(super) struct Board {
+    sessions: Mutex<BTreeMap<u32, Present>>,
+    totals: Mutex<BTreeMap<String, Total>>,
+}
+
+/// A session that has not ended.
+struct Present {
+    peer: String,
+    began: Instant,
+    report: Report,
+    heard: Instant,
+    bytes_per_second: u64,
+}
+
+/// The bytes of a share's sessions that have ended since the server started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Total {
+    sessions: u64,
+    sent: u64,
+    received: u64,
+}
+
+/// The answer of a server.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Status {
+    version: String,
+    sessions: Vec<Shown>,
+    /// Connections whose client has proved no key yet.
+    strangers: usize,
+    /// By share, of sessions that have ended.
+    totals: BTreeMap<String, Total>,
+}
+
+/// A session in an answer.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Shown {
+    process: u32,
+    peer: String,
+    seconds: u64,
+    #[serde(flatten)]
+    report: Report,
+    /// Bytes of both directions in the last second in which some passed, if that was just now.
+    bytes_per_second: u64,
+}
+
+impl Board {
+    /// Takes a report of a session.
+    pub(super) fn note(&self, process: u32, peer: &str, report: Report) {
+        let now = Instant::now();
+        let mut sessions = lock(&self.sessions);
+        let present = sessions.entry(process).or_insert_with(|| Present {
+            peer: peer.to_owned(),
+            began: now,
+            report: Report::default(),
+            heard: now,
+            bytes_per_second: 0,
+        });
+
+        let bytes = |report: &Report| report.sent.saturating_add(report.received);
+        let passed = bytes(&report).saturating_sub(bytes(&present.report));
+        let millis = now.duration_since(present.heard).as_millis().max(1);
+        let rate = u128::from(passed) * 1000 / millis;
+        present.bytes_per_second = u64::try_from(rate).unwrap_or(u64::MAX);
+        (present.report, present.heard) = (report, now);
+    }
+
+    /// Takes the end of a session.
+    pub(super) fn end(&self, process: u32) {
+        let Some(Present { report, .. }) = lock(&self.sessions).remove(&process) else { return };
+        if report.share.is_empty() || report.role.is_empty() {
+            return;
+        }
+        let mut totals = lock(&self.totals);
+        // The names are the sessions' word.
+        if totals.len() >= MOST_TOTALS && !totals.contains_key(&report.share) {
+            return;
+        }
+        let total = totals.entry(report.share).or_default();
+        total.sessions += 1;
+        total.sent = total.sent.saturating_add(report.sent);
+        total.received = total.received.saturating_add(report.received);
+    }
+
+    /// Returns the answer to who asks.
+    fn status(&self, strangers: usize) -> Status {
+        let now = Instant::now();
+        let shown = |(process, present): (&u32, &Present)| Shown {
+            process: *process,
+            peer: present.peer.clone(),
+            seconds: now.duration_since(present.began).as_secs(),
+            report: present.report.clone(),
+            bytes_per_second: if now.duration_since(present.heard) > STALE {
+                0
+            } else {
+                present.bytes_per_second
+            },
+        };
+        let sessions = lock(&self.sessions).iter().map(shown).collect();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Status { version, sessions, strangers, totals: lock(&self.totals).clone() }
+    }
+
+    /// Answers who asks, for as long as the process lives.
+    pub(super) fn answer(&self, server: &str, strangers: impl Fn() -> usize) {
+        let Ok(address) = address(server) else { return };
+        loop {
+            // A server that lets its sessions end has the name until the last one has.
+            let Ok(listener) = UnixListener::bind_addr(&address) else {
+                thread::sleep(AGAIN);
+                continue;
+            };
+            for asking in listener.incoming() {
+                match asking {
+                    Ok(asking) if is_trusted(&asking) => {
+                        let _ = tell(asking, &self.status(strangers()));
+                    }
+                    Ok(_) => {}
+                    // Most likely out of descriptors.
+                    Err(_) => thread::sleep(AGAIN),
+                }
+            }
+        }
+    }
+}
+
+/// Sends the answer; who does not read it keeps nobody waiting for long.
+fn tell(mut asking: UnixStream, status: &Status) -> io::Result<()> {
+    asking.set_write_timeout(Some(PATIENCE))?;
+    asking.write_all(&serde_json::to_vec(status)?)
+}
+
+/// Asks the server of a configuration and prints its answer; returns the exit code.
+pub(super) fn run(config: &Config, as_json: bool) -> u8 {
+    let Some(server) = &config.server else {
+        blame("the configuration has no [server], so none stands");
+        return exit_code::USAGE;
+    };
+    let asked = keys::read(&server.identity).and_then(|key| {
+        ask(&key.public().fingerprint()).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "no server with this configuration stands on this machine".to_owned()
+            }
+            _ => format!("the server does not answer: {}", system_words(&error)),
+        })
+    });
+
+    let shown = match asked {
+        Ok(text) if as_json => print(&[text.as_slice(), b"\n"].concat()),
+        Ok(text) => match serde_json::from_slice(&text) {
+            Ok(status) => print(describe(&status).as_bytes()),
+            Err(_) => {
+                blame("the server is of another version; --json prints its answer");
+                return exit_code::INCOMPATIBLE;
+            }
+        },
+        Err(why) => {
+            blame(&escape_text(&why));
+            return exit_code::SOCKET;
+        }
+    };
+    if shown.is_ok() { exit_code::OK } else { messages::OUTPUT }
+}
+
+/// Returns the answer of a server.
+fn ask(server: &str) -> io::Result<Vec<u8>> {
+    let stream = UnixStream::connect_addr(&address(server)?)?;
+    if !is_trusted(&stream) {
+        let text = "another user has the server's name";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = Vec::new();
+    stream.take(LONGEST_ANSWER).read_to_end(&mut text)?;
+    if text.is_empty() {
+        let text = "it answers root and its own user only";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(text)
+}
+
+fn describe(status: &Status) -> String {
+    let sessions = counted(status.sessions.len() as u64, "session", "sessions");
+    let strangers = counted(status.strangers as u64, "connection", "connections");
+    let mut lines = vec![format!("{sessions}, {strangers} without a key")];
+    for Shown { process, peer, seconds, report, bytes_per_second } in &status.sessions {
+        let Report { key, share, role, sent, received } = report;
+        lines.push(format!(
+            "  key={key} share={share} role={role} peer={peer} process={process} seconds={seconds} \
+             sent={} received={} rate={}/s",
+            with_commas(*sent),
+            with_commas(*received),
+            with_commas(*bytes_per_second)
+        ));
+    }
+    for (share, Total { sessions, sent, received }) in &status.totals {
+        let sessions = counted(*sessions, "session", "sessions");
+        let (sent, received) = (with_commas(*sent), with_commas(*received));
+        lines.push(format!("ended in share {share}: {sessions} sent={sent} received={received}"));
+    }
+    lines.iter().map(|line| format!("{}\n", escape_text(line))).collect()
+}
+
+/// Returns whether the process at the other end is root's or this user's.
+fn is_trusted(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
+}
+
+fn address(server: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("dsync/{server}/status"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of the longest report: names are at most 64 bytes long.
+const LONGEST_REPORT: u64 = 1024;
+/// Bytes of the longest answer: more sessions than a server can have.
+const LONGEST_ANSWER: u64 = 16 << 20;
+/// Shares that totals are kept of.
+const MOST_TOTALS: usize = 4096;
+/// Age of a report from which on its rate is no longer the present one.
+const STALE: Duration = Duration::from_secs(3);
+/// Time for the other end to answer, or to read.
+const PATIENCE: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn report(share: &str, sent: u64) -> Report {
+        Report { key: "web1".into(), share: share.into(), role: "append".into(), sent, received: 0 }
+    }
+
+    #[test]
+    fn a_session_that_says_what_is_no_report_is_heard_no_more() {
+        for (said, heard) in [
+            (b"{\"key\":\"a\"}\n{\"key\":\"b\",\"new\":1}\n".to_vec(), 2),
+            (b"{\"key\":\"a\"}\nk\n{\"key\":\"b\"}\n".to_vec(), 1),
+            (b"{\"key\":\"a\"}".to_vec(), 0),
+            ([b"{\"key\":\"".as_slice(), &[b'a'; 2000], b"\"}\n{\"key\":\"b\"}\n"].concat(), 0),
+        ] {
+            let (mut theirs, ours) = UnixStream::pair().unwrap();
+            theirs.write_all(&said).unwrap();
+            drop(theirs);
+            let mut reports = 0;
+            hear(ours, |_| reports += 1);
+            assert_eq!(reports, heard, "{}", String::from_utf8_lossy(&said));
+        }
+    }
+
+    #[test]
+    fn ended_sessions_count_for_their_share() {
+        let board = Board::default();
+        for (process, share, sent) in [(1, "a", 10), (2, "a", 5), (3, "b", 7), (4, "", 0)] {
+            board.note(process, "peer", report(share, 0));
+            board.note(process, "peer", report(share, sent));
+        }
+        assert_eq!(board.status(2).sessions.len(), 4);
+        (1..=3).for_each(|process| board.end(process));
+        board.end(3);
+        let status = board.status(0);
+        assert_eq!(status.sessions.iter().map(|shown| shown.process).collect::<Vec<_>>(), [4]);
+        let total = |sessions, sent| Total { sessions, sent, received: 0 };
+        assert_eq!(status.totals, BTreeMap::from([("a".into(), total(2, 15)), ("b".into(), total(1, 7))]));
+        let read: Status = serde_json::from_slice(&serde_json::to_vec(&status).unwrap()).unwrap();
+        assert_eq!(read, status);
+    }
+}

@@ -1,0 +1,83 @@
+//! `dsync serve --status`: who has a session, and what passed.
+
+use std::fs;
+
+use dsync_tests::{Outcome, Run, needs_dsync, run::wait_for, scratch::slash, tree::noise};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::nas::Nas;
+
+fn ask(nas: &Nas, words: &[&str]) -> Outcome {
+    Run::dsync().args(["serve", "--status", "--config"]).arg(nas.scratch.at("serve.toml")).args(words).run()
+}
+
+fn status(nas: &Nas) -> Value {
+    serde_json::from_str(&ask(nas, &["--json"]).expect_code(0).stdout_text()).unwrap()
+}
+
+#[test]
+fn the_sessions_of_a_server_are_told_while_they_last_and_counted_after() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    // The socket is there soon after the port.
+    wait_for(|| ask(&nas, &["--json"]).code() == Some(0));
+    let idle = status(&nas);
+    assert_eq!((&idle["sessions"], &idle["strangers"]), (&Value::Array(vec![]), &0.into()));
+    assert_eq!(idle["totals"], serde_json::json!({}));
+
+    let len = 8 << 20;
+    fs::write(nas.scratch.src().join("big"), noise(1, len)).unwrap();
+    let slow = nas.run().args(["-a", "--bwlimit=2M", "--timeout=3600", "--retries=0"]);
+    let mut slow = slow.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).start();
+    let mut seen = Value::Null;
+    wait_for(|| {
+        seen = status(&nas)["sessions"].get(0).cloned().unwrap_or_default();
+        !slow.is_running() || seen["received"].as_u64().is_some_and(|bytes| bytes > 1 << 20)
+    });
+    assert!(slow.is_running(), "{seen}");
+    for (field, expected) in [("key", "web1"), ("share", "nas"), ("role", "append")] {
+        assert_eq!(seen[field], expected, "{seen}");
+    }
+    assert!(seen["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{seen}");
+    assert!(seen["bytes_per_second"].as_u64().unwrap() > 0, "{seen}");
+    assert_eq!(nas.sessions(&slow), [u32::try_from(seen["process"].as_u64().unwrap()).unwrap()]);
+    let text = ask(&nas, &[]).expect_code(0).stdout_text();
+    for part in ["1 session, 0 connections without a key\n", "key=web1 share=nas role=append peer=127.0.0.1:"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+
+    let _ = slow.wait().expect_code(0);
+    wait_for(|| status(&nas)["sessions"] == serde_json::json!([]));
+    let total = status(&nas)["totals"]["nas"].take();
+    assert!(total["sessions"] == 1 && total["received"].as_u64().unwrap() > len as u64, "{total}");
+    assert!(ask(&nas, &[]).stdout_text().contains("ended in share nas: 1 session sent="));
+}
+
+#[test]
+fn a_session_that_is_killed_is_told_no_more() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    fs::write(nas.scratch.src().join("big"), noise(2, 8 << 20)).unwrap();
+    let slow = nas.run().args(["-a", "--bwlimit=1M", "--timeout=3600", "--retries=0"]);
+    let slow = slow.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).start();
+    wait_for(|| ask(&nas, &["--json"]).code() == Some(0) && status(&nas)["sessions"][0]["role"] == "append");
+    for session in nas.sessions(&slow) {
+        dsync_tests::run::send(session, Signal::KILL);
+    }
+    wait_for(|| status(&nas)["sessions"] == serde_json::json!([]));
+    assert_eq!(status(&nas)["totals"]["nas"]["sessions"], 1);
+    let _ = slow.wait();
+}
+
+#[test]
+fn where_no_server_stands_the_answer_says_so() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("append");
+    let alone = ask(&nas, &[]).expect_code(10);
+    assert!(alone.stderr_text().contains("no server with this configuration stands"), "{}", alone.account());
+    let nas = Nas::new("append");
+    let _ = ask(&nas, &[]).expect_code(1);
+    let _ = Run::dsync().args(["serve", "--json"]).run().expect_code(1);
+}
