@@ -201,7 +201,7 @@ fn bytes(outcome: &Outcome) -> u64 {
     outcome.stat("Total bytes sent") + outcome.stat("Total bytes received")
 }
 
-/// What signs of life may add on a slow machine, several minutes of them.
+/// Bytes that signs of life may add on a slow machine, in several minutes.
 const SIGNS_OF_LIFE: u64 = 30_000;
 
 #[test]

@@ -86,7 +86,10 @@ mod tests {
 
     use dsync_wire::{
         budget::{LANES_RESERVE, Share},
-        limits::{DEFAULT_MAX_ALLOC, MAX_ATTEMPTS, MAX_OPEN_SIGNATURES, MAX_PATH_DEPTH},
+        limits::{
+            DEFAULT_MAX_ALLOC, MAX_ATTEMPTS, MAX_OPEN_SIGNATURES, MAX_OPEN_SPANS, MAX_PATH_DEPTH,
+            MAX_SPAN_ITEMS, MAX_SPAN_PIECES,
+        },
     };
 
     use crate::{
@@ -117,6 +120,9 @@ mod tests {
             ("MAX_UNRELEASED_SET_BYTES", MAX_UNRELEASED_SET_BYTES),
             ("MAX_SPOOLS_IN_MEMORY", dsync_fs::MAX_SPOOLS_IN_MEMORY),
             ("MAX_OPEN_PATH_BYTES", MAX_OPEN_PATH_BYTES),
+            ("MAX_OPEN_SPANS", MAX_OPEN_SPANS as u64),
+            ("MAX_SPAN_ITEMS", MAX_SPAN_ITEMS.into()),
+            ("MAX_SPAN_PIECES", MAX_SPAN_PIECES as u64),
             ("MAX_PATH_DEPTH", MAX_PATH_DEPTH as u64),
             ("MAX_ATTEMPTS", MAX_ATTEMPTS.into()),
             ("MAX_OPEN_SIGNATURES", MAX_OPEN_SIGNATURES as u64),

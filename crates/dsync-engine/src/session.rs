@@ -254,6 +254,7 @@ impl Session {
         let (session, mut receiver, ours) = Self::start(link, terms)?;
         // A source that refuses the run says why before it hangs up.
         let sent = list.map_or(Ok(()), |list| names::send(&session, list));
+
         let mut order = DestinationInbox::controller();
         let mut spans = None;
         let mut hear = || {
@@ -272,6 +273,7 @@ impl Session {
             }
             key => key?,
         };
+
         Ok((session, DestinationMail { receiver, order, key, spans }))
     }
 

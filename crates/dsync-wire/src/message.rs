@@ -364,7 +364,7 @@ pub enum SpanAnswer {
 pub struct Same {
     /// Number of the first, counted from 0.
     pub first: u32,
-    /// How many, at least one.
+    /// Number of pieces, at least one.
     pub count: u32,
 }
 

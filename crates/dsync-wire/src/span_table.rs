@@ -9,7 +9,7 @@ use crate::options::{DeleteTiming, FakeSuper, MungeLinks, SyncOptions};
 /// Defines `allows_spans` by all options: those that turn spans off, with the condition, and those that
 /// do not matter.
 macro_rules! span_table {
-    (off: $($($off:ident)|+ if $when:expr,)* on: $($on:ident,)*) => {
+    (off { $($($off:ident)|+ if $when:expr,)* } on { $($on:ident,)* }) => {
         impl SyncOptions {
             /// Returns whether the source may send digests of its listing, where the destination
             /// understands them.
@@ -22,7 +22,7 @@ macro_rules! span_table {
 }
 
 span_table! {
-    off:
+    off {
     recursive if !*recursive,
     // The source lists another tree than it has, or only parts of it.
     prune_empty_dirs if *prune_empty_dirs,
@@ -49,7 +49,8 @@ span_table! {
     // The destination returns to what was listed, or the source waits for what has landed.
     delete | delete_timing if *delete && *delete_timing == DeleteTiming::Before,
     remove_source_files if *remove_source_files,
-    on:
+    }
+    on {
     dirs, no_implied_dirs, links, perms, times, omit_dir_times, omit_link_times, executability,
     owner, group, numeric_ids, devices, specials, ignore_times, size_only, update, existing,
     ignore_existing, whole_file, fuzzy, fuzzy_alternates, delete_excluded, max_delete,
@@ -57,4 +58,5 @@ span_table! {
     insecure_links, wildcards, ignore_missing_args, remove_sent_only, min_size, max_size,
     modify_window, dry_run, open_noatime, no_super, keep_partial, durability, compression, mode_rules,
     id_rules, writing, events, event_ends, event_backups, event_removals, rulings,
+    }
 }

@@ -40,7 +40,7 @@ fn listings_that_do_not_fit_their_span_end_the_run() {
         (ASTRAY, |s| after_tops(s, &[span(1), same(0, 1)].concat())),
         (ASTRAY, |s| after_tops(s, &[span(50), same(0, 1), same(0, 1)].concat())),
         (ASTRAY, |s| {
-            after_tops(s, &[span(2), listing(0, &[Item::dir("sub"), Item::file("zz", 1)])].concat())
+            after_tops(s, &[span(2), listing(0, &[Item::dir("sub"), Item::file("zz", 1)])].concat());
         }),
         (ASTRAY, |s| after_tops(s, &[span(9), listing_end(1)].concat())),
         (ASTRAY, |s| after_tops(s, &span(9).repeat(17))),

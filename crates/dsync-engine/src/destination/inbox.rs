@@ -53,27 +53,15 @@ pub(super) fn run(
                 continue;
             }
             ControlMessage::Tops(tops) => Listed::Tops(tops),
-            ControlMessage::Missing(name) => {
+            message if is_queued(&message) => {
                 check_queue(planner)?;
-                Listed::Missing(name)
-            }
-            ControlMessage::IdName(name) => {
-                check_queue(planner)?;
-                Listed::IdName(name)
+                queued(message)?
             }
             ControlMessage::Listing(listing) => {
                 check_credit(site, planner, listing.entries.len())?;
                 let sets = set_bytes::of_sets(&listing);
                 let sets = (sets > 0).then(|| site.session.budget.take(Share::AttributeSets, sets));
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
-            }
-            ControlMessage::Span(span) => {
-                check_queue(planner)?;
-                Listed::Span(span)
-            }
-            ControlMessage::Same(same) => {
-                check_queue(planner)?;
-                Listed::Same(same)
             }
 
             message if is_told(&message) => {
@@ -94,6 +82,23 @@ pub(super) fn run(
         if planner.send(Waiting { message: listed, _held: held }).is_err() {
             return Ok(());
         }
+    }
+}
+
+/// Returns whether a message waits for the planner in its place among the listings.
+fn is_queued(message: &ControlMessage) -> bool {
+    use ControlMessage as M;
+    matches!(message, M::Missing(_) | M::IdName(_) | M::Span(_) | M::Same(_))
+}
+
+/// Returns such a message as the planner takes it.
+fn queued(message: ControlMessage) -> Result<Listed, SyncError> {
+    match message {
+        ControlMessage::Missing(name) => Ok(Listed::Missing(name)),
+        ControlMessage::IdName(name) => Ok(Listed::IdName(name)),
+        ControlMessage::Span(span) => Ok(Listed::Span(span)),
+        ControlMessage::Same(same) => Ok(Listed::Same(same)),
+        other => Err(session::unexpected(&other)),
     }
 }
 

@@ -106,18 +106,7 @@ pub(super) fn run(
 ) -> Result<(), SyncError> {
     // On a short path the bytes cost less than the destination's second reading of its tree.
     let key = key.filter(|_| !shared.session.link.is_near());
-    let mut lister = Lister {
-        shared,
-        names: dsync_fs::Names::new(),
-        known_ids: HashSet::new(),
-        first_names: FirstNames::default(),
-        directories: vec![Some(EntryId(0))],
-        children: Vec::new(),
-        current: None,
-        next_entry: 1,
-        bytes: 0,
-        outlet: Outlet::new(key),
-    };
+    let mut lister = Lister::new(shared, key);
     let options = &shared.session.options;
     if walk.root().is_some() && !options.takes_directories() {
         // A directory without `recursive` or `dirs` is left out like a named operand, not copied without its
@@ -172,7 +161,22 @@ pub(super) fn run(
     shared.session.control.send(&ControlMessage::ListingEnd(end))
 }
 
-impl Lister<'_> {
+impl<'a> Lister<'a> {
+    fn new(shared: &'a Shared<'a>, key: Option<SpanKey>) -> Self {
+        Self {
+            shared,
+            names: dsync_fs::Names::new(),
+            known_ids: HashSet::new(),
+            first_names: FirstNames::default(),
+            directories: vec![Some(EntryId(0))],
+            children: Vec::new(),
+            current: None,
+            next_entry: 1,
+            bytes: 0,
+            outlet: Outlet::new(key),
+        }
+    }
+
     /// Lists and attributes of the root.
     fn root_extended(&mut self, walk: &Walk) -> Result<Option<Extended>, SyncError> {
         if self.scope().is_empty() {

@@ -43,7 +43,7 @@ struct State {
     settling: bool,
     /// The destination has nothing from here on.
     over: bool,
-    /// How many in a row had to be listed for more than half.
+    /// Number of spans in a row that had to be listed for more than half.
     missed: u32,
 }
 
@@ -63,7 +63,7 @@ struct Open {
     digests: Digests,
 }
 
-/// What the lister does next.
+/// The form of the next stretch.
 enum Next {
     Span,
     Plain { items: usize },

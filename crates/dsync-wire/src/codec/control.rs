@@ -53,12 +53,7 @@ pub(super) fn encode(
         }
         ControlMessage::NeedDelta(need) => encode_need_delta(need, w)?,
         ControlMessage::NeedTail(need) => encode_need_tail(need, w)?,
-        ControlMessage::Sums(sums) => {
-            w.entry(sums.entry);
-            w.bool(sums.last);
-            w.check(sums.bytes.len() as u64, MAX_SUMS as u64, "size of sums")?;
-            w.raw(&sums.bytes);
-        }
+        ControlMessage::Sums(sums) => encode_sums(sums, w)?,
         ControlMessage::Refine(refine) => encode_refine(refine, w)?,
         ControlMessage::Rest(rest) => encode_rest(rest, w)?,
         ControlMessage::Missing(path) => encode_missing(path, w)?,
@@ -95,6 +90,14 @@ fn decode_missing(r: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
     bytes.split(|&byte| byte == b'/').map(Name::new).collect::<Result<_, _>>().map_err(invalid)
 }
 
+fn encode_sums(sums: &Sums, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.entry(sums.entry);
+    w.bool(sums.last);
+    w.check(sums.bytes.len() as u64, MAX_SUMS as u64, "size of sums")?;
+    w.raw(&sums.bytes);
+    Ok(())
+}
+
 fn encode_id_name(id: &IdName, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     w.bool(id.group);
     w.u32(id.id);
@@ -124,19 +127,7 @@ pub(super) fn decode(
         }),
         Kind::START => ControlMessage::Start(Box::new(start::decode(r)?)),
         Kind::START_PART => decode_start_part(r)?,
-        Kind::READY => {
-            let (offset, len) = (r.offset(), r.remaining());
-            if len > MAX_READY_TEXT {
-                return Err(DecodeError::Limit {
-                    kind: Kind::READY,
-                    field: "text",
-                    value: len as u64,
-                    limit: MAX_READY_TEXT as u64,
-                    offset,
-                });
-            }
-            ControlMessage::Ready { lacks: r.take_rest().to_vec() }
-        }
+        Kind::READY => decode_ready(r)?,
         Kind::FATAL => ControlMessage::Fatal(Fatal {
             exit_code: r.byte("exit code")?,
             text: r.bytes(MAX_FATAL_TEXT, "text")?.to_vec(),
@@ -173,6 +164,20 @@ pub(super) fn decode(
 
         _ => return Ok(None),
     }))
+}
+
+fn decode_ready(r: &mut Reader<'_>) -> Result<ControlMessage, DecodeError> {
+    let (offset, len) = (r.offset(), r.remaining());
+    if len > MAX_READY_TEXT {
+        return Err(DecodeError::Limit {
+            kind: Kind::READY,
+            field: "text",
+            value: len as u64,
+            limit: MAX_READY_TEXT as u64,
+            offset,
+        });
+    }
+    Ok(ControlMessage::Ready { lacks: r.take_rest().to_vec() })
 }
 
 fn encode_hello(hello: &Hello, w: &mut Writer<'_>) {

@@ -81,15 +81,10 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("missing", M::Missing(vec![Name::new(b"gone").unwrap()])),
         ("landed", M::Landed(landed())),
         ("removed-path", M::RemovedPath(b"a/b".to_vec())),
-        ("span", M::Span(span(Some(b"last")))),
-        ("span-directory", M::Span(span(None))),
-        ("span-equal", M::SpanAnswer(SpanAnswer::Equal)),
-        ("span-pieces", M::SpanAnswer(SpanAnswer::Pieces(vec![[1; 16], [2; 16]]))),
-        ("span-nothing", M::SpanAnswer(SpanAnswer::Nothing)),
-        ("same", M::Same(Same { first: 3, count: 200 })),
         ("removed", M::Removed { entries: 300 }),
         ("refine-weak", M::Refine(refine(SumsFormat::WeakOnly, 32 << 10, vec![]))),
     ];
+    all.extend(of_spans());
     all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
     all.extend(events().map(|(name, event)| (name, M::Event(event))));
     all
@@ -474,8 +469,21 @@ const CAUSES: [(&str, Cause); 13] = [
 /// Single segment, one byte of content size, one RLE block, last.
 const ZSTD_OF_32_A: [u8; 10] = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 32, 0x03, 0x01, 0x00, b'a'];
 
+/// Returns the messages of spans.
+fn of_spans() -> [(&'static str, ControlMessage); 6] {
+    use ControlMessage as M;
+    [
+        ("span", M::Span(span(Some(b"last")))),
+        ("span-directory", M::Span(span(None))),
+        ("span-equal", M::SpanAnswer(SpanAnswer::Equal)),
+        ("span-pieces", M::SpanAnswer(SpanAnswer::Pieces(vec![[1; 16], [2; 16]]))),
+        ("span-nothing", M::SpanAnswer(SpanAnswer::Nothing)),
+        ("same", M::Same(Same { first: 3, count: 200 })),
+    ]
+}
+
 /// Returns a span up to this name, or to the end of its directory.
-pub(crate) fn span(name: Option<&[u8]>) -> Span {
+fn span(name: Option<&[u8]>) -> Span {
     let name = name.map(|name| Name::new(name).unwrap());
     Span { items: 300, directory: b"a/b".to_vec(), name, digest: [9; 16] }
 }

@@ -49,14 +49,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
             .prop_map(|(group, id, name)| M::IdName(IdName { group, id, name })),
         listing().prop_map(M::Listing),
         (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
-        (0..=MAX_SPAN_ITEMS, text(), option::of(span_name()), any::<[u8; 16]>())
-            .prop_map(|(items, directory, name, digest)| M::Span(Span { items, directory, name, digest })),
-        prop_oneof![
-            select(vec![SpanAnswer::Equal, SpanAnswer::Nothing]),
-            vec(any::<[u8; 16]>(), 0..20).prop_map(SpanAnswer::Pieces),
-        ]
-        .prop_map(M::SpanAnswer),
-        (0..=1024u32, 1..=1024u32).prop_map(|(first, count)| M::Same(Same { first, count })),
+        of_spans(),
         problem().prop_map(M::Problem),
         ruling().prop_map(M::Ruling),
         text().prop_map(M::RemovedPath),
@@ -598,4 +591,18 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 
 fn span_name() -> impl Strategy<Value = Name> {
     "[a-z]{1,9}".prop_map(|name| Name::new(name.as_bytes()).unwrap())
+}
+
+fn of_spans() -> impl Strategy<Value = ControlMessage> {
+    use ControlMessage as M;
+    prop_oneof![
+        (0..=MAX_SPAN_ITEMS, text(), option::of(span_name()), any::<[u8; 16]>())
+            .prop_map(|(items, directory, name, digest)| M::Span(Span { items, directory, name, digest })),
+        prop_oneof![
+            select(vec![SpanAnswer::Equal, SpanAnswer::Nothing]),
+            vec(any::<[u8; 16]>(), 0..20).prop_map(SpanAnswer::Pieces),
+        ]
+        .prop_map(M::SpanAnswer),
+        (0..=1024u32, 1..=1024u32).prop_map(|(first, count)| M::Same(Same { first, count })),
+    ]
 }

@@ -170,6 +170,7 @@ impl OwnWalk {
                 return None;
             }
             let current = self.current.as_mut()?;
+
             match current.entries.next() {
                 Some((name, metadata)) => {
                     let Some(entry) = current.entry(&name, metadata, terms) else { continue };

@@ -48,7 +48,7 @@ pub(super) struct Spans {
 enum Own {
     /// It begins with the next span.
     Idle,
-    Walking(OwnWalk),
+    Walking(Box<OwnWalk>),
     /// It went astray: it can begin again once no span waits.
     Lost,
     /// The destination has nothing that could be equal.
@@ -152,7 +152,7 @@ impl Planner<'_> {
     fn compare_span(&mut self, spans: &mut Spans, span: &Span) -> Result<(SpanAnswer, Pieces), SyncError> {
         if matches!(spans.own, Own::Idle) || matches!(spans.own, Own::Lost) && spans.waiting.is_empty() {
             spans.own = OwnWalk::begin(self.site, &self.comparison, &spans.filter)?
-                .map_or(Own::Nothing, Own::Walking);
+                .map_or(Own::Nothing, |walk| Own::Walking(Box::new(walk)));
         }
         let unknown = SpanAnswer::Pieces(Vec::new());
         let walk = match &mut spans.own {
@@ -229,8 +229,11 @@ impl Planner<'_> {
     fn settle_spans(&mut self) -> Result<(), SyncError> {
         loop {
             let Some(spans) = &mut self.spans else { return Ok(()) };
-            let is_settled = spans.waiting.front().is_some_and(|oldest| oldest.is_equal || oldest.left == 0);
-            let Some(settled) = spans.waiting.pop_front_if(|_| is_settled) else { return Ok(()) };
+            let is_settled = |oldest: &Waiting| oldest.is_equal || oldest.left == 0;
+            if !spans.waiting.front().is_some_and(is_settled) {
+                return Ok(());
+            }
+            let Some(settled) = spans.waiting.pop_front() else { return Ok(()) };
             if settled.is_equal {
                 self.plan_own(settled.pieces.items.collect(), &settled.ticket)?;
             }
