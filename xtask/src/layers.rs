@@ -51,7 +51,17 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dsync-fs",
-        may: &["rustix", "linux-raw-sys", "nix", "regex", "ignore", "memmap2", "xxhash-rust", "thiserror"],
+        may: &[
+            "rustix",
+            "linux-raw-sys",
+            "nix",
+            "regex",
+            "ignore",
+            "encoding_rs",
+            "memmap2",
+            "xxhash-rust",
+            "thiserror",
+        ],
         never: &["tracing", "dsync-delta", "dsync-wire", "dsync-transport", "dsync-engine"],
     },
     Layer {

@@ -19,6 +19,9 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
             "EROFS" => "mount the destination for writing",
             "EIO" => "check the disk, then run the same command again",
             "ENAMETOOLONG" => "shorten the name, or exclude the entry",
+            "EILSEQ" => {
+                "rename the entry, exclude it, or name character sets that have its letters (--iconv)"
+            }
             "EBUSY" | "ETXTBSY" => "end what uses the entry, then run the same command again",
             "EOPNOTSUPP" => "leave out the option whose attributes the filesystem cannot hold",
             _ => return None,

@@ -7,6 +7,7 @@ mod info;
 
 pub(crate) use info::HELP as INFO_HELP;
 mod rights;
+mod spelling;
 mod writing;
 
 use std::{
@@ -122,6 +123,7 @@ pub(crate) fn order(
     let (operands, share) = address::rewrite(&flags.operands)?;
     let (source, destination) = ends(&operands, flags.output.list_only)?;
     let files = operator_files(flags, &destination);
+    let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
     let mut rules = Rules::collect(&flags.selection, &files, &CvsNames::of_user())?;
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
@@ -150,6 +152,9 @@ pub(crate) fn order(
     let mut job = Job::new(source, destination).options(options).connect(connect);
     if let Some(files_from) = files_from {
         job = job.files_from(files_from);
+    }
+    if let Some(spelling) = spelling {
+        job = job.spelling(spelling);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share })

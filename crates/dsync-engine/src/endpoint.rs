@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::FileList;
+use dsync_fs::{FileList, Spelling};
 use dsync_transport::{Sides, Throttle, paced, throttled};
 use dsync_wire::{
     budget::Budget,
@@ -24,7 +24,7 @@ use dsync_wire::{
 
 pub use self::serving::serve;
 pub(crate) use self::{
-    opening::{expanded, open_tree},
+    opening::{Place, expanded, open_tree},
     serving::{Means, serve_link},
 };
 use crate::{
@@ -43,6 +43,7 @@ use crate::{
     rules::{self, Filters},
     session::{self, Session},
     source::{self, ListedFiles},
+    spelled,
     way::{Connector, Way},
 };
 
@@ -56,6 +57,7 @@ pub struct Job {
     resources: Resources,
     cage: Option<Arc<dyn Cage>>,
     files_from: Option<FilesFrom>,
+    spelling: Option<Spelling>,
 }
 
 impl Job {
@@ -63,8 +65,9 @@ impl Job {
     /// preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
-        let (cage, files_from) = Default::default();
-        Self { source, destination, options, connect, resources: Resources::default(), cage, files_from }
+        let (cage, files_from, spelling) = Default::default();
+        let resources = Resources::default();
+        Self { source, destination, options, connect, resources, cage, files_from, spelling }
     }
 
     /// Sets the run's policy.
@@ -95,6 +98,19 @@ impl Job {
     #[must_use]
     pub fn files_from(mut self, files_from: FilesFrom) -> Self {
         self.files_from = Some(files_from);
+        self
+    }
+
+    /// Sets the character sets of names: here that of this machine's end, there that of the other
+    /// end; of a local run that of the destination. Whatever else the job says of names is in the
+    /// set here, and so is what the observer hears; paths of this machine are opened as they are.
+    /// The other end has no part in the conversion. Default: none, names are copied byte for byte.
+    ///
+    /// A name that one of the sets lacks is an [`Event::Failed`](crate::Event::Failed) with
+    /// `EILSEQ`, and nothing is deleted then.
+    #[must_use]
+    pub fn spelling(mut self, spelling: Spelling) -> Self {
+        self.spelling = Some(spelling);
         self
     }
 
@@ -196,7 +212,13 @@ impl Job {
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let guarded = Guarded::new(observer, cancel);
-        let outcome = self.dispatch((connector, throttle), &guarded, guarded.cancel());
+        let outcome = match self.spelling {
+            None => self.dispatch((connector, throttle), &guarded, guarded.cancel()),
+            Some(spelling) => self.spelled(spelling).and_then(|job| {
+                let hears = spelled::Hears { observer: &guarded, spelling };
+                job.dispatch((connector, throttle), &hears, guarded.cancel())
+            }),
+        };
         let Outcome { report, connection, traffic, earlier } = guarded.verdict(outcome)?;
 
         Ok(Summary {
@@ -210,6 +232,20 @@ impl Job {
         })
     }
 
+    /// Returns the job with the other end's spelling of names.
+    fn spelled(self, spelling: Spelling) -> Result<Self, SyncError> {
+        let far = !matches!(self.destination, Destination::Local { .. } | Destination::Nowhere);
+        let spools = self.resources.spool_home();
+        let list = self.files_from.map(|list| spelled::files_from(list, &spools, spelling));
+        Ok(Self {
+            source: spelled::source(self.source, spelling)?,
+            destination: spelled::destination(self.destination, spelling)?,
+            options: spelled::options(self.options, far, spelling)?,
+            files_from: list.transpose()?,
+            ..self
+        })
+    }
+
     /// Runs the form of the job that its operands make.
     fn dispatch(
         self,
@@ -217,9 +253,10 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
-        let Self { source, destination, options, connect, resources, cage, files_from } = self;
+        let Self { source, destination, options, connect, resources, cage, files_from, spelling } = self;
         let (cage, files_from) = (cage.as_deref(), files_from.as_ref());
-        let remote = Remote { connect: &connect, resources: &resources, cage, throttle, files_from };
+        let remote =
+            Remote { connect: &connect, resources: &resources, cage, throttle, files_from, spelling };
         let source = source.for_list(files_from);
         let destination = match destination {
             Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
@@ -263,6 +300,8 @@ struct Remote<'a> {
     cage: Option<&'a dyn Cage>,
     throttle: Option<&'a Throttle>,
     files_from: Option<&'a FilesFrom>,
+    /// The character sets of this end's names and the other's.
+    spelling: Option<Spelling>,
 }
 
 impl Remote<'_> {
@@ -306,13 +345,13 @@ fn local(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let Remote { connect, resources, throttle, .. } = remote;
+    let Remote { connect, resources, throttle, spelling, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
-    let asked = AskedFor::of(paths, remote.list(), &options)?;
-    let filters = Filters::of(&options, path, asked.contents(), None)?;
+    let asked = AskedFor::of(&spelled::paths(paths, spelling), remote.list(), &options)?;
+    let filters = Filters::of(&options, path, asked.contents(), (None, None))?;
     let is_somewhere = path != Path::new(NOWHERE);
     if is_somewhere {
-        let sources = guard::Sources { paths, list: remote.list() };
+        let sources = guard::Sources { paths, list: remote.list(), spelling };
         guard::refuse(sources, path, &filters, &options)?;
     }
 
@@ -339,12 +378,12 @@ fn local(
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
         let barred = is_somewhere.then_some(path);
-        let means = Means { operands, list, barred, ..Means::new(theirs_allowance, spools.clone()) };
+        let means =
+            Means { operands, list, barred, spelling, ..Means::new(theirs_allowance, spools.clone()) };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
-                let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
-                let operand = path.to_path_buf();
+                let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
                 let terms =
                     destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
                 destination::run(session, mail, terms, cancel)
@@ -374,15 +413,16 @@ fn push(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let open = |list: Option<&FileList>| {
-        let filter = rules::above_source(rules::compile(options)?, paths, None)?;
+        let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
         let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
-        open_tree((paths, list), (options, filter), files, spools, None, None)
+        let place = Place { spelling: remote.spelling, ..Place::default() };
+        open_tree((paths, list), (options, filter), files, spools, place)
     };
     let list = names::place(remote.files_from, false);
     // Unreadable operands are reported before anybody is asked for a password.
     let mut tree = if list == ListPlace::None { Some(open(remote.list())?) } else { None };
 
-    let asked = AskedFor::of(paths, remote.list(), options)?.into_sent();
+    let asked = AskedFor::of(&spelled::paths(paths, remote.spelling), remote.list(), options)?.into_sent();
     let path = path.into_vec();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
@@ -421,7 +461,7 @@ fn pull(
         Some(FilesFrom::AtPeer { .. }) => AskedFor::in_unknown_list(),
         _ => AskedFor::of(&operands, remote.list(), options)?,
     };
-    let filters = Filters::of(options, path, asked.contents(), None)?;
+    let filters = Filters::of(options, path, asked.contents(), (None, remote.spelling))?;
     let list = names::place(remote.files_from, true);
 
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
@@ -437,7 +477,7 @@ fn pull(
             observer: Some(attempt),
             files: None,
             spools: remote.resources.spool_home(),
-            start: Start::default(),
+            start: Start { spelling: remote.spelling, ..Start::default() },
         };
         match remote.cage {
             None => destination::run(session, mail, terms, cancel),

@@ -22,7 +22,7 @@ use std::{
     time::Instant,
 };
 
-use dsync_fs::{Dir, Meter, Usage};
+use dsync_fs::{Dir, Meter, Spelling, Usage};
 use dsync_wire::setters;
 use dsync_wire::{
     message::{ListPlace, Operation, PeerRole},
@@ -461,28 +461,41 @@ impl Grant {
 
 /// The directory where a session's own paths start: the process's own, or that of a grant.
 #[derive(Clone, Default)]
-pub(crate) struct Start(pub(crate) Option<Arc<Grant>>);
+pub(crate) struct Start {
+    pub(crate) grant: Option<Arc<Grant>>,
+    /// The character sets of the names below.
+    pub(crate) spelling: Option<Spelling>,
+}
 
 impl Start {
+    /// Makes the start of a serving end.
+    pub(crate) fn of(grant: Option<Grant>) -> Self {
+        Self { grant: grant.map(Arc::new), spelling: None }
+    }
+
     /// Opens a path as [`Dir::open_destination`] does.
     pub(crate) fn open(&self, path: &Path, links: dsync_fs::Links) -> io::Result<Dir> {
-        match &self.0 {
+        let opened = match &self.grant {
             // The client has no say in whose links are followed.
             Some(grant) => Ok(grant.writable()?.open_operand_above(path)?.adding_only(grant.adds_only())),
             None => Dir::open_destination(path, links),
-        }
+        };
+        opened.map(|dir| dir.with_spelling(self.spelling))
     }
 
     /// Creates a path as [`Dir::create_destination`] does.
     pub(crate) fn create(&self, path: &Path, mkpath: bool, links: dsync_fs::Links) -> io::Result<Dir> {
-        let Some(grant) = &self.0 else { return Dir::create_destination(path, mkpath, links) };
+        let Some(grant) = &self.grant else {
+            let made = Dir::create_destination(path, mkpath, links);
+            return made.map(|dir| dir.with_spelling(self.spelling));
+        };
         let made = grant.writable()?.create_operand_above(path, mkpath);
         Ok(made?.adding_only(grant.adds_only()))
     }
 
     /// Opens a directory that a source operand names.
     pub(crate) fn open_source(&self, path: &Path) -> io::Result<Dir> {
-        match &self.0 {
+        match &self.grant {
             Some(grant) => grant.floor.open_operand_above(path),
             None => Dir::open_operand(path),
         }
@@ -490,27 +503,27 @@ impl Start {
 
     /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
-        self.0.as_ref().is_some_and(|grant| grant.adds_only())
+        self.grant.as_ref().is_some_and(|grant| grant.adds_only())
     }
 
     /// Returns the place of what is replaced and removed.
     pub(crate) fn keep(&self) -> Option<&Arc<Keep>> {
-        self.0.as_ref().and_then(|grant| grant.keep.as_ref())
+        self.grant.as_ref().and_then(|grant| grant.keep.as_ref())
     }
 
     /// Returns the rate of the session in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<NonZeroU64> {
-        self.0.as_ref().and_then(|grant| grant.limits.bytes_per_second)
+        self.grant.as_ref().and_then(|grant| grant.limits.bytes_per_second)
     }
 
     /// Checks the length of a file that the client writes.
     pub(crate) fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
-        self.0.as_ref().map_or(Ok(()), |grant| grant.check_length(bytes, path))
+        self.grant.as_ref().map_or(Ok(()), |grant| grant.check_length(bytes, path))
     }
 
     /// Returns the directory that the paths are confined to.
     pub(crate) fn floor(&self) -> Option<Arc<Dir>> {
-        self.0.as_ref().map(|grant| Arc::clone(grant.floor()))
+        self.grant.as_ref().map(|grant| Arc::clone(grant.floor()))
     }
 }
 

@@ -11,10 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Component, Dir, FileList, FilterSet, OperandForm, RelPath, RelativeForm, home_directory};
+use dsync_fs::{
+    Component, Dir, FileList, FilterSet, OperandForm, RelPath, RelativeForm, Spelling, home_directory,
+};
 use dsync_wire::options::SyncOptions;
 
-use crate::{SyncError, rules::Filters};
+use crate::{SyncError, rules::Filters, spelled::in_tree};
 
 /// Refuses to delete in `/` or the user's home directory.
 pub(crate) fn refuse_precious(path: &Path, root: &Dir) -> Result<(), SyncError> {
@@ -32,6 +34,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) paths: &'a [PathBuf],
     /// The paths to copy below the only source, if there is a list.
     pub(crate) list: Option<&'a FileList>,
+    /// The character sets of their names.
+    pub(crate) spelling: Option<Spelling>,
 }
 
 /// Refuses a local run that would copy a tree into itself, or delete one of its sources.
@@ -56,7 +60,11 @@ fn refuse_self_copy(
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
 
     for source in sources.paths {
-        let (Ok(form), Some(place)) = (OperandForm::of(source), place_of(source, options)) else { continue };
+        let (Ok(form), Some(place)) =
+            (OperandForm::of(source), place_of(&in_tree(source, sources.spelling), options))
+        else {
+            continue;
+        };
         let tree = match &form {
             OperandForm::Contents(path) => Dir::open_operand(path),
             OperandForm::Entry { parent, name } if options.copy_links || options.copy_dirlinks => {
@@ -69,6 +77,7 @@ fn refuse_self_copy(
         };
         let Ok(tree) = tree else { continue };
         let Some(inside) = landing.inside(&tree, options.one_file_system) else { continue };
+        let inside = in_tree(&inside, sources.spelling);
         // A line below the directory that holds the destination names nothing of it.
         let is_listed = sources.list.is_none_or(|list| {
             let covers = |path: RelPath| options.recursive && !path.is_root() && list.paths().covers(&path);
@@ -89,7 +98,7 @@ fn refuse_self_copy(
 /// `one_file_system`. Removal at the end of the run is no better than before: entries that the run
 /// does not copy are lost then.
 fn refuse_doomed_source(
-    Sources { paths: sources, list }: Sources<'_>,
+    Sources { paths: sources, list, spelling }: Sources<'_>,
     destination: &Path,
     filter: &FilterSet,
     options: &SyncOptions,
@@ -103,7 +112,7 @@ fn refuse_doomed_source(
     for (operand, _) in &forms {
         // The directory that the operand stands for at the destination: it loses the entries that
         // the operand does not have.
-        let Some(place) = place_of(operand, options) else { continue };
+        let Some(place) = place_of(&in_tree(operand, spelling), options) else { continue };
         let Ok(root) = Dir::open_operand(destination).and_then(|root| root.open_beneath(&place)) else {
             continue;
         };
@@ -229,7 +238,7 @@ mod tests {
         let none = FilterSet::default();
         let refused = |source: &str, destination: &str, filter: &FilterSet| {
             refuse_self_copy(
-                Sources { paths: &[at(source)], list: None },
+                Sources { paths: &[at(source)], list: None, spelling: None },
                 &at(destination),
                 filter,
                 &SyncOptions::default(),

@@ -36,6 +36,7 @@ pub mod share;
 mod slow_reads;
 mod source;
 mod span;
+mod spelled;
 pub mod summary;
 mod under_way;
 pub mod verify;
@@ -44,9 +45,9 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    CVS_PATTERNS, Ends, Explained, FileList, FileListError, FileListWriter, Links, OperatorFiles, ParsedRule,
-    RuleFault, RuleFile, RuleLines, RuleSpec, UntrustedLink, append_operator_file, has_wildcards,
-    open_operator_file,
+    CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links, OperatorFiles,
+    ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Spelling, UntrustedLink, append_operator_file,
+    has_wildcards, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::standing;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleOrigin, RuleSpec};
+use dsync_fs::{Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleOrigin, RuleSpec, Spelling};
 use dsync_wire::{message::Cause, options::SyncOptions, ruling::RulePlace};
 
 use crate::SyncError;
@@ -29,7 +29,7 @@ impl Filters {
         options: &SyncOptions,
         operand: &Path,
         contents: bool,
-        floor: Option<&Arc<Dir>>,
+        (floor, spelling): (Option<&Arc<Dir>>, Option<Spelling>),
     ) -> Result<Self, SyncError> {
         let source = compile(options)?;
         let mut destination = source.clone().at_destination();
@@ -40,6 +40,7 @@ impl Filters {
         };
         // In one that does not exist there is nothing to protect.
         if let Some(Ok(dir)) = opens.then(opened) {
+            let dir = dir.with_spelling(spelling);
             destination.read_above(&dir, floor.map(|floor| &**floor), !contents).map_err(failed)?;
         }
         Ok(Self { source, destination })
@@ -72,7 +73,7 @@ pub(crate) fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
 pub(crate) fn above_source(
     mut filter: FilterSet,
     paths: &[PathBuf],
-    floor: Option<&Arc<Dir>>,
+    (floor, spelling): (Option<&Arc<Dir>>, Option<Spelling>),
 ) -> Result<FilterSet, SyncError> {
     if !filter.has_files() {
         return Ok(filter);
@@ -90,6 +91,7 @@ pub(crate) fn above_source(
         };
         // One that cannot be opened is reported when it is walked.
         if let Ok(dir) = dir {
+            let dir = dir.with_spelling(spelling);
             filter.read_above(&dir, floor.map(|floor| &**floor), named).map_err(failed)?;
         }
     }

@@ -86,7 +86,7 @@ impl Server {
             .map_err(|source| SyncError::Connector { source })?;
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
-        let means = Means { start: Start(self.grant.map(Arc::new)), wording: self.wording, ..means };
+        let means = Means { start: Start::of(self.grant), wording: self.wording, ..means };
         serve_link(link, self.timeout, cancel, ListedFiles::default(), means)
     }
 }

@@ -65,7 +65,8 @@ pub fn reap_all(home: &Dir) {
 
 fn create(home: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = retry(|| openat(home, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
+    let name = home.spelled(name)?;
+    let fd = retry(|| openat(home, &*name, flags, Mode::from_raw_mode(0o600)))?;
     retry(|| flock(&fd, FlockOperation::LockExclusive))?;
     Ok(fd)
 }

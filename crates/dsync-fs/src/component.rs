@@ -6,9 +6,12 @@
 //! to [`std::path::Path`].
 
 use std::{
+    borrow::Cow,
     ffi::{CStr, CString},
-    fmt,
+    fmt, io,
 };
+
+use crate::spelling::{Spelling, unspellable};
 
 /// The longest name that Linux filesystems accept, in bytes.
 pub(crate) const MAX_COMPONENT_LEN: usize = 255;
@@ -29,19 +32,34 @@ impl Component {
         CString::new(name).map(Self).map_err(|_| InvalidComponent::Nul)
     }
 
-    /// Checks a name that the kernel listed. Returns `None` for `.`, `..` and anything else that is
-    /// not a component (a broken filesystem can list names with slashes).
-    pub(crate) fn from_kernel(name: &CStr) -> Option<Self> {
-        check(name.to_bytes()).is_ok().then(|| Self(name.to_owned()))
+    /// Checks a name that the kernel listed in a directory of this spelling. Returns `None` for `.`,
+    /// `..` and anything else that is not a component (a broken filesystem can list names with
+    /// slashes).
+    pub(crate) fn from_kernel(name: &CStr, spelling: Option<&Spelling>) -> Option<Self> {
+        check(name.to_bytes()).ok()?;
+        match spelling {
+            None => Some(Self(name.to_owned())),
+            Some(spelling) => Self::new(&spelling.to_there(name.to_bytes())).ok(),
+        }
+    }
+
+    /// Returns the name as the kernel takes it in a directory of this spelling: the only way from a
+    /// component to a system call.
+    ///
+    /// # Errors
+    /// `EILSEQ` for one that the set of names there cannot spell.
+    pub(crate) fn on_disk(&self, spelling: Option<&Spelling>) -> io::Result<Cow<'_, CStr>> {
+        let Some(spelling) = spelling else { return Ok(Cow::Borrowed(&self.0)) };
+        let spelled = spelling.to_here(self.as_bytes()).ok_or_else(unspellable)?;
+        match Self::new(&spelled) {
+            Ok(name) => Ok(Cow::Owned(name.0)),
+            Err(_) => Err(unspellable()),
+        }
     }
 
     /// Returns the name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.to_bytes()
-    }
-
-    pub(crate) fn as_c_str(&self) -> &CStr {
-        &self.0
     }
 }
 

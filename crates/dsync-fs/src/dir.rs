@@ -5,6 +5,8 @@
 //! call runs. `open` opens directories; `entries` makes and removes entries.
 
 use std::{
+    borrow::Cow,
+    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, OnceLock},
@@ -26,7 +28,7 @@ pub(crate) use trusted::{Walk, Within};
 
 use crate::{
     attributes::{self, Handle, Wanted},
-    component::Component,
+    component::{Component, RelPath},
     extended::{Place, Withheld},
     fake_super,
     listed_name::Name,
@@ -34,6 +36,7 @@ use crate::{
     own_names::is_own_name,
     quota::Meter,
     source_file::{Opening, SourceFile, stat_fd},
+    spelling::{Spelling, unspellable},
 };
 
 mod confined;
@@ -56,6 +59,8 @@ pub struct Dir {
     own_links: Option<Timestamp>,
     /// See [`Dir::with_fake_super`].
     fake_super: bool,
+    /// See [`Dir::with_spelling`].
+    spelling: Option<Spelling>,
     /// Owners whose links the operator's paths that start here may pass through.
     links: Links,
     /// The limit for the operator's paths that start here.
@@ -87,6 +92,7 @@ impl Dir {
             path_only,
             own_links: None,
             fake_super: false,
+            spelling: None,
             links: Links::Trusted,
             reach: confined::Reach::Anywhere,
             adds_only: false,
@@ -113,6 +119,45 @@ impl Dir {
         self
     }
 
+    /// Takes the names of entries, the texts of links and the lines of filter rules in another
+    /// character set than the disk's. Directories opened through this one inherit that. Paths that
+    /// an operator wrote are opened as they are.
+    #[must_use]
+    pub fn with_spelling(mut self, spelling: Option<Spelling>) -> Self {
+        self.spelling = spelling;
+        self
+    }
+
+    /// Returns the property set by [`with_spelling`](Self::with_spelling).
+    pub fn spelling(&self) -> Option<&Spelling> {
+        self.spelling.as_ref()
+    }
+
+    /// Returns a name as the kernel takes it here.
+    ///
+    /// # Errors
+    /// As [`Component::on_disk`].
+    pub(crate) fn spelled<'n>(&self, name: &'n Component) -> io::Result<Cow<'n, CStr>> {
+        name.on_disk(self.spelling.as_ref())
+    }
+
+    /// Returns a path below this directory as the kernel takes it.
+    ///
+    /// # Errors
+    /// As [`Component::on_disk`].
+    fn spelled_path<'p>(&self, path: &'p RelPath) -> io::Result<Cow<'p, [u8]>> {
+        if self.spelling.is_none() {
+            return Ok(Cow::Borrowed(path.as_bytes()));
+        }
+        let mut spelled = Vec::with_capacity(path.as_bytes().len());
+        for name in path.components() {
+            let name = Component::new(name)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
+            spelled.push(self.spelled(&name)?.to_bytes().to_vec());
+        }
+        Ok(Cow::Owned(spelled.join(&b'/')))
+    }
+
     /// Returns the owners whose links the operator's paths that start here may pass through.
     pub fn links(&self) -> Links {
         self.links
@@ -131,9 +176,9 @@ impl Dir {
 
     /// Passes this directory's properties on to one opened by an operator's path.
     fn pass_on(&self, opened: io::Result<Self>) -> io::Result<Self> {
-        let (links, adds_only) = (self.links, self.adds_only);
-        let with_rights = |dir| Self { links, adds_only, ..dir }.metered(self.meter.clone());
-        opened.map(|dir| with_rights(dir).with_fake_super(self.fake_super))
+        let Self { links, adds_only, fake_super, spelling, .. } = *self;
+        let with_rights = |dir| Self { links, adds_only, fake_super, spelling, ..dir };
+        opened.map(|dir| with_rights(dir).metered(self.meter.clone()))
     }
 
     /// Returns the attributes of the directory itself.
@@ -153,17 +198,20 @@ impl Dir {
     /// # Errors
     /// The system's error.
     pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
-        let stat = statx(&self.fd, name.as_c_str(), NO_FOLLOW, Metadata::WANT)?;
+        let stat = statx(&self.fd, &*self.spelled(name)?, NO_FOLLOW, Metadata::WANT)?;
         let mut metadata = Metadata::from_statx(&stat).ok_or(io::ErrorKind::InvalidData)?;
         if self.fake_super {
-            fake_super::uncover(&mut metadata, &self.place_of(name))?;
+            fake_super::uncover(&mut metadata, &self.place_of(name)?)?;
         }
         Ok(metadata)
     }
 
     /// Returns the way to an entry's extended attributes.
-    pub(crate) fn place_of<'a>(&'a self, name: &'a Component) -> Place<'a> {
-        Place::Entry(self.fd.as_fd(), name)
+    ///
+    /// # Errors
+    /// As [`Component::on_disk`].
+    pub(crate) fn place_of<'a>(&'a self, name: &'a Component) -> io::Result<Place<'a>> {
+        Ok(Place::Entry(self.fd.as_fd(), self.spelled(name)?))
     }
 
     /// Returns the way to the directory's own extended attributes.
@@ -251,7 +299,7 @@ impl Dir {
                 Err(error) => return Some(error.into()),
                 Ok(entry) => match entry.file_name().to_bytes() {
                     b"." | b".." => {}
-                    _ => match Component::from_kernel(entry.file_name()) {
+                    _ => match Component::from_kernel(entry.file_name(), self.spelling.as_ref()) {
                         Some(name) => each(name, entry.ino(), Kind::from_file_type(entry.file_type())),
                         None => *complete = false,
                     },
@@ -262,14 +310,27 @@ impl Dir {
         None
     }
 
-    /// Returns the text of a symbolic link.
+    /// Returns the text of a symbolic link; one without a [spelling](Self::with_spelling) is
+    /// [unspelled](crate::is_unspelled).
     ///
     /// # Errors
     /// The system's error; `EINVAL` if the entry is not a link.
     pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
-        match readlinkat(&self.fd, name.as_c_str(), Vec::with_capacity(256)) {
-            Err(Errno::INVAL) if self.fake_super => self.read_kept_link(name),
-            text => Ok(text?.into_bytes()),
+        let text = match readlinkat(&self.fd, &*self.spelled(name)?, Vec::with_capacity(256)) {
+            Err(Errno::INVAL) if self.fake_super => self.read_kept_link(name)?,
+            text => text?.into_bytes(),
+        };
+        Ok(match &self.spelling {
+            Some(spelling) => spelling.to_there(&text).into_owned(),
+            None => text,
+        })
+    }
+
+    /// Returns a link's text as it is written here.
+    pub(crate) fn spelled_text<'t>(&self, text: &'t [u8]) -> io::Result<Cow<'t, [u8]>> {
+        match self.spelling {
+            Some(spelling) => spelling.to_here(text).ok_or_else(unspellable),
+            None => Ok(Cow::Borrowed(text)),
         }
     }
 
@@ -321,7 +382,8 @@ impl Dir {
     fn open_source_with(&self, name: &Component, extra: OFlags, how: Opening) -> io::Result<SourceFile> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let flags = flags | extra;
-        match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
+        let name = self.spelled(name)?;
+        match retry(|| openat(&self.fd, &*name, flags, Mode::empty())) {
             Ok(fd) => SourceFile::of(fd, how.devices)?.ok_or_else(wrong_type),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => Err(wrong_type()),
             Err(error) => Err(refusal(error, how)),
@@ -348,7 +410,8 @@ impl Dir {
     /// Returns a handle of an entry that does not touch it, and the attributes of its inode.
     pub(crate) fn open_path(&self, name: &Component) -> io::Result<(OwnedFd, Metadata)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let name = self.spelled(name)?;
+        let fd = retry(|| openat(&self.fd, &*name, flags, Mode::empty()))?;
         let now = stat_fd(fd.as_fd())?;
         Ok((fd, now))
     }
@@ -409,9 +472,9 @@ impl Dir {
     /// The system's error, e.g. `EMFILE`.
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
-        let Self { path_only, own_links, fake_super, links, adds_only, .. } = *self;
+        let Self { path_only, own_links, fake_super, spelling, links, adds_only, .. } = *self;
         let (reach, meter, device) = (self.reach.clone(), self.meter.clone(), OnceLock::new());
-        Ok(Self { fd, path_only, own_links, fake_super, links, reach, adds_only, meter, device })
+        Ok(Self { fd, path_only, own_links, fake_super, spelling, links, reach, adds_only, meter, device })
     }
 
     /// Returns the number of the directory's filesystem. Asks the kernel once.
@@ -433,6 +496,7 @@ impl Dir {
             path_only: false,
             own_links: None,
             fake_super: self.fake_super,
+            spelling: self.spelling,
             links: self.links,
             reach: self.reach.of_child(),
             adds_only: self.adds_only,
@@ -568,5 +632,36 @@ mod tests {
             assert_eq!(names, [b"a", b"b", b"c"]);
             assert!(listing.complete && listing.error.is_none());
         }
+    }
+
+    #[test]
+    fn a_directory_with_a_spelling_has_its_names_in_the_other_set() {
+        let scratch = tempfile::tempdir().unwrap();
+        let plain = Dir::open_operand(scratch.path()).unwrap();
+        let set = |name| crate::Charset::named(name).unwrap();
+        let spelling = Spelling::new(set("latin1"), set("utf8"));
+        let dir = Dir::open_operand(scratch.path()).unwrap().with_spelling(Some(spelling));
+        let (here, there) = (name(b"h\xe9"), name("h\u{e9}".as_bytes()));
+
+        dir.make_dir(&there, 0o755).unwrap();
+        assert!(plain.stat(&here).is_ok() && dir.stat(&there).is_ok() && plain.stat(&there).is_err());
+        let below = dir.open_child(&there).unwrap();
+        let _ = below.make_symlink(&there, "\u{fc}".as_bytes(), &Wanted::default()).unwrap();
+        assert_eq!(below.read_link(&there).unwrap(), "\u{fc}".as_bytes());
+        let path = RelPath::from(there.clone());
+        let deep = dir.open_beneath(&path).unwrap().duplicate().unwrap();
+        assert_eq!(deep.list().entries[0].0, there);
+        assert_eq!(plain.open_child(&here).unwrap().read_link(&here).unwrap(), b"\xfc");
+
+        // What the disk's set cannot spell is refused before the kernel hears of it.
+        let lost = name("\u{20ac}".as_bytes());
+        let errno = |error: io::Error| Errno::from_io_error(&error);
+        assert_eq!(errno(dir.make_dir(&lost, 0o755).unwrap_err()), Some(Errno::ILSEQ));
+        assert_eq!(errno(dir.rename(&there, &lost).unwrap_err()), Some(Errno::ILSEQ));
+        let text = dir.make_symlink(&name(b"l"), lost.as_bytes(), &Wanted::default());
+        assert_eq!(errno(text.unwrap_err()), Some(Errno::ILSEQ));
+        deep.remove_file(&there).unwrap();
+        dir.remove_empty_dir(&there).unwrap();
+        assert!(plain.list().entries.is_empty());
     }
 }

@@ -31,7 +31,6 @@ use rustix::{
 use crate::{
     acl::Acl,
     attributes::{Handle, Privileges},
-    component::Component,
     sys,
 };
 
@@ -273,7 +272,7 @@ pub(crate) enum Place<'a> {
     /// Through the `/proc` link of a descriptor, which leads to the inode itself.
     Behind(Vec<u8>),
     /// As an entry of an open directory, for reading only; does not follow a link.
-    Entry(BorrowedFd<'a>, &'a Component),
+    Entry(BorrowedFd<'a>, Cow<'a, CStr>),
 }
 
 impl<'a> Place<'a> {
@@ -288,7 +287,7 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => flistxattr(fd, buffer),
             Self::Behind(path) => listxattr(path.as_slice(), buffer),
-            Self::Entry(dir, name) => match sys::list_xattrs_at(*dir, name.as_c_str(), buffer) {
+            Self::Entry(dir, name) => match sys::list_xattrs_at(*dir, name, buffer) {
                 None => llistxattr(entry_path(*dir, name), buffer),
                 Some(answer) => answer,
             },
@@ -299,7 +298,7 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => fgetxattr(fd, name, buffer),
             Self::Behind(path) => getxattr(path.as_slice(), name, buffer),
-            Self::Entry(dir, entry) => match sys::get_xattr_at(*dir, entry.as_c_str(), name, buffer) {
+            Self::Entry(dir, entry) => match sys::get_xattr_at(*dir, entry, name, buffer) {
                 None => lgetxattr(entry_path(*dir, entry), name, buffer),
                 Some(answer) => answer,
             },
@@ -530,10 +529,10 @@ fn needs_keeping(name: &[u8]) -> bool {
 }
 
 /// Makes the `/proc` path of an entry of an open directory.
-fn entry_path(dir: BorrowedFd<'_>, name: &Component) -> Vec<u8> {
+fn entry_path(dir: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut path = handle_path(dir);
     path.push(b'/');
-    path.extend_from_slice(name.as_bytes());
+    path.extend_from_slice(name.to_bytes());
     path
 }
 
@@ -606,6 +605,7 @@ mod tests {
     use super::*;
     use crate::Dir;
     use crate::attributes::Wanted;
+    use crate::component::Component;
 
     #[test]
     fn own_form_comes_back() {
@@ -637,14 +637,15 @@ mod tests {
         let _ = dir.make_symlink(&name(b"link"), b"entry", &Wanted::default()).unwrap();
         assert!(matches!(set, Ok(()) | Err(Errno::OPNOTSUPP)));
         for entry in [&b"entry"[..], b"link", b"gone"].map(name) {
+            let entry = dir.spelled(&entry).unwrap();
             let path = entry_path(dir.as_fd(), &entry);
             let (mut at, mut by_path) = ([0; 64], [0; 64]);
-            if let Some(listed) = sys::list_xattrs_at(dir.as_fd(), entry.as_c_str(), &mut at) {
+            if let Some(listed) = sys::list_xattrs_at(dir.as_fd(), &entry, &mut at) {
                 assert_eq!((listed, at), (llistxattr(path.as_slice(), &mut by_path), by_path), "{entry:?}");
             }
             for room in [64, 4] {
                 let (at, by_path) = (&mut at[..room], &mut by_path[..room]);
-                if let Some(read) = sys::get_xattr_at(dir.as_fd(), entry.as_c_str(), c"user.a", at) {
+                if let Some(read) = sys::get_xattr_at(dir.as_fd(), &entry, c"user.a", at) {
                     assert_eq!(read, lgetxattr(path.as_slice(), c"user.a", &mut *by_path), "{entry:?}");
                     assert_eq!(at, by_path);
                 }

@@ -172,7 +172,8 @@ impl StagedFile {
 /// Creates a file that did not exist, and locks it.
 fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let create = || retry(|| openat(dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)));
+    let on_disk = dir.spelled(name)?;
+    let create = || retry(|| openat(dir, &*on_disk, flags, Mode::from_raw_mode(0o600)));
     let fd = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // A file that cannot be opened belongs to nobody that matters; a locked one is being
@@ -195,7 +196,8 @@ fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
 /// Opens a file that is this user's alone, and locks it.
 pub(crate) fn open_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = retry(|| openat(dir, name.as_c_str(), flags, Mode::empty()))?;
+    let on_disk = dir.spelled(name)?;
+    let fd = retry(|| openat(dir, &*on_disk, flags, Mode::empty()))?;
     let found = stat_fd(fd.as_fd())?;
     let own = found.kind == Kind::File
         && found.uid == rustix::process::geteuid().as_raw()

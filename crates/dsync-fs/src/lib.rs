@@ -49,6 +49,7 @@ mod read_ahead;
 mod remove;
 mod shared_path;
 mod source_file;
+mod spelling;
 mod spool;
 mod staged;
 pub mod sys;
@@ -89,6 +90,7 @@ pub use crate::{
     remove::{RemoveError, Spare},
     shared_path::SharedPath,
     source_file::{Opening, SourceFile},
+    spelling::{Charset, Spelling, is_unspelled},
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},
     walk::{

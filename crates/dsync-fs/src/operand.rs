@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::component::{Component, InvalidComponent};
+use crate::{
+    component::{Component, InvalidComponent},
+    spelling::Spelling,
+};
 
 /// The meaning of a source operand, determined by its spelling alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,19 @@ impl OperandForm {
         }
         let parent = PathBuf::from(OsStr::from_bytes(parent));
         Ok(Self::Entry { parent, name: Component::new(last)? })
+    }
+
+    /// Returns the form with its name as the tree has it; the path stays as it was written.
+    ///
+    /// # Errors
+    /// [`InvalidComponent`] for a name that is too long in that spelling.
+    pub fn spelled(self, spelling: Option<&Spelling>) -> Result<Self, InvalidComponent> {
+        match (self, spelling) {
+            (Self::Entry { parent, name }, Some(spelling)) => {
+                Ok(Self::Entry { parent, name: Component::new(&spelling.to_there(name.as_bytes()))? })
+            }
+            (form, _) => Ok(form),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::{
 use crate::{
     component::{Component, RelPath},
     flat_spool::{FlatBytes, FlatSpool},
+    spelling::Spelling,
     spool::{SealedSpool, Spool, SpoolError, SpoolHome},
 };
 
@@ -427,6 +428,16 @@ impl RelativeForm {
         let contents = path.is_root() || rest.ends_with(b"/") || rest.ends_with(b"/.");
         let from_root = rest.starts_with(b"./") && !path.is_root();
         Ok(Self { base: base.to_vec(), path, contents, from_root })
+    }
+
+    /// Returns the form with its path as the tree has it; the base stays as it was written.
+    ///
+    /// # Errors
+    /// [`InvalidRelative::Name`] for a name that is too long in that spelling.
+    pub fn spelled(self, spelling: Option<&Spelling>) -> Result<Self, InvalidRelative> {
+        let Some(spelling) = spelling else { return Ok(self) };
+        let path = RelPath::parse(&spelling.path_to_there(self.path.as_bytes()))?;
+        Ok(Self { path, ..self })
     }
 }
 

@@ -433,9 +433,10 @@ fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
         },
     }
     let name = temp_name()?;
+    let name = dir.spelled(&name)?;
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let file = retry(|| openat(dir, name.as_c_str(), flags, mode))?;
-    unlinkat(dir, name.as_c_str(), AtFlags::empty())?;
+    let file = retry(|| openat(dir, &*name, flags, mode))?;
+    unlinkat(dir, &*name, AtFlags::empty())?;
     Ok(file)
 }
 

@@ -131,7 +131,10 @@ impl Drop for TempName {
         // There is nobody to report to, and the next run removes leftovers.
         let _ = match &self.charge {
             // It gives back its share itself.
-            Some(_) => unlinkat(&*self.dir, self.name.as_c_str(), AtFlags::empty()).map_err(io::Error::from),
+            Some(_) => self
+                .dir
+                .spelled(&self.name)
+                .and_then(|name| Ok(unlinkat(&*self.dir, &*name, AtFlags::empty())?)),
             None => self.dir.unlink(&self.name, AtFlags::empty()),
         };
     }
@@ -157,7 +160,8 @@ impl StagedFile {
     pub fn create(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, charge) = (temp_name()?, dir.charge_new(&target)?);
-        let fd = retry(|| openat(&**dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
+        let on_disk = dir.spelled(&name)?;
+        let fd = retry(|| openat(&**dir, &*on_disk, flags, Mode::from_raw_mode(0o600)))?;
         Ok(Self::assemble(TempName::new(dir, name, charge), fd, dir, target))
     }
 
@@ -195,7 +199,7 @@ impl StagedFile {
         };
 
         let name = temp_name()?;
-        match renameat(&*temp.dir, temp.name.as_c_str(), &*self.dir, name.as_c_str()) {
+        match renameat(&*temp.dir, &*temp.dir.spelled(&temp.name)?, &*self.dir, &*self.dir.spelled(&name)?) {
             Ok(()) => {
                 let charge = temp.charge.take();
                 temp.disarm();
@@ -228,7 +232,8 @@ impl StagedFile {
     /// type.
     pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = || retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty()));
+        let on_disk = dir.spelled(&target)?;
+        let open = || retry(|| openat(&**dir, &*on_disk, flags, Mode::empty()));
         let mut protected = None;
         let fd = match open() {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => {

@@ -169,7 +169,6 @@ static TABLE: &[Accepted] = &[
     switch("inc-recursive", &["i-r", "no-inc-recursive", "no-i-r"], STREAMED),
     switch("motd", &["no-motd"], NO_MESSAGE),
     switch("new-compress", &[], OLD),
-    switch("no-iconv", &[], "names are copied byte for byte"),
     switch("old-args", &["no-old-args"], "paths travel inside the protocol; refused where the remote shell would change one"),
     switch("old-compress", &[], OLD),
     switch("protocol", &[], "both ends agree on dsync's own protocol").value(protocol),

@@ -181,6 +181,9 @@ impl Flags {
         if negation::is_off(matches, "bwlimit") {
             self.remote.bwlimit = None;
         }
+        if negation::is_off(matches, "iconv") {
+            self.selection.iconv = None;
+        }
 
         for (id, limit) in
             [("timeout", &mut self.remote.timeout), ("contimeout", &mut self.remote.contimeout)]

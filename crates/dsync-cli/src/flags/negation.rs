@@ -135,7 +135,7 @@ const TAKEN_BACK: &[(&str, &str)] = &[
 ];
 
 /// Options with a value that rsync lets be taken back.
-const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress"];
+const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress", "iconv"];
 
 /// Switches that choose what the program is, not how a run goes.
 const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "rule_files"];

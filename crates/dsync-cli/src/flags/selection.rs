@@ -77,6 +77,17 @@ pub(crate) struct Selection {
     /// Lines of files end with a zero byte: those of --files-from, and of patterns and rules that later words name
     #[arg(short = '0', long)]
     pub(crate) from0: bool,
+    /// Convert names between two character sets: this end's, and the other end's
+    ///
+    /// Of a local run the second is the destination's. Converted are the names of entries and the
+    /// texts of symbolic links; content never is. What you type is in the first set, rules and
+    /// --files-from among it, and means characters at both ends; paths of this machine are opened
+    /// as they are typed. The other end needs no part in it. What a set cannot spell is left out
+    /// and told, nothing is deleted then, and the run ends with 23. '.' is the set of the locale
+    /// here, '-' stands for --no-iconv. Known are UTF-8, US-ASCII, ISO-8859-1 to -8, -10, -13 to
+    /// -16, KOI8-R, CP866, CP874, CP1250 to CP1254, CP1256 and CP1257.
+    #[arg(long, value_name = "LOCAL,REMOTE", allow_hyphen_values = true)]
+    pub(crate) iconv: Option<String>,
     /// Skip files with more than SIZE bytes
     ///
     /// A number with an optional unit: K, M, G, T or P for powers of 1024, KB and so on for powers

@@ -102,7 +102,6 @@ static TABLE: &[Foreign] = &[
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dparam").advice(NO_DAEMON),
     option("early-input").advice(NO_DAEMON),
-    option("iconv").advice("leave it out: names are copied byte for byte"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
     option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),

@@ -45,6 +45,7 @@ mod sweep;
 mod way;
 
 use std::{
+    io,
     path::Path,
     sync::{Arc, atomic::Ordering},
 };
@@ -55,7 +56,7 @@ use dsync_wire::{
     budget::Share,
     event::{Action, FileType, Planned},
     limits::MAX_OPERANDS,
-    message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Tops},
+    message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Operation, Tops},
     name::Name,
 };
 
@@ -330,6 +331,10 @@ impl Planner<'_> {
             self.links.learn(entry, id)?;
             match merge.directory.clone() {
                 Some(directory) => {
+                    if let Some((operation, error)) = self.unspelled(entry, id)? {
+                        self.entry_unspelled(&mut merge, (entry, id), (operation, &error))?;
+                        continue;
+                    }
                     let name = self.comparison.ground.name_of(entry, id)?;
                     let path = directory.path.join(&name);
                     let directory = &directory;
@@ -359,6 +364,33 @@ impl Planner<'_> {
         }
         let reserved = self.reserve(merge, subject, &found, &course)?;
         self.act(subject, &found, course, reserved)
+    }
+
+    /// Returns what the character set of names here cannot spell of an entry.
+    fn unspelled(&self, entry: &Entry, id: EntryId) -> Result<Option<(Operation, io::Error)>, SyncError> {
+        let Some(spelling) = &self.site.start.spelling else { return Ok(None) };
+        let name = self.comparison.ground.name_of(entry, id)?;
+        if let Err(error) = spelling.check_name(&name) {
+            return Ok(Some((Operation::Stat, error)));
+        }
+        let EntryKind::Symlink { target } = &entry.kind else { return Ok(None) };
+        Ok(spelling.check_text(target).err().map(|error| (Operation::ReadLink, error)))
+    }
+
+    /// Passes over an entry that cannot be spelled here. Nothing is deleted then, as where something
+    /// could not be read.
+    fn entry_unspelled(
+        &mut self,
+        merge: &mut Merge,
+        (entry, id): (&Entry, EntryId),
+        (operation, error): (Operation, &io::Error),
+    ) -> Result<(), SyncError> {
+        let path = merge.path_of(entry);
+        self.site.problem(operation, &path.to_path(), super::site::cause(error))?;
+        match entry.kind {
+            EntryKind::Directory => self.comparison.frontier.announce(Announced::ignored(id, path)),
+            _ => Ok(()),
+        }
     }
 
     /// Passes over an entry of a directory that is ignored.

@@ -4,6 +4,7 @@
 //! and anything else needs a directory, which is created; its parent must exist unless `mkpath`.
 
 use std::{
+    borrow::Cow,
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -139,8 +140,9 @@ impl Target {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let name = operand.file_name().unwrap_or_default();
-        let name = Component::new(name.as_bytes()).map_err(|_| SyncError::DestinationUnusable {
+        let name = operand.file_name().unwrap_or_default().as_bytes();
+        let name = start.spelling.map_or(Cow::Borrowed(name), |spelling| spelling.to_there(name));
+        let name = Component::new(&name).map_err(|_| SyncError::DestinationUnusable {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
         })?;

@@ -7,8 +7,8 @@ use std::{
 };
 
 use dsync_fs::{
-    Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError,
-    WalkOptions, WantedRulings,
+    Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, Spelling, SpoolHome, Walk,
+    WalkError, WalkOptions, WantedRulings,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -19,6 +19,17 @@ use crate::{
     source::{ListedFiles, Tree},
 };
 
+/// The surroundings of a source's operands.
+#[derive(Default)]
+pub(crate) struct Place<'a> {
+    /// The directory where they start, if there is one that confines them.
+    pub(crate) floor: Option<Arc<Dir>>,
+    /// The destination of a local run, which is not entered through a link.
+    pub(crate) barred: Option<&'a Path>,
+    /// The character sets of their names.
+    pub(crate) spelling: Option<Spelling>,
+}
+
 /// Opens the source operands; a missing one is an error when it is the only one. With a list they
 /// are the directory in which its paths begin.
 pub(crate) fn open_tree(
@@ -26,8 +37,7 @@ pub(crate) fn open_tree(
     (options, filter): (&SyncOptions, FilterSet),
     files: ListedFiles,
     spools: SpoolHome,
-    floor: Option<Arc<Dir>>,
-    barred: Option<&Path>,
+    Place { floor, barred, spelling }: Place<'_>,
 ) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
@@ -45,6 +55,7 @@ pub(crate) fn open_tree(
         copy_devices: options.copy_devices,
         fake_super: options.fake_super.source,
         rulings: WantedRulings { hidden: options.rulings, explained: Explained::of(&options.explain) },
+        spelling,
         spools,
         floor,
     };

@@ -165,6 +165,7 @@ impl Case {
                     cage: None,
                     throttle: None,
                     files_from: None,
+                    spelling: None,
                 };
                 local(&[source], &target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
             }
@@ -176,8 +177,7 @@ impl Case {
                     (&options, rules::compile(&options)?),
                     ListedFiles::default(),
                     SpoolHome::default(),
-                    None,
-                    None,
+                    Place::default(),
                 )?;
                 let (session, mail) = Session::start_source(link, self.terms(role))?;
                 with_attempt(&cancel, session, mail, tree)
@@ -185,7 +185,7 @@ impl Case {
             Direction::Pull => over_a_link(|link| {
                 let role = PeerRole::Source { paths: vec![source.as_os_str().as_bytes().to_vec()] };
                 let (session, mail) = Session::start_destination(link, self.terms(role), None)?;
-                let filters = Filters::of(&options, &target, asked.contents(), None)?;
+                let filters = Filters::of(&options, &target, asked.contents(), (None, None))?;
                 let terms = destination::Terms {
                     operand: target.clone(),
                     filters,

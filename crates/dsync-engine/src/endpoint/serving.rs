@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{FileList, SpoolHome};
+use dsync_fs::{FileList, Spelling, SpoolHome};
 use dsync_transport::{Accepted, Sides, Throttle, throttled};
 use dsync_wire::{
     budget::Budget,
@@ -17,7 +17,7 @@ use dsync_wire::{
     state::{DestinationInbox, SourceInbox},
 };
 
-use super::{expanded, open_tree};
+use super::{Place, expanded, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
     destination::{self, asked::AskedFor},
@@ -64,7 +64,7 @@ pub fn serve(
         Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
 
-    let start = Start(grant.map(Arc::new));
+    let start = Start::of(grant);
     let means = Means::new(resources.allowance(budget), resources.spool_home());
     let means = Means { start, cage, wording, ..means };
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
@@ -86,6 +86,8 @@ pub(crate) struct Means<'a> {
     pub(crate) list: Option<FileList>,
     /// The destination of a local run, which the source does not enter through a link.
     pub(crate) barred: Option<&'a Path>,
+    /// The character sets of the source's names, where the client is this process.
+    pub(crate) spelling: Option<Spelling>,
     /// The wording of errors for the client.
     pub(crate) wording: Wording,
 }
@@ -94,7 +96,8 @@ impl Means<'_> {
     /// Makes the means of an end that may do all that its process may, without a cage.
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
-        Self { allowance, spools, start, cage: None, operands: None, list: None, barred: None, wording }
+        let (cage, operands, list, barred, spelling) = Default::default();
+        Self { allowance, spools, start, cage, operands, list, barred, spelling, wording }
     }
 }
 
@@ -116,12 +119,12 @@ pub(crate) fn serve_link(
         Session::accept(link, timeout, means.allowance.clone())?;
 
     session.halt.set_wording(means.wording);
-    session.grant.clone_from(&means.start.0);
-    let granted = means.start.0.as_ref().map(|grant| grant.check((&role, &list), &session.options));
+    session.grant.clone_from(&means.start.grant);
+    let granted = means.start.grant.as_ref().map(|grant| grant.check((&role, &list), &session.options));
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));
     }
-    if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.0, &role)
+    if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.grant, &role)
         && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
     {
         return Err(session.refuse(error));
@@ -147,7 +150,7 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means { spools, start, cage, operands, list: own, barred, .. }: Means<'_>,
+    Means { spools, start, cage, operands, list: own, barred, spelling, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
     let typed: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
@@ -171,13 +174,14 @@ fn serve_source(
     let tree = paths.and_then(|(list, paths)| {
         // The cage keeps this end from what is above the operands.
         let filter = rules::compile(&session.options)?;
-        let filter = rules::above_source(filter, &paths, start.floor().as_ref())?;
+        let filter = rules::above_source(filter, &paths, (start.floor().as_ref(), spelling))?;
         if let Some(cage) = cage {
             cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
         }
         let open = || {
             let terms = (&session.options, filter);
-            open_tree((&paths, list.as_ref()), terms, files, spools, start.floor(), barred)
+            let place = Place { floor: start.floor(), barred, spelling };
+            open_tree((&paths, list.as_ref()), terms, files, spools, place)
         };
         // A long list takes its time.
         if list.is_some() { session.while_alive(open) } else { open() }
@@ -207,7 +211,8 @@ fn serve_destination(
         _ => Ok(asked.into()),
     };
     let terms = asked.and_then(|asked| {
-        let filters = Filters::of(&session.options, &operand, asked.contents(), start.floor().as_ref())?;
+        let filters =
+            Filters::of(&session.options, &operand, asked.contents(), (start.floor().as_ref(), None))?;
         Ok((asked, filters))
     });
     let (asked, filters) = match terms {

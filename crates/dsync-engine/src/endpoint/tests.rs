@@ -28,7 +28,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
         let (files, spools) = (ListedFiles::default(), SpoolHome::default());
         let terms = (&options(), FilterSet::default());
-        let tree = open_tree((&[dir.path().to_owned()], None), terms, files, spools, None, None)?;
+        let tree = open_tree((&[dir.path().to_owned()], None), terms, files, spools, Place::default())?;
         source::run(session, mail, tree, Some(attempt), &cancel)
     };
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)

@@ -130,14 +130,16 @@ impl Dir {
 
     fn rename_from(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
         if self.refuse_change(new).is_ok() {
-            return retry(|| renameat(from, old.as_c_str(), self, new.as_c_str()));
+            let (old, new) = (from.spelled(old)?, self.spelled(new)?);
+            return retry(|| renameat(from, &*old, self, &*new));
         }
+        let (old, new) = (from.spelled(old)?, self.spelled(new)?);
         let flags = RenameFlags::NOREPLACE;
-        match renameat_with(from, old.as_c_str(), self, new.as_c_str(), flags) {
+        match renameat_with(from, &*old, self, &*new, flags) {
             // The filesystem lacks that call. A hard link never replaces another entry either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                linkat(from.as_fd(), old.as_c_str(), self.as_fd(), new.as_c_str(), AtFlags::empty())?;
-                Ok(unlinkat(from, old.as_c_str(), AtFlags::empty())?)
+                linkat(from.as_fd(), &*old, self.as_fd(), &*new, AtFlags::empty())?;
+                Ok(unlinkat(from, &*old, AtFlags::empty())?)
             }
             result => Ok(result?),
         }

@@ -4,7 +4,7 @@
 //! A failed step leaves nothing behind, except that a machine which stops at that moment leaves a
 //! temporary for the next run to remove.
 
-use std::{io, os::fd::AsFd};
+use std::{ffi::CStr, io, os::fd::AsFd};
 
 use rustix::{
     fs::{
@@ -52,7 +52,8 @@ impl Dir {
     /// The system's error; `EEXIST` if the name is taken.
     pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
         let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
-        let make = || Ok(mkdirat(&self.fd, name.as_c_str(), mode)?);
+        let name = self.spelled(name)?;
+        let make = || Ok(mkdirat(&self.fd, &*name, mode)?);
         self.meter().map_or_else(make, |meter| meter.count_entry(make))
     }
 
@@ -64,6 +65,7 @@ impl Dir {
     /// have 1 to 4095 bytes and no NUL.
     pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
         let node = (Kind::Symlink, DeviceNumber::default());
+        let target = &*self.spelled_text(target)?;
         if self.fake_super {
             // A replaced entry must not give way to a file without its text. A new one without its
             // text is simply made again.
@@ -71,7 +73,7 @@ impl Dir {
             let create = |temp: &Component| self.create_file(temp, target, replaces);
             return self.replace(name, (node, target.len() as u64), wanted, create);
         }
-        self.replace(name, (node, 0), wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
+        self.replace(name, (node, 0), wanted, |temp| Ok(symlinkat(target, &self.fd, &*self.spelled(temp)?)?))
     }
 
     /// Creates a fifo, socket or device with its attributes and replaces any existing entry, in one
@@ -92,14 +94,15 @@ impl Dir {
         }
         let device = rustix::fs::makedev(number.major, number.minor);
         self.replace(name, ((kind, number), 0), wanted, |temp| {
-            Ok(mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)?)
+            Ok(mknodat(&self.fd, &*self.spelled(temp)?, file_type, Mode::from_raw_mode(0o600), device)?)
         })
     }
 
     /// Creates a file that stands for something else; syncs it if `sync`.
     fn create_file(&self, name: &Component, content: &[u8], sync: bool) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
+        let name = self.spelled(name)?;
+        let fd = retry(|| openat(&self.fd, &*name, flags, Mode::from_raw_mode(0o600)))?;
         write_all_at(fd.as_fd(), 0, content)?;
         if sync { retry(|| fdatasync(&fd)) } else { Ok(()) }
     }
@@ -112,9 +115,9 @@ impl Dir {
     /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`] recognises the
     /// errors of a filesystem that allows no further name for the entry.
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
-        let link =
-            |to: &Component| linkat(&from.fd, first.as_c_str(), &self.fd, to.as_c_str(), AtFlags::empty());
-        match self.in_turn(|| link(name)) {
+        let (source, target) = (from.spelled(first)?, self.spelled(name)?);
+        let link = |to: &CStr| linkat(&from.fd, &*source, &self.fd, to, AtFlags::empty());
+        match self.in_turn(|| link(&target)) {
             Err(Errno::EXIST) => {}
             result => return Ok(result?),
         }
@@ -125,12 +128,12 @@ impl Dir {
         }
         self.refuse_change(name)?;
         let temp = temp_name()?;
+        let temp = self.spelled(&temp)?;
         self.in_turn(|| link(&temp))?;
-        let placed = self
-            .placing(name, &mut None, || Ok(renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?));
+        let placed = self.placing(name, &mut None, || Ok(renameat(&self.fd, &*temp, &self.fd, &*target)?));
         if placed.is_err() {
             // The next run's cleaning removes the leftover; nothing more can be done here.
-            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
+            let _ = unlinkat(&self.fd, &*temp, AtFlags::empty());
         }
         placed
     }
@@ -154,7 +157,7 @@ impl Dir {
             .and_then(|withheld| self.give_name_to(self, &temp, name, &mut charge).map(|()| withheld));
         if placed.is_err() {
             // The next run's cleaning removes the leftover; nothing more can be done here.
-            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
+            let _ = unlinkat(&self.fd, &*self.spelled(&temp)?, AtFlags::empty());
         }
         placed
     }
@@ -177,9 +180,11 @@ impl Dir {
     pub fn exchange(&self, temp: &Component, name: &Component) -> io::Result<()> {
         self.refuse_change(temp).and_then(|()| self.refuse_change(name))?;
         let rename = |from: &Component, to: &Component| {
-            retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
+            let (from, to) = (self.spelled(from)?, self.spelled(to)?);
+            retry(|| renameat(&self.fd, &*from, &self.fd, &*to))
         };
-        match renameat_with(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str(), RenameFlags::EXCHANGE) {
+        let (one, other) = (self.spelled(temp)?, self.spelled(name)?);
+        match renameat_with(&self.fd, &*one, &self.fd, &*other, RenameFlags::EXCHANGE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             result => return Ok(result?),
         }

@@ -21,7 +21,7 @@ impl Dir {
             return Ok(Extended::default());
         }
         let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name), scope, keeping)
+        read(&self.place_of(name)?, scope, keeping)
     }
 
     /// Reads the lists and attributes that a source reports for an entry. Works as
@@ -35,7 +35,7 @@ impl Dir {
             return Ok(Extended::default());
         }
         let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name), scope, keeping.with_own())
+        read(&self.place_of(name)?, scope, keeping.with_own())
     }
 
     /// Reads the lists and attributes that a source reports for the directory itself: see

@@ -107,14 +107,14 @@ impl Dir {
 
     /// Returns the attributes of an entry's inode, whatever it stands for.
     fn inode_of(&self, name: &Component) -> io::Result<Option<Metadata>> {
-        Ok(Metadata::from_statx(&statx(self, name.as_c_str(), NO_FOLLOW, Metadata::WANT)?))
+        Ok(Metadata::from_statx(&statx(self, &*self.spelled(name)?, NO_FOLLOW, Metadata::WANT)?))
     }
 
     /// Removes a name, and gives back what goes with it.
     pub(crate) fn unlink(&self, name: &Component, flags: AtFlags) -> io::Result<()> {
         self.in_turn(|| {
             let freed = self.freed_by(name);
-            unlinkat(self, name.as_c_str(), flags)?;
+            unlinkat(self, &*self.spelled(name)?, flags)?;
             if let Some(meter) = &self.meter {
                 meter.give_back(freed);
             }

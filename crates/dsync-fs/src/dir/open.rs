@@ -118,7 +118,7 @@ impl Dir {
     /// # Errors
     /// The system's error; `ENOTDIR` (or `ELOOP`) if the entry is not a directory, e.g. a link.
     pub fn open_child(&self, name: &Component) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
+        self.inherit(open_step(self.fd.as_fd(), &*self.spelled(name)?, OFlags::NOFOLLOW))
     }
 
     /// Opens a directory in this one, or the target of a link in its place, which must be at `root`
@@ -137,7 +137,8 @@ impl Dir {
             result => return result,
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let on_disk = self.spelled(name)?;
+        let link = retry(|| openat(&self.fd, &*on_disk, flags, Mode::empty()))?;
         let metadata = stat_fd(link.as_fd())?;
         let any = root.links == Links::Any;
         if metadata.kind != Kind::Symlink || !any && !is_trusted(metadata.uid) {
@@ -203,7 +204,8 @@ impl Dir {
             result => return result,
         }
 
-        let way = Path::new(OsStr::from_bytes(path.as_bytes()));
+        let way = self.spelled_path(path)?;
+        let way = Path::new(OsStr::from_bytes(&way));
         let open =
             |links| self.pass_on(open_by(self.fd.as_fd(), way, Make::Nothing, links, (&self.reach, None)));
         match open(links) {
@@ -233,7 +235,8 @@ impl Dir {
         path: &RelPath,
         accelerated: impl Fn(&Self, &[u8]) -> Option<io::Result<(Self, usize)>>,
     ) -> io::Result<Self> {
-        let mut rest = path.as_bytes();
+        let path = self.spelled_path(path)?;
+        let mut rest = &*path;
         let mut reached: Option<Self> = None;
         while !rest.is_empty() {
             let here = reached.as_ref().unwrap_or(self);

@@ -142,9 +142,10 @@ impl Dir {
 
     fn open_link(&self, name: &Component, how: OFlags) -> io::Result<OwnedFd> {
         let how = how | OFlags::CLOEXEC;
+        let name = &*self.spelled(name)?;
         match self.trail()? {
             Some(trail) => open_confined_link(self.fd.as_fd(), name, trail, how),
-            None => retry(|| openat(&self.fd, name.as_c_str(), how, Mode::empty())),
+            None => retry(|| openat(&self.fd, name, how, Mode::empty())),
         }
     }
 

@@ -18,7 +18,7 @@
 //! leads out is refused, an absolute one always.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -38,7 +38,7 @@ use super::{
     confined::{LeadsOut, Reach, Trail},
     open_step, retry,
 };
-use crate::{component::Component, metadata::Kind, quota::Meter, source_file::stat_fd};
+use crate::{metadata::Kind, quota::Meter, source_file::stat_fd};
 
 /// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,12 +160,12 @@ pub(super) fn open(
 /// at the link's own directory.
 pub(super) fn open_confined_link(
     at: BorrowedFd<'_>,
-    name: &Component,
+    name: &CStr,
     trail: Vec<Arc<OwnedFd>>,
     how: OFlags,
 ) -> io::Result<OwnedFd> {
     let mut walk = Walk { trail: Some(trail), ..Walk::new(at, Links::Any) };
-    let _ = walk.push(name.as_bytes(), false);
+    let _ = walk.push(name.to_bytes(), false);
     match walk.open_last(how)? {
         Some(fd) => Ok(fd),
         None => retry(|| openat(walk.place(), c".", how, Mode::empty())),

@@ -327,6 +327,11 @@ impl FilterSet {
             None => PathBuf::from("/"),
         };
 
+        // Rules are of names as the tree has them.
+        let in_tree = |path: Vec<u8>| match root.spelling() {
+            Some(spelling) => spelling.path_to_there(&path),
+            None => path,
+        };
         let slot = |spec: &Arc<RuleSpec>| Slot { spec: Arc::clone(spec), frame: None };
         let mut slots: Vec<_> = self.merges.iter().map(slot).collect();
         let mut ways: Vec<_> = path.ancestors().filter(|way| way.starts_with(&top)).collect();
@@ -335,7 +340,8 @@ impl FilterSet {
             ways.retain(|way| *way != path);
         }
         for way in ways {
-            let mut above = path.strip_prefix(way).map(Path::to_path_buf).map(bytes_of).unwrap_or_default();
+            let above = path.strip_prefix(way).map(Path::to_path_buf).map(bytes_of).unwrap_or_default();
+            let mut above = in_tree(above);
             if !above.is_empty() {
                 above.push(b'/');
             }
@@ -346,7 +352,7 @@ impl FilterSet {
                         _ => continue,
                     }
                 }
-                None => Dir::open_operand(way),
+                None => Dir::open_operand(way).map(|dir| dir.with_spelling(root.spelling().copied())),
             };
             // One that may only be passed through has no rules that this user could know of.
             let Ok(dir) = dir else { continue };
@@ -361,7 +367,7 @@ impl FilterSet {
 
         slots.truncate(self.merges.len());
         let mut all = self.above.to_vec();
-        all.push(Above { root: bytes_of(path), named, slots });
+        all.push(Above { root: in_tree(bytes_of(path)), named, slots });
         self.above = all.into();
         Ok(())
     }

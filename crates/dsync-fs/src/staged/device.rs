@@ -28,7 +28,9 @@ impl StagedFile {
     /// is no device.
     pub fn open_device(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = |flags| retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty()));
+
+        let on_disk = dir.spelled(&target)?;
+        let open = |flags| retry(|| openat(&**dir, &*on_disk, flags, Mode::empty()));
         let fd = match dir.stat(&target)?.kind {
             // Without O_CREAT it means that nobody else has the device to himself.
             Kind::BlockDevice => unless_busy(|| open(flags | OFlags::EXCL))?,

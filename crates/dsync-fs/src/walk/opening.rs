@@ -121,7 +121,8 @@ impl Opening {
         operand: &Path,
         options: &WalkOptions,
     ) -> Result<Opened, WalkError> {
-        let form = OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
+        let form = OperandForm::of(operand).and_then(|form| form.spelled(options.spelling.as_ref()));
+        let form = form.map_err(|source| WalkError::InvalidOperand { index, source })?;
         Ok(match form {
             OperandForm::Contents(path) => self.contents(&path, options).map_err(|error| (None, error)),
             OperandForm::Entry { parent, name } => {
@@ -140,10 +141,12 @@ impl Opening {
         operand: &Path,
         options: &WalkOptions,
     ) -> Result<Opened, WalkError> {
-        let form = RelativeForm::of(operand.as_os_str().as_bytes()).map_err(|error| match error {
-            InvalidRelative::Upwards => WalkError::Upwards { index },
-            InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
-        })?;
+        let form = RelativeForm::of(operand.as_os_str().as_bytes());
+        let form =
+            form.and_then(|form| form.spelled(options.spelling.as_ref())).map_err(|error| match error {
+                InvalidRelative::Upwards => WalkError::Upwards { index },
+                InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
+            })?;
         let base = Path::new(OsStr::from_bytes(&form.base));
         if form.path.is_root() {
             return Ok(self.contents(base, options).map_err(|error| (None, error)));
@@ -198,6 +201,9 @@ impl Opening {
         if self.excludes(path, is_dir, options) {
             return Ok(Ok(()));
         }
+        if let Err(error) = options.check_spelled(path) {
+            return Ok(Err((None, error)));
+        }
         if is_dir && !options.takes_directories() {
             self.skipped.push(path.clone());
             return Ok(Ok(()));
@@ -205,8 +211,7 @@ impl Opening {
         self.single = !is_dir && above.is_root();
         let barren = || {
             let top = (&*parent, layer, found.dev);
-            let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
-            let scope = known.map(|known| known.scope.clone()).unwrap_or_default();
+            let scope = self.scope_of(layer);
             !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
         };
         if is_dir && options.prune && !contents && barren() {
@@ -258,6 +263,8 @@ impl Opening {
         if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
             return Ok(());
         }
+
+        options.check_spelled(&name.clone().into())?;
         let layer = self.layer(base, (false, true), &options.filter);
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
@@ -289,6 +296,11 @@ impl Opening {
         self.parents.clear();
         self.parents.insert(path, Arc::clone(&parent));
         Ok((parent, layer))
+    }
+
+    fn scope_of(&self, layer: u32) -> Scope {
+        let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
+        known.map(|known| known.scope.clone()).unwrap_or_default()
     }
 
     fn open_way(&self, layer: u32, path: &RelPath, options: &WalkOptions) -> io::Result<Dir> {

@@ -20,6 +20,7 @@ use crate::{
     operand_paths::Naming,
     own_names::is_own_name,
     read_ahead::{Done, Job},
+    spelling::{is_unspelled, unspellable},
     spool::SpoolError,
 };
 
@@ -423,6 +424,10 @@ impl Reading {
             self.problem(Some(&name), WalkOperation::Stat, fake_super::damaged());
             return None;
         }
+        if is_unspelled(name.as_bytes()) && dir.spelling().is_some() {
+            self.problem(Some(&name), WalkOperation::Stat, unspellable());
+            return None;
+        }
         let metadata = match self.content_of_device(dir, &name, metadata, followed) {
             Ok(metadata) => metadata,
             Err(error) => {
@@ -432,6 +437,10 @@ impl Reading {
         };
         let link_target = match metadata.kind {
             Kind::Symlink => match dir.read_link(&name) {
+                Ok(target) if is_unspelled(&target) && dir.spelling().is_some() => {
+                    self.problem(Some(&name), WalkOperation::ReadLink, unspellable());
+                    return None;
+                }
                 Ok(target) => Some(target),
                 Err(error) => {
                     self.problem(Some(&name), WalkOperation::ReadLink, error);

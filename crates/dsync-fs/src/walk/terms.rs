@@ -7,7 +7,12 @@ use std::{
 };
 
 use super::rulings::WantedRulings;
-use crate::{Dir, FilterSet, Links, SpoolHome, component::RelPath, source_file::Opening};
+use crate::{
+    Dir, FilterSet, Links, Spelling, SpoolHome,
+    component::RelPath,
+    source_file::Opening,
+    spelling::{is_unspelled, unspellable},
+};
 
 /// The links that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +64,8 @@ pub struct WalkOptions {
     pub copy_devices: bool,
     /// Treat entries as what `user.rsync.*` says they are: see `fake_super`.
     pub fake_super: bool,
+    /// The character sets of the names on the disk and in the walk, if they differ.
+    pub spelling: Option<Spelling>,
     /// The place for the names of very large directories.
     pub spools: SpoolHome,
     /// The rulings that are wanted.
@@ -85,13 +92,19 @@ impl WalkOptions {
         base.open_named(path, links)
     }
 
+    /// Checks that the other end has a spelling of what an operand, or a line of a list, names.
+    pub(super) fn check_spelled(&self, path: &RelPath) -> io::Result<()> {
+        let lacks = self.spelling.is_some() && path.components().any(is_unspelled);
+        if lacks { Err(unspellable()) } else { Ok(()) }
+    }
+
     /// Opens a directory that an operand names.
     pub(super) fn open(&self, path: &Path) -> io::Result<Dir> {
         let opened = match &self.floor {
             Some(floor) => floor.open_operand_above(path),
             None => Dir::open_operand(path),
         };
-        Ok(opened?.with_fake_super(self.fake_super))
+        Ok(opened?.with_fake_super(self.fake_super).with_spelling(self.spelling))
     }
 }
 

@@ -66,12 +66,13 @@ impl Reading<'_> {
 
     /// Returns whether the name reaches up to this directory.
     fn is_in_reach(&self, spec: &RuleSpec) -> bool {
-        let Place::Above { way, root, .. } = self.place else { return true };
+        let Place::Above { dir, way, root, .. } = self.place else { return true };
         if spec.is_git() {
             return true;
         }
         let Some(slash) = spec.pattern.iter().rposition(|&byte| byte == b'/') else { return false };
         let named = &spec.pattern[..slash];
+        let named = &written(dir, named);
         match spec.pattern.first() {
             Some(b'/') => way.starts_with(Path::new(as_str(if named.is_empty() { b"/" } else { named }))),
             _ => {
@@ -301,7 +302,7 @@ impl Reading<'_> {
                     Ok(Found::Text(text)) => Ok(Some(text)),
                     Ok(Found::None) => Ok(None),
                     // Above the tree are the operator's own directories.
-                    Ok(Found::Link(_)) => read_operators(&way.join(as_str(name))),
+                    Ok(Found::Link(_)) => read_operators(dir, &way.join(as_str(&written(dir, name)))),
                     Err(fault) => Err(fault),
                 },
                 _ => Err(RuleFileFault::LeadsOut),
@@ -411,15 +412,28 @@ fn read_here(dir: &Dir, name: &[u8]) -> Result<Found, RuleFileFault> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::None),
         Err(error) => return Err(RuleFileFault::Read(error)),
     };
-    let text = read_bounded(file.as_fd().try_clone_to_owned().map(File::from));
-    text.map(Found::Text)
+    let text = read_bounded(file.as_fd().try_clone_to_owned().map(File::from))?;
+    Ok(Found::Text(lines_of(dir, text)))
 }
 
 /// Reads a file by the operator's own path, through links of root and of the own user.
-fn read_operators(path: &Path) -> Result<Option<Vec<u8>>, RuleFileFault> {
+fn read_operators(dir: &Dir, path: &Path) -> Result<Option<Vec<u8>>, RuleFileFault> {
     match open_operator_file(path, Links::Trusted) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => read_bounded(file).map(Some),
+        file => read_bounded(file).map(|text| Some(lines_of(dir, text))),
+    }
+}
+
+/// Returns names of a path as the disk has them.
+fn written(dir: &Dir, path: &[u8]) -> Vec<u8> {
+    dir.spelling().map_or_else(|| path.to_vec(), |spelling| spelling.path_to_here(path))
+}
+
+/// Returns the lines of a file on the disk as the rules of the tree's names.
+fn lines_of(dir: &Dir, text: Vec<u8>) -> Vec<u8> {
+    match dir.spelling() {
+        Some(spelling) => spelling.lines_to_there(&text),
+        None => text,
     }
 }
 
