@@ -12,8 +12,8 @@ use dsync_tests::{
     Outcome, Run, Scope, Scratch, Sshd, Via, differences, needs_dsync, scratch::slash, tree::set_mtime,
 };
 
-/// A tree of names in some character set; those that end in a slash are directories, and a text
-/// after ` -> ` is that of a link, after ` = ` another name of the file.
+/// Plants a tree of names in some character set. A name that ends in a slash is a directory; a text
+/// after ` -> ` is that of a link, after ` = ` the first name of the file.
 fn plant(at: &Path, names: &[&[u8]]) {
     fs::create_dir_all(at).unwrap();
     let path = |name: &[u8]| at.join(OsStr::from_bytes(name));
@@ -38,7 +38,7 @@ fn plant(at: &Path, names: &[&[u8]]) {
     }
 }
 
-/// The paths of a tree, in the order of their bytes.
+/// Returns the paths of a tree, in the order of their bytes.
 fn names(at: &Path) -> Vec<Vec<u8>> {
     let paths = dsync_tests::compare::survey(at).into_keys();
     paths.filter(|path| !path.is_empty()).collect()

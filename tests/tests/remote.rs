@@ -120,6 +120,52 @@ fn relative_remote_path_starts_at_the_home_directory() {
     assert_same(&scratch.src(), &scratch.at("down"), Scope::full());
 }
 
+/// As the remote shell expands it for rsync.
+#[test]
+fn a_remote_path_starts_at_the_home_directory_of_a_user() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    let me = Run::of("id").arg("-un").run().stdout_text().trim().to_owned();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let home =
+        passwd.lines().find_map(|line| line.strip_prefix(&format!("{me}:"))?.split(':').nth(4)).unwrap();
+    let home = Scratch::under(std::path::Path::new(home));
+    let name = home.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let tilde = |below: &str| sshd.operand(format!("~{me}/{name}{below}"));
+    Tree::sample().plant(&scratch.src());
+
+    let up = sshd.run(Via::Auto).arg("-a").arg(slash(&scratch.src())).arg(tilde("/up"));
+    let _ = up.run().expect_quiet_success();
+    assert_same(&scratch.src(), &home.at("up"), Scope::full());
+    for options in [&["-a"][..], &["-aR"]] {
+        let ours = scratch.at("ours");
+        let run = sshd.run(Via::Ssh).args(options).arg(tilde("/up/")).arg(&ours);
+        let _ = run.run().expect_quiet_success();
+        // With -R the path begins at the home, as that of ~/ does.
+        let landed = if options == ["-aR"] { ours.join(&name).join("up") } else { ours.clone() };
+        assert_same(&scratch.src(), &landed, Scope::full());
+        let theirs = scratch.at("theirs");
+        if options == ["-a"] {
+            let run = Run::of("rsync").arg("-a").arg("-e").arg(sshd.shell()).arg(tilde("/up/")).arg(&theirs);
+            let _ = run.run().expect_code(0);
+            assert_same(&theirs, &ours, Scope::full());
+        }
+        fs::remove_dir_all(&ours).unwrap();
+    }
+    let list = home.at("list");
+    fs::write(&list, "up\n").unwrap();
+    let from_list = format!("--files-from=:~{me}/{name}/list");
+    let listed = sshd.run(Via::Ssh).args(["-ar", &from_list]).arg(tilde("")).arg(scratch.at("listed"));
+    let _ = listed.run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.at("listed/up"), Scope::full());
+
+    let nobody = sshd.operand("~no-such-user/x");
+    for (from, to) in [(nobody.clone(), scratch.at("x").into()), (slash(&scratch.src()), nobody)] {
+        let outcome = sshd.run(Via::Ssh).arg("-a").arg(from).arg(to).run().expect_code(1);
+        assert!(outcome.stderr_text().contains("no user 'no-such-user'"), "{}", outcome.account());
+    }
+}
+
 #[test]
 fn empty_remote_path_is_the_home_directory() {
     let sshd = Sshd::shared();

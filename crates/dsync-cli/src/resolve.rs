@@ -20,8 +20,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, IdRule, Job, Links, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source,
-    SyncOptions, TransportChoice, WritePolicy,
+    EventLevel, FilesFrom, IdRule, Job, Links, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources,
+    Source, SyncOptions, TransportChoice, WritePolicy,
 };
 
 use self::rights::{FAKE, REAL, WITHOUT, set_rights};
@@ -149,6 +149,7 @@ pub(crate) fn order(
     }
     let resources = resources(flags, environment);
     let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
+    options.other_homes = names_other_home(&source, &destination, files_from.as_ref());
     let mut job = Job::new(source, destination).options(options).connect(connect);
     if let Some(files_from) = files_from {
         job = job.files_from(files_from);
@@ -167,6 +168,18 @@ fn operator_files(flags: &Flags, destination: &Destination) -> OperatorFiles {
         Destination::Local { path } => files.with_destination(path),
         _ => files,
     }
+}
+
+/// Returns whether a path of the remote end begins at another user's home.
+fn names_other_home(source: &Source, destination: &Destination, list: Option<&FilesFrom>) -> bool {
+    let begins = |path: &OsString| path.as_bytes().starts_with(b"~");
+    let sources = match source {
+        Source::Remote { paths, .. } => paths.as_slice(),
+        _ => &[],
+    };
+    sources.iter().any(begins)
+        || matches!(destination, Destination::Remote { path, .. } if begins(path))
+        || matches!(list, Some(FilesFrom::AtPeer { path, .. }) if begins(path))
 }
 
 /// Refuses options that say how ssh is used.

@@ -1,5 +1,6 @@
 //! A run and how it is started: [`Job`], [`serve`].
 
+mod homes;
 mod opening;
 mod serving;
 

@@ -205,6 +205,12 @@ pub enum SyncError {
         /// The fault of the pattern.
         reason: &'static str,
     },
+    /// A path begins at the home directory of a user that its end does not have.
+    #[error("there is no user '{user}' at the end where a path begins with '~{user}'")]
+    UnknownHome {
+        /// The name, lossily decoded.
+        user: String,
+    },
     /// An owner or group that entries are to get does not exist at the destination.
     #[error("the destination knows no {} named '{name}'; give a number, or make it first",
             if *group { "group" } else { "user" })]
@@ -483,6 +489,7 @@ impl SyncError {
             | Self::Locked { .. }
             | Self::BadPattern { .. }
             | Self::UnknownOwner { .. }
+            | Self::UnknownHome { .. }
             | Self::Cancelled => Fault::Caller,
 
             Self::SourceUnreadable { .. }
@@ -518,7 +525,8 @@ impl SyncError {
             | Self::BothRemote
             | Self::BadPattern { .. }
             | Self::DirectoryUnusable { .. }
-            | Self::UnknownOwner { .. } => exit_code::USAGE,
+            | Self::UnknownOwner { .. }
+            | Self::UnknownHome { .. } => exit_code::USAGE,
             // rsync's code for a source that is not there, alone or among others.
             Self::SourceMissing { .. } | Self::SourceUnreadable { .. } => exit_code::PARTIAL,
             Self::ListRootMissing { .. }

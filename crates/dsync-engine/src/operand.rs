@@ -38,7 +38,8 @@ pub enum Operand {
         /// The host.
         host: RemoteHost,
         /// The path; a relative one starts at the remote home directory. Never empty: `host:` and
-        /// `host:~` are `.`, and a leading `~/` is taken off.
+        /// `host:~` are `.`, and a leading `~/` is taken off. `host:~user/x` is `~user/./x`, which
+        /// needs [`SyncOptions::other_homes`](crate::SyncOptions::other_homes).
         path: OsString,
     },
 }
@@ -184,12 +185,6 @@ pub enum OperandError {
         /// The operand as given.
         operand: OsString,
     },
-    /// A remote path that starts at another user's home.
-    #[error("'{}': the home of another user is not supported by dsync; write the full path", path.display())]
-    OtherHome {
-        /// The path as given.
-        path: OsString,
-    },
 }
 
 impl OperandError {
@@ -197,7 +192,7 @@ impl OperandError {
     /// not, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Daemon { .. } | Self::OtherHome { .. } => exit_code::UNSUPPORTED,
+            Self::Daemon { .. } => exit_code::UNSUPPORTED,
             _ => exit_code::USAGE,
         }
     }
@@ -318,10 +313,21 @@ fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
         Some(b"") => b"",
         Some(rest) => match rest.strip_prefix(b"/") {
             Some(below) => trim_slashes(below),
-            None => return Err(OperandError::OtherHome { path: OsStr::from_bytes(path).to_owned() }),
+            None => return Ok(other_home(path)),
         },
     };
     Ok(if path.is_empty() { OsString::from(".") } else { OsStr::from_bytes(path).to_owned() })
+}
+
+/// Returns a path that starts at another user's home as the peer takes it: what is in the home, or a
+/// path that begins there under `relative` too, as those below the own home do.
+fn other_home(path: &[u8]) -> OsString {
+    let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+    let (home, below) = path.split_at(end);
+    let below = trim_slashes(below);
+    let begins_later = below.windows(3).any(|three| three == b"/./") || below.starts_with(b"./");
+    let between: &[u8] = if below.is_empty() || begins_later { b"/" } else { b"/./" };
+    OsStr::from_bytes(&[home, between, below].concat()).to_owned()
 }
 
 /// Trims slashes at the start: `~//x` is below the home directory, not `/x`.
@@ -366,15 +372,21 @@ mod tests {
 
     #[test]
     fn remote_path_starts_at_the_home_directory() {
-        for (text, path) in
-            [("h:", "."), ("h:~", "."), ("h:~/", "."), ("h:~/x/", "x/"), ("h:~//x", "x"), ("h:./~", "./~")]
-        {
+        for (text, path) in [
+            ("h:", "."),
+            ("h:~", "."),
+            ("h:~/", "."),
+            ("h:~/x/", "x/"),
+            ("h:~//x", "x"),
+            ("h:./~", "./~"),
+            ("h:~bob", "~bob/"),
+            ("h:~bob//", "~bob/"),
+            ("h:~bob/x/", "~bob/./x/"),
+            ("h:~bob/x/./y", "~bob/x/./y"),
+            ("h:~bob/./x", "~bob/./x"),
+        ] {
             assert_eq!(parse(text), Ok(remote(None, "h", path)), "{text}");
         }
-        assert_eq!(
-            message("h:~bob/x"),
-            "'~bob/x': the home of another user is not supported by dsync; write the full path"
-        );
     }
 
     #[test]

@@ -52,6 +52,11 @@ pub fn home_directory() -> Option<PathBuf> {
     Some(User::from_uid(Uid::effective()).ok()??.dir)
 }
 
+/// Returns the home directory of the user with this login name, according to the name service.
+pub fn home_directory_of(name: &[u8]) -> Option<PathBuf> {
+    Some(User::from_name(as_name(name)?).ok()??.dir)
+}
+
 /// Returns a name in the form of the C library. An empty name must not be looked up (some services
 /// answer root).
 fn as_name(name: &[u8]) -> Option<&str> {

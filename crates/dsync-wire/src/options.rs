@@ -125,6 +125,10 @@ pub struct SyncOptions {
     /// Take `*`, `?`, `[...]` and `{a,b}` in the operands of a source that is the peer as wildcards,
     /// which it expands. The destination takes only entries that the operands could stand for.
     pub wildcards: bool,
+    /// Take `~USER` at the start of a path that the peer opens by an operand, or reads a list from, as
+    /// that user's home directory there. Without it such a path is one below the directory where
+    /// relative ones start.
+    pub other_homes: bool,
     /// Accept a source operand that does not exist (`--ignore-missing-args`).
     pub ignore_missing_args: bool,
     /// Remove the destination's entry for a source operand that does not exist
@@ -242,6 +246,7 @@ setters!(SyncOptions {
     safe_links: bool,
     insecure_links: bool,
     wildcards: bool,
+    other_homes: bool,
     ignore_missing_args: bool,
     delete_missing_args: bool,
     remove_source_files: bool,

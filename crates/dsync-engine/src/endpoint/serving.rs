@@ -17,7 +17,7 @@ use dsync_wire::{
     state::{DestinationInbox, SourceInbox},
 };
 
-use super::{Place, expanded, open_tree};
+use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
     destination::{self, asked::AskedFor},
@@ -124,6 +124,10 @@ pub(crate) fn serve_link(
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));
     }
+    let (role, list) = match at_homes(role, list, &session.options, &means.start) {
+        Ok(asked) => asked,
+        Err(error) => return Err(session.refuse(error)),
+    };
     if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.grant, &role)
         && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
     {
