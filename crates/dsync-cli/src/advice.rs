@@ -40,8 +40,18 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             terms.path.display(),
             terms.access.purpose(),
         )),
+        SyncError::Peer { text, .. } => unknown_field(text).map(|field| {
+            let option = if field == "other-homes" { "~USER in its path" } else { field };
+            format!("the other end has an older dsync, which lacks what this run asks it for ({option}): upgrade it there")
+        }),
         _ => None,
     }
+}
+
+/// Returns the option of a run that an older end does not know, in its words.
+fn unknown_field(text: &str) -> Option<&str> {
+    let (_, named) = text.split_once("its options are not understood: unknown field `")?;
+    named.split_once('`').map(|(field, _)| field)
 }
 
 /// Returns the next step after an error, in sentences of its own.
@@ -169,4 +179,24 @@ fn writes(operation: Operation) -> bool {
 
 fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StorageFull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_an_older_end_lacks_is_named_with_the_end_to_upgrade() {
+        let said = |text: &str| in_options(&SyncError::Peer { exit_code: 12, text: text.to_owned() });
+        let refusal = |field: &str| {
+            format!(
+                "protocol error: message Start: its options are not understood: unknown field `{field}`, expected one of `a`"
+            )
+        };
+        let home = said(&refusal("other-homes"));
+        assert!(home.is_some_and(|text| text.contains("~USER") && text.ends_with("upgrade it there")));
+        assert!(said(&refusal("event-backups")).is_some_and(|text| text.contains("(event-backups)")));
+        assert_eq!(said("unknown field `x`"), None);
+        assert_eq!(said("the disk is full"), None);
+    }
 }
