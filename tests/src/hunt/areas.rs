@@ -1,4 +1,4 @@
-//! What options alone do not reach: links that are followed, files of rules, and lists of names.
+//! Areas of cases that options alone do not reach: links that are followed, files of rules, and lists of names.
 //!
 //! Some cases get one of these areas on top of what they have. Its choices come from dice of their
 //! own, so that the other cases stay what they were.

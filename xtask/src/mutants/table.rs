@@ -622,7 +622,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "entries that are kept",
         file: "crates/dsync-engine/src/keep.rs",
-        guard: "self.dir.open_child(&name)?.adding_only(«true»)",
+        guard: "dir.open_child(&name)?.adding_only(«true»)",
         instead: "false",
         binary: "dsync-engine",
         test: "keep::tests::sessions_of_one_moment_have_directories_of_their_own_and_replace_nothing",

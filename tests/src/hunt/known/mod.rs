@@ -57,8 +57,12 @@ mod tests {
     fn page_and_table_have_the_same_entries_in_the_same_order() {
         let page = include_str!("../../../../docs/from-rsync.md");
         let told: Vec<(&str, Vec<String>)> = page.split("\n## ").skip(1).map(section).collect();
-        // Sections without entries tell of what the hunt does not look for.
-        let told: Vec<_> = told.into_iter().filter(|(_, sentences)| !sentences.is_empty()).collect();
+        // Sections without entries tell of what the hunt does not look for, and so does this one.
+        let is_drawn = |heading: &str| heading != "Names between character sets";
+        let told: Vec<_> = told
+            .into_iter()
+            .filter(|(heading, sentences)| !sentences.is_empty() && is_drawn(heading))
+            .collect();
         let meant = SECTIONS.iter().map(|(heading, entries)| {
             (*heading, entries.iter().map(|known| known.says.to_owned()).collect::<Vec<_>>())
         });
