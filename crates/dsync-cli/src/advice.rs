@@ -118,6 +118,9 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         ConnectError::RemoteProgramMissing { .. } => {
             "Install it there, set --dsync-path, or copy this program there with --deploy."
         }
+        ConnectError::ShellFailed { stderr, .. } if is_dovecot(stderr) => {
+            "The 'dsync' there belongs to Dovecot, a mail server: install this one at another path and name that with --dsync-path."
+        }
         ConnectError::NoGreeting { .. } => "See --dsync-path.",
         ConnectError::PortBlocked { .. } => "A firewall? Use --transport=auto or --transport=ssh.",
         ConnectError::OnlyPipe { .. } | ConnectError::PortUnavailable { .. } => {
@@ -127,6 +130,11 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         ConnectError::Refused { exit_code: exit_code::SOCKET, .. } => "Choose other ports with --port.",
         _ => return None,
     })
+}
+
+/// Returns whether these are the last words of Dovecot's program of the same name, given `--server`.
+fn is_dovecot(stderr: &[String]) -> bool {
+    stderr.iter().any(|line| line.contains("Missing mirror or backup parameter"))
 }
 
 /// Returns the name that a path's use has on the command line.

@@ -481,3 +481,13 @@ fn filter_rules_decide_as_those_of_rsync() {
         assert_eq!(lines(&output.stdout), lines(&expected), "{rules:?}: {output:?}");
     }
 }
+
+#[test]
+fn another_program_of_the_name_at_the_remote_end_is_told() {
+    let at = planted();
+    // Dovecot's, given `--server`.
+    let said = "Fatal: Missing mirror or backup parameter";
+    let (code, _, err) = behind(at.path(), said, 75, &["-a", "src/", "nas:dst"]);
+    assert_eq!(code, 5, "{err}");
+    assert!(err.contains("belongs to Dovecot") && err.contains("--dsync-path"), "{err}");
+}
