@@ -105,8 +105,8 @@ impl Spelling {
         Self { here, there }
     }
 
-    /// Returns the spelling there of a name, of a link's text or of a line; behind [`MARK`] what has
-    /// none.
+    /// Returns the spelling there of a name, of a link's text or of a line; what has none keeps its
+    /// bytes, behind a mark ([`is_unspelled`]).
     pub fn to_there<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
         match self.spelled_there(text) {
             Some(spelled) => spelled,

@@ -35,6 +35,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A comment of `--files-from` is one in every direction.",
+        explains: |seen| {
+            let is_comment =
+                |line: &str| line.contains("link_stat") && (line.contains("/; ") || line.contains("/# "));
+            let is_taken = seen.rsync.stderr_text().lines().any(is_comment);
+            seen.case.has(&["--files-from"])
+                && is_taken
+                && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+    Known {
         says: "A path that is named goes through links of root and of the own user.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
