@@ -653,7 +653,7 @@ mod tests {
         assert_eq!(deep.list().entries[0].0, there);
         assert_eq!(plain.open_child(&here).unwrap().read_link(&here).unwrap(), b"\xfc");
 
-        // What the disk's set cannot spell is refused before the kernel hears of it.
+        // A name that the disk's set cannot spell is refused before the kernel hears of it.
         let lost = name("\u{20ac}".as_bytes());
         let errno = |error: io::Error| Errno::from_io_error(&error);
         assert_eq!(errno(dir.make_dir(&lost, 0o755).unwrap_err()), Some(Errno::ILSEQ));

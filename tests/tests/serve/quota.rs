@@ -83,7 +83,7 @@ fn files_beyond_the_quota_are_refused_by_its_name_and_leave_nothing() {
         write(&nas, "two", 2, 1 << 20);
         let _ = nas.push(&[]).expect_quiet_success();
         assert_eq!(used(&nas).0, 3 << 20);
-        // What is removed makes room again.
+        // A removal makes room again.
         fs::remove_file(nas.scratch.src().join("one")).unwrap();
         write(&nas, "three", 3, 2 << 20);
         let _ = nas.push(&["--delete-before"]).expect_quiet_success();

@@ -181,7 +181,7 @@ fn a_destination_hears_spans_only_where_they_were_agreed_on() {
         inbox.check(&message).unwrap();
     }
     matrix(&inbox, State::ListingPart, &[&listing, &more, DESTINATION_ANY], DestinationInbox::check);
-    // What is missing between listings is not this inbox's to know.
+    // This inbox cannot know which entries are missing between listings.
     inbox.check(&listing_end(9, 9)).unwrap();
     assert_eq!(inbox.state(), State::Files);
     let mut order = ListingOrder::new(false);
