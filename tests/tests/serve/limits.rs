@@ -91,20 +91,24 @@ pub(crate) fn hostile(nas: &Nas) -> (Child, Session) {
     (server, Session::greet(pipe).start(Order::Destination(b"tree/"), ARCHIVE_DELETE))
 }
 
-#[test]
-fn a_client_that_understates_a_file_gets_no_further() {
-    needs_dsync!();
-    let long = |session: &mut Session| {
+/// Ways to send more of a file than was announced: in a segment, and in a batch.
+pub(crate) const UNDERSTATED: [fn(&mut Session); 2] = [
+    |session| {
         let lane = session.lane(0);
         let segment = Message::new(66).int(1).byte(0).bytes(&[0; 16]).int(1 << 40).byte(20).int(0).int(0);
         session.lanes.send(lane, &segment.frame());
-    };
-    let batch = |session: &mut Session| {
+    },
+    |session| {
         let lane = session.lane(0);
         let record = Session::record(1, 0, &[b'x'; 1001]);
         session.lanes.send(lane, &Session::batch(&session.value(&record), &record));
-    };
-    for deed in [long as fn(&mut Session), batch] {
+    },
+];
+
+#[test]
+fn a_client_that_understates_a_file_gets_no_further() {
+    needs_dsync!();
+    for deed in UNDERSTATED {
         let nas = Nas::new("full");
         nas.limit("largest-file = '1000B'");
         let before = survey(&nas.place());

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
 use dsync_tests::{
     Outcome,
-    hostile::{Item, Message, Session, bytes::listing_part},
+    hostile::{Item, bytes::listing_part},
     needs_dsync,
     run::wait_for,
     scratch::slash,
@@ -14,7 +14,7 @@ use dsync_tests::{
 use rustix::process::Signal;
 
 use crate::{
-    limits::{WAYS, hostile},
+    limits::{UNDERSTATED, WAYS, hostile},
     nas::Nas,
 };
 
@@ -230,17 +230,7 @@ fn a_key_with_a_quota_has_one_session_at_a_time() {
 #[test]
 fn a_client_that_understates_a_file_gets_no_more_room() {
     needs_dsync!();
-    let long = |session: &mut Session| {
-        let lane = session.lane(0);
-        let segment = Message::new(66).int(1).byte(0).bytes(&[0; 16]).int(1 << 40).byte(20).int(0).int(0);
-        session.lanes.send(lane, &segment.frame());
-    };
-    let batch = |session: &mut Session| {
-        let lane = session.lane(0);
-        let record = Session::record(1, 0, &[b'x'; 1001]);
-        session.lanes.send(lane, &Session::batch(&session.value(&record), &record));
-    };
-    for deed in [long as fn(&mut Session), batch] {
+    for deed in UNDERSTATED {
         let nas = Nas::new("full");
         nas.limit("max-bytes = 1000");
         let before = entries(&nas);
