@@ -343,6 +343,39 @@ fn no_log_and_no_list_is_what_a_source_may_have_put_there() {
     let _ = run(&["--insecure-links", "--exclude-from=dst/log"], &scratch.at("")).expect_quiet_success();
 }
 
+/// A push whose list the destination's end reads, in the destination itself.
+#[test]
+fn no_list_at_a_remote_destination_is_what_a_source_may_have_put_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.at("outside")).unwrap();
+    fs::create_dir(scratch.dst()).unwrap();
+    for (file, text) in [("src/f", "new"), ("outside/list", "f\n"), ("dst/list", "f\n")] {
+        fs::write(scratch.at(file), text).unwrap();
+    }
+    symlink("../outside/list", scratch.dst().join("link")).unwrap();
+    symlink("../outside", scratch.dst().join("dir")).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(scratch.dst().join("fifo")).status();
+    assert!(fifo.unwrap().success());
+    let shell = shell_at(&scratch);
+    let push = |options: &[&str], list: &str| {
+        let run = Run::dsync().args(["-a", "--transport=ssh", "-e"]).arg(&shell).args(options);
+        let run = run.arg(format!("--dsync-path={}", program().display()));
+        let run = run.arg(format!("--files-from=:{}", scratch.dst().join(list).display()));
+        run.arg(scratch.src()).arg(format!("h:{}", scratch.dst().display())).run()
+    };
+
+    for list in ["link", "dir/list", "fifo", "../dst/link"] {
+        let outcome = push(&[], list).expect_code(1);
+        assert!(outcome.stderr_text().contains("a source may have made it"), "{list}: {}", outcome.account());
+        assert!(!scratch.dst().join("f").exists(), "{list}");
+    }
+    for (options, list) in [(&[][..], "list"), (&["-M--insecure-links"], "link")] {
+        let _ = push(options, list).expect_quiet_success();
+        fs::remove_file(scratch.dst().join("f")).unwrap();
+    }
+}
+
 #[test]
 fn link_that_arrives_in_the_run_itself_takes_no_backup_out() {
     needs_dsync!();

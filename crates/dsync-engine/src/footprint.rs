@@ -18,10 +18,10 @@ use std::{
     path::{Component as Step, Path, PathBuf},
 };
 
-use dsync_fs::{Dir, Kind, Links, OperandForm};
+use dsync_fs::{Dir, Kind, OperandForm};
 use dsync_wire::options::{AlternateUse, SyncOptions};
 
-use crate::grant::Start;
+use crate::{destination, grant::Start};
 
 /// The operations of a run below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,7 +129,7 @@ impl Footprint {
         options: &SyncOptions,
         start: &Start,
     ) -> Self {
-        let links = if options.insecure_links { Links::Any } else { Links::Trusted };
+        let links = destination::target::links(options);
         let mut footprint =
             Self { unbounded: options.follows_dirlinks() && options.insecure_links, ..Self::default() };
         let Some((base, below)) = nearest(operand, |path| start.open(path, links)) else { return footprint };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crossbeam_channel::bounded;
-use dsync_fs::{FileList, FileListError, FileListWriter, Links, OperandForm, SourceFile, SpoolHome};
+use dsync_fs::{FileList, FileListError, FileListWriter, OperandForm, OperatorFiles, SourceFile, SpoolHome};
 use dsync_wire::{
     frame::ControlReceiver,
     limits::{MAX_NAMES, MAX_NAMES_BYTES},
@@ -109,24 +109,25 @@ pub(crate) fn hear(
     }
 }
 
-/// Reads a list from a file of this end that the client names.
+/// Reads a list from a file of this end that the client names: below a grant's directory if there
+/// is a grant, else as a file of this end's operator.
 pub(crate) fn read(
     path: &[u8],
     nul: bool,
     relative: bool,
-    (start, home): (&Start, &SpoolHome),
+    (start, home, files): (&Start, &SpoolHome, &OperatorFiles),
 ) -> Result<FileList, SyncError> {
     let path = Path::new(OsStr::from_bytes(path));
     let failed = |source| SyncError::FileList { path: Some(path.to_owned()), source };
     let mut list = FileListWriter::new(relative, home);
-    let text = open(path, start).map_err(|error| failed(FileListError::Read(error)))?;
+    let text = open(path, (start, files)).map_err(|error| failed(FileListError::Read(error)))?;
     list.read(text, nul).map_err(failed)?;
     list.finish().map_err(failed)
 }
 
-fn open(path: &Path, start: &Start) -> io::Result<Text> {
+fn open(path: &Path, (start, files): (&Start, &OperatorFiles)) -> io::Result<Text> {
     if start.floor().is_none() {
-        return Ok(Text::Own(dsync_fs::open_operator_file(path, Links::Trusted)?));
+        return Ok(Text::Own(files.open(path)?));
     }
     match OperandForm::of(path) {
         Ok(OperandForm::Entry { parent, name }) => {

@@ -51,7 +51,7 @@ mod site;
 mod slot;
 mod stage;
 mod succession;
-mod target;
+pub(crate) mod target;
 mod transfers;
 mod twin;
 mod wanted_rulings;

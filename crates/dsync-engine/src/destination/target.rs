@@ -212,7 +212,7 @@ impl Target {
 }
 
 /// Returns whose links the operator's paths at the destination may pass through.
-fn links(options: &SyncOptions) -> Links {
+pub(crate) fn links(options: &SyncOptions) -> Links {
     if options.insecure_links { Links::Any } else { Links::Trusted }
 }
 

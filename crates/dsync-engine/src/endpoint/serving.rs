@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{FileList, Spelling, SpoolHome};
+use dsync_fs::{FileList, OperatorFiles, Spelling, SpoolHome};
 use dsync_transport::{Accepted, Sides, Throttle, throttled};
 use dsync_wire::{
     budget::Budget,
@@ -165,7 +165,8 @@ fn serve_source(
         ListPlace::None => Ok(own),
         ListPlace::Sent => names::hear(&session, (&mut mail.receiver, &mut mail.order), &spools).map(Some),
         ListPlace::File { path, nul } => {
-            names::read(path, *nul, session.options.relative, (&start, &spools)).map(Some)
+            let from = (&start, &spools, &OperatorFiles::default());
+            names::read(path, *nul, session.options.relative, from).map(Some)
         }
     };
 
@@ -210,7 +211,10 @@ fn serve_destination(
     let operand = PathBuf::from(OsString::from_vec(path));
     let asked = match list {
         ListPlace::File { path, nul } => {
-            names::read(path, *nul, session.options.relative, (&start, &spools)).map(AskedFor::in_list)
+            let files =
+                OperatorFiles::new(destination::target::links(&session.options)).with_destination(&operand);
+            let from = (&start, &spools, &files);
+            names::read(path, *nul, session.options.relative, from).map(AskedFor::in_list)
         }
         _ => Ok(asked.into()),
     };
