@@ -13,8 +13,10 @@ use dsync_tests::{
 
 /// Plants the source of all cases.
 fn plant(at: &Path) {
-    let dirs = ["a", "a/b", "d", "d/e", "e1", "e1/e2", "x"].map(Node::dir);
+    let dirs = ["a", "a/b", "d", "d/e", "e1", "e1/e2", "x", "y", "y/a"].map(Node::dir);
     let files = ["a/b/c", "a/f", "d/e/g", "d/h", "top", "#hash", " sp ", "x/z", "caf\u{e9}", "d/skip.o"];
+    // Names that other directories have too.
+    let files = files.into_iter().chain(["x/0", "x/h", "y/h", "y/z", "y/a/f"]);
     let files = files.into_iter().zip(1..).map(|(path, seed)| Node::file(path, seed, seed));
     let links = [Node::symlink("la", "a"), Node::symlink("gone", "nowhere")];
     Tree::of(dirs.into_iter().chain(files).chain(links)).plant(at);
@@ -122,6 +124,26 @@ fn directories_are_copied_as_their_lines_say() {
         (b"./a/b/c\n", &["-a", "--no-R"]),
         (b"top\nd/././h\n", &["-a"]),
         (b"./top\n", &["-a", "--no-d"]),
+    ] {
+        as_rsync(lines, options, true);
+    }
+}
+
+/// A destination's name can be that of several lines.
+#[test]
+fn of_one_name_the_first_line_counts() {
+    needs_dsync!();
+    for (lines, options) in [
+        (&b"y/h\nx/h\nx/0\nd/h\n"[..], &["-a", "--no-R"][..]),
+        (b"x/h\nx/0\ny/h\n", &["-a", "--no-R"]),
+        (b"y/\nx/\nd/h\n", &["-a", "--no-R"]),
+        (b"x/z\ny/\nd/h\nx/\n", &["-a", "--no-R"]),
+        (b"a\ny/\na/\n", &["-a", "--no-R"]),
+        (b"y/a\na\n", &["-ar", "--no-R"]),
+        (b"a\nx/0\ny/a\n", &["-ar", "--no-R"]),
+        (b"y/./h\nx/./0\nx/./h\n", &["-a"]),
+        (b"y/./\nx/././h\nd/./h\n", &["-a"]),
+        (b"y/./a/f\n./a\n./0\n", &["-ar"]),
     ] {
         as_rsync(lines, options, true);
     }

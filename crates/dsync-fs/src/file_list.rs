@@ -5,10 +5,12 @@
 //!
 //! Laws: no path of a list leads out of its directory: `..` is resolved in the text, and at the top
 //! it stays there. A line that cannot be a path is kept as [unusable](FileList::unusable), for the
-//! run to report. [`lines`](FileList::lines) makes an equal list again, at another end.
+//! run to report. Of paths that would have one name at the destination, that counts whose directory
+//! a line named first. [`lines`](FileList::lines) makes an equal list again, at another end.
 //!
 //! Cost: as of [`PathSorter`]. What comes before `/./` in lines, and without `relative` the
-//! directories that lines name, stay in memory: together at most [`MAX_BASE_BYTES`].
+//! directories that lines name, stay in memory, each with its first path: together at most
+//! [`MAX_BASE_BYTES`].
 
 use std::{
     collections::HashMap,
@@ -29,14 +31,22 @@ pub struct FileList(Arc<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     relative: bool,
-    /// The directories in which paths begin; the layer of a path is its index.
-    bases: Vec<Vec<u8>>,
-    /// Those of them whose content is named.
-    contents: Vec<u32>,
+    /// The directories in which paths begin, in the order of their first lines; the layer of a path
+    /// is its index.
+    bases: Vec<Base>,
     /// The first line whose path begins with `./`, without that.
     from_root: Option<FromRoot>,
     paths: OperandPaths,
     unusable: Vec<Vec<u8>>,
+}
+
+/// A directory in which paths begin.
+#[derive(Debug)]
+struct Base {
+    path: Vec<u8>,
+    /// The path of the first line, and whether it ends with a slash; empty where the lines stand for
+    /// the directory's content.
+    first: (RelPath, bool),
 }
 
 /// A line whose path begins with `./`.
@@ -81,10 +91,10 @@ pub enum FileListError {
 pub struct FileListWriter {
     relative: bool,
     sorter: PathSorter,
-    bases: Vec<Vec<u8>>,
-    numbers: HashMap<Vec<u8>, u32>,
+    bases: Vec<Base>,
+    /// The numbers of the bases, those of contents apart.
+    numbers: HashMap<(Vec<u8>, bool), u32>,
     base_bytes: usize,
-    contents: Vec<u32>,
     from_root: Option<FromRoot>,
     unusable: Vec<Vec<u8>>,
 }
@@ -93,9 +103,9 @@ impl FileListWriter {
     /// Makes an empty list. With `relative` an entry gets the path that its line has, from a `/./`
     /// on; else only the last name of it.
     pub fn new(relative: bool, home: &SpoolHome) -> Self {
-        let (bases, numbers, contents, from_root, unusable) = Default::default();
+        let (bases, numbers, from_root, unusable) = Default::default();
         let sorter = PathSorter::new(home);
-        Self { relative, sorter, bases, numbers, base_bytes: 0, contents, from_root, unusable }
+        Self { relative, sorter, bases, numbers, base_bytes: 0, from_root, unusable }
     }
 
     /// Adds a line.
@@ -111,11 +121,8 @@ impl FileListWriter {
             return Ok(());
         };
 
-        let base = self.base(base)?;
+        let base = self.base(base, (&path, contents))?;
         if path.is_root() {
-            if !self.contents.contains(&base) {
-                self.contents.push(base);
-            }
             return Ok(());
         }
         let naming = if contents { Naming::Contents } else { Naming::Entry };
@@ -167,23 +174,24 @@ impl FileListWriter {
     /// # Errors
     /// [`FileListError::Keep`].
     pub fn finish(self) -> Result<FileList, FileListError> {
-        let Self { relative, sorter, bases, contents, from_root, unusable, .. } = self;
+        let Self { relative, sorter, bases, from_root, unusable, .. } = self;
         let paths = sorter.seal()?;
-        Ok(FileList(Arc::new(Kept { relative, bases, contents, from_root, paths, unusable })))
+        Ok(FileList(Arc::new(Kept { relative, bases, from_root, paths, unusable })))
     }
 
-    /// Returns the number of a base.
-    fn base(&mut self, base: Vec<u8>) -> Result<u32, FileListError> {
-        if let Some(number) = self.numbers.get(&base) {
+    /// Returns the number of a base, in which this path may be the first that begins.
+    fn base(&mut self, base: Vec<u8>, (path, contents): (&RelPath, bool)) -> Result<u32, FileListError> {
+        let key = (base, path.is_root());
+        if let Some(number) = self.numbers.get(&key) {
             return Ok(*number);
         }
-        self.base_bytes += base.len() + BASE_BYTES;
+        self.base_bytes += 2 * key.0.len() + path.as_bytes().len() + BASE_BYTES;
         let number = u32::try_from(self.bases.len()).unwrap_or(u32::MAX);
         if self.base_bytes > MAX_BASE_BYTES {
             return Err(FileListError::TooManyBases);
         }
-        self.bases.push(base.clone());
-        self.numbers.insert(base, number);
+        self.bases.push(Base { path: key.0.clone(), first: (path.clone(), contents) });
+        self.numbers.insert(key, number);
         Ok(number)
     }
 }
@@ -196,7 +204,7 @@ impl FileList {
 
     /// Returns whether a line stands for the content of the directory in which its path begins.
     pub fn is_contents(&self) -> bool {
-        !self.0.contents.is_empty()
+        self.0.bases.iter().any(Base::is_contents)
     }
 
     /// Returns the paths that the destination gets, without those of
@@ -205,15 +213,22 @@ impl FileList {
         &self.0.paths
     }
 
-    /// Returns all paths: those of contents first, then the others in the order of a walk.
+    /// Returns the first path of each directory in which paths begin, in the order of the lines. The
+    /// path is empty where lines stand for the directory's content.
+    pub fn first_of_each(&self) -> impl Iterator<Item = NamedPath<'_>> {
+        self.0.bases.iter().map(|base| {
+            let (path, contents) = &base.first;
+            NamedPath { base: &base.path, path: path.as_bytes(), contents: *contents }
+        })
+    }
+
+    /// Returns the paths that are not empty, in the order of a walk.
     pub fn named(&self) -> impl Iterator<Item = NamedPath<'_>> {
-        let whole = self.0.contents.iter();
-        let whole = whole.map(|&number| NamedPath { base: self.base(number), path: &[], contents: true });
-        whole.chain(self.paths().paths(0..self.paths().len()).map(|item| NamedPath {
+        self.paths().paths(0..self.paths().len()).map(|item| NamedPath {
             base: self.base(item.layer),
             path: item.path,
             contents: item.naming == Naming::Contents,
-        }))
+        })
     }
 
     /// Returns the directory, below that of the list, that is on the way to what is in it: the one
@@ -224,7 +239,7 @@ impl FileList {
 
     fn base(&self, number: u32) -> &[u8] {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
-        self.0.bases.get(index).map_or(&[], Vec::as_slice)
+        self.0.bases.get(index).map_or(&[], |base| base.path.as_slice())
     }
 
     /// Returns the lines that cannot be paths, cut to [`MAX_LINE`] bytes and one.
@@ -251,8 +266,17 @@ impl FileList {
             let named = NamedPath { base: self.base(*base), path: path.as_bytes(), contents: *contents };
             (named, true)
         });
+        // Those of each directory first, whose order counts.
+        let first = self.first_of_each().map(|named| (named, false));
         let named = self.named().map(|named| (named, false));
-        self.unusable().iter().cloned().chain(from_root.into_iter().chain(named).map(line))
+        self.unusable().iter().cloned().chain(first.chain(from_root).chain(named).map(line))
+    }
+}
+
+impl Base {
+    /// Returns whether lines stand for what is in the directory.
+    fn is_contents(&self) -> bool {
+        self.first.0.is_root()
     }
 }
 
@@ -337,15 +361,40 @@ mod tests {
     #[test]
     fn lines_are_read_as_rsync_reads_them() {
         let text = b"b/c\n\n#note\n;note\n sp \r\na\ra/../t\n../up\n//x//y/\n./#h\nlast";
-        let names = ["./#h", " sp ", "#h", "a", "b/c", "last", "t", "up", "x/y/"];
+        let names = ["b/c", "./#h", " sp ", "#h", "a", "b/c", "last", "t", "up", "x/y/"];
         assert_eq!(shown(&list(text, (true, false))), names);
-        assert_eq!(shown(&list(b"a\nb\0#c\0\0d", (true, true))), ["a\nb", "d"]);
+        assert_eq!(shown(&list(b"d\0#c\0\0a\nb", (true, true))), ["d", "a\nb", "d"]);
     }
 
     #[test]
     fn a_path_begins_after_a_dot() {
-        assert_eq!(shown(&list(b"a/./b/c\nq/./\n.", (true, false))), ["q/./", ".", "a/./b/c"]);
-        assert_eq!(shown(&list(b"a/./b/c\nd/e/\n./\nx/..", (false, false))), ["d/e/", ".", "a/b/c"]);
+        assert_eq!(shown(&list(b"a/./b/c\nq/./\n.", (true, false))), ["a/./b/c", "q/./", ".", "a/./b/c"]);
+        assert_eq!(shown(&list(b"a/./b/c\nd/e/\n./\nx/..", (false, false))), ["a/b/c", "d/e/", ".", "a/b/c"]);
+    }
+
+    #[test]
+    fn directories_keep_the_order_of_their_first_lines() {
+        for (relative, text) in
+            [(false, "y/f\nx/f\nx/a\ny/\n.\na\ny/b\n"), (true, "y/./f\nx/./f\n./\nx/./\n./a\n")]
+        {
+            let made = list(text.as_bytes(), (relative, false));
+            let bases = |list: &FileList| -> Vec<_> {
+                list.first_of_each().map(|named| (named.base.to_vec(), named.path.is_empty())).collect()
+            };
+            let expected: &[(&[u8], bool)] = if relative {
+                &[(b"y", false), (b"x", false), (b"", true), (b"x", true), (b"", false)]
+            } else {
+                &[(b"y", false), (b"x", false), (b"y", true), (b"", true), (b"", false)]
+            };
+            let told: Vec<_> = bases(&made);
+            assert_eq!(
+                told.iter().map(|(base, whole)| (base.as_slice(), *whole)).collect::<Vec<_>>(),
+                expected
+            );
+            let mut again = FileListWriter::new(relative, &SpoolHome::default());
+            made.lines().try_for_each(|line| again.push(&line)).unwrap();
+            assert_eq!(bases(&again.finish().unwrap()), told);
+        }
     }
 
     #[test]
@@ -392,7 +441,11 @@ mod tests {
             let sorted = |list: &FileList| { let mut all = shown(list); all.sort(); all };
             prop_assert_eq!(sorted(&made), sorted(&again));
             prop_assert_eq!(made.root_on_the_way(), again.root_on_the_way());
-            for NamedPath { base, path, .. } in made.named() {
+            let bases = |list: &FileList| -> Vec<_> {
+                list.first_of_each().map(|named| (named.base.to_vec(), named.path.is_empty())).collect()
+            };
+            prop_assert_eq!(bases(&made), bases(&again));
+            for NamedPath { base, path, .. } in made.first_of_each().chain(made.named()) {
                 for text in [base, path] {
                     prop_assert!(text.is_empty() || RelPath::parse(text).is_ok());
                 }

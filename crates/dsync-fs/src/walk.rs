@@ -277,7 +277,10 @@ impl Walk {
             lost.push(&LostPath { path: line.clone(), missing: None, errno }.to_record())?;
         }
 
-        for NamedPath { base, path, contents } in list.named() {
+        let first = list.first_of_each().map(|named| (named, true));
+        for (NamedPath { base, path, contents }, is_first) in
+            first.chain(list.named().map(|named| (named, false)))
+        {
             let invalid = |source| WalkError::InvalidOperand { index: 0, source };
             let base = root.join(OsStr::from_bytes(base));
             let named = {
@@ -286,6 +289,10 @@ impl Walk {
             };
             let opened = if path.is_empty() {
                 opening.contents(&base, &options).map_err(|error| (None, error))
+            } else if is_first {
+                // Only its directory gets its place now; a failure is told with each path.
+                let _ = opening.base_layer(&base, &options);
+                continue;
             } else {
                 let path = RelPath::parse(path).map_err(invalid)?;
                 let base = base.into_os_string().into_vec();

@@ -318,7 +318,7 @@ impl Opening {
     }
 
     /// Returns the layer of a base.
-    fn base_layer(&mut self, base: &Path, options: &WalkOptions) -> io::Result<u32> {
+    pub(super) fn base_layer(&mut self, base: &Path, options: &WalkOptions) -> io::Result<u32> {
         if let Some(number) = self.bases.get(base) {
             return Ok(*number);
         }

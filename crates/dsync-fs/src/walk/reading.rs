@@ -533,8 +533,10 @@ impl Reading {
             }
         }
 
-        // Of entries of one name the first operand's wins.
-        if let Some(found) = candidates.get_mut(before..) {
+        // Of entries of one name the first operand's wins, be it listed or named.
+        let listed = candidates.iter().take(before).rev();
+        let listed = listed.take_while(|candidate| candidate.entry.name == *name).count();
+        if let Some(found) = candidates.get_mut(before - listed..) {
             found.sort_by_key(|candidate| candidate.layer);
         }
     }
