@@ -156,8 +156,7 @@ fn compare(case: (&[&str], &[&str], &[&str]), operands: [&str; 2], may_fail: boo
     (!same).then(|| format!("{source:?} {destination:?} {options:?}: {found:?}\n{}", accounts()))
 }
 
-/// The times of deletion at which both programs take the same copy of a file of rules: dsync's
-/// `--delete` is `--delete-after`.
+/// The times of deletion at which both programs take the same copy of a file of rules.
 const TIMES: [&str; 3] = ["--delete-after", "--delete-during", "--delete-before"];
 
 #[test]
@@ -338,13 +337,44 @@ fn odd_entries_of_that_name_neither_block_nor_lead_out() {
 }
 
 #[test]
-fn rule_file_that_arrives_protects_when_deletions_come_at_the_end() {
-    for (option, stays) in [("--delete", true), ("--delete-after", true), ("--delete-during", false)] {
-        let scratch = Scratch::new();
-        plant(&scratch.src(), &["b", "cache/x", ".rsync-filter=- cache/\n"]);
-        plant(&scratch.dst(), &["cache/x", "b"]);
-        let run = Run::dsync().args(["-aF", option]).arg(slash(&scratch.src())).arg(scratch.dst());
-        let _ = run.run().expect_code(0);
-        assert_eq!(scratch.dst().join("cache/x").exists(), stays, "{option}");
+fn nothing_goes_at_the_end_that_the_old_rules_or_those_that_arrive_protect() {
+    // The rule is new, or is no more: each with the times at which the entry stays.
+    let new = (Some("- cache/\n"), None, ["--delete", "--delete-delay", "--delete-after"]);
+    let gone = (None, Some("- cache/\n"), ["--delete", "--delete-delay", "--delete-during"]);
+    for (source, destination, stays) in [new, gone] {
+        for time in ["--delete", "--delete-delay", "--delete-after", "--delete-during", "--delete-before"] {
+            let scratch = Scratch::new();
+            let trees = [("src", source), ("dst", destination), ("theirs", destination)];
+            for (tree, rule) in trees {
+                plant(&scratch.at(tree), &["b"]);
+                fs::write(scratch.at(tree).join(".rsync-filter"), rule.unwrap_or("- nothing\n")).unwrap();
+                if tree != "src" {
+                    plant(&scratch.at(tree), &["cache/x", "other"]);
+                }
+            }
+            let run = |program: Run, options: &[&str], to: &str| {
+                let run = program.args(["-a", "-i", "-f", ": .rsync-filter", time]).args(options);
+                run.arg(slash(&scratch.src())).arg(slash(&scratch.at(to))).run().expect_code(0).stdout_text()
+            };
+            let deleted = |text: &str| {
+                let lines = text.lines().filter(|line| line.starts_with("*deleting"));
+                lines.map(str::to_owned).collect::<Vec<_>>()
+            };
+
+            let rehearsed = deleted(&run(Run::dsync(), &["-n"], "dst"));
+            let done = deleted(&run(Run::dsync(), &[], "dst"));
+            let kept = scratch.dst().join("cache/x").exists();
+            let expected = stays.contains(&time) || time == "--delete-before" && destination.is_some();
+            assert_eq!(kept, expected, "{source:?} {time}: {done:?}");
+            if time != "--delete-after" {
+                assert!(done.iter().all(|line| rehearsed.contains(line)), "{time}: {rehearsed:?} {done:?}");
+            }
+            let _ = run(Run::of("rsync"), &[], "theirs");
+            let same = scratch.at("theirs/cache/x").exists() == kept;
+            let safer = source.is_some() && ["--delete", "--delete-delay"].contains(&time);
+            assert!(same || safer && kept, "{source:?} {time}");
+            let again = deleted(&run(Run::dsync(), &[], "dst"));
+            assert_eq!(again.is_empty(), !(kept && destination.is_some()), "{time}: {again:?}");
+        }
     }
 }

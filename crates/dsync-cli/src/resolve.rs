@@ -582,10 +582,11 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
     options.delete_excluded = deletion.delete_excluded;
     options.max_delete = deletion.max_delete;
     options.delete_all_or_nothing = deletion.delete_all_or_nothing;
-    options.delete_timing = match (deletion.delete_before, deletion.delete_during) {
-        (true, _) => DeleteTiming::Before,
-        (false, true) => DeleteTiming::During,
-        (false, false) => DeleteTiming::After,
+    options.delete_timing = match deletion {
+        Deletion { delete_before: true, .. } => DeleteTiming::Before,
+        Deletion { delete_during: true, .. } => DeleteTiming::During,
+        Deletion { delete_after: true, .. } => DeleteTiming::AfterArrival,
+        _ => DeleteTiming::After,
     };
     options.delete_missing_args = deletion.delete_missing_args;
     options.remove_source_files = deletion.moving().is_some();

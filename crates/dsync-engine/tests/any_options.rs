@@ -59,7 +59,12 @@ fn sensibly(options: SyncOptions) -> SyncOptions {
 fn options() -> impl Strategy<Value = SyncOptions> {
     let limit =
         prop_oneof![any::<u8>().prop_map(DeleteLimit::Percent), (0..3_u64).prop_map(DeleteLimit::Entries),];
-    let timing = select(vec![DeleteTiming::After, DeleteTiming::During, DeleteTiming::Before]);
+    let timing = select(vec![
+        DeleteTiming::After,
+        DeleteTiming::During,
+        DeleteTiming::Before,
+        DeleteTiming::AfterArrival,
+    ]);
     let compression =
         prop_oneof![Just(Compression::Auto), Just(Compression::Lz4), (0..25_u8).prop_map(Compression::Zstd)];
     let partial = select(vec![KeepPartial::OnLostConnection, KeepPartial::Always, KeepPartial::Never]);

@@ -403,7 +403,8 @@ pub enum DeleteLimit {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeleteTiming {
-    /// After everything has arrived, and only then.
+    /// After everything has arrived, and only then. Of an entry that files of rules protect, neither
+    /// those that were there before nor those that arrived: so no more goes than a dry run lists.
     #[default]
     After,
     /// In each directory as soon as it has been compared. With a limit as for `After`, because the
@@ -412,6 +413,9 @@ pub enum DeleteTiming {
     /// After everything is listed and compared, before anything is written. The source then keeps
     /// its whole listing in memory, the destination in a file.
     Before,
+    /// As `After`, but only the files of rules that are there in the end protect
+    /// (rsync's `--delete-after`).
+    AfterArrival,
 }
 
 /// The way in which new content replaces the old.

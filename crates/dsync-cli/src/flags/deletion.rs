@@ -31,7 +31,10 @@ pub(crate) struct Deletion {
     /// memory for the list: some 100 bytes for each entry.
     #[arg(long)]
     pub(crate) delete_before: bool,
-    /// Remove when everything has arrived: the default (implies --delete)
+    /// Remove when everything has arrived, by the files of rules that did (implies --delete)
+    ///
+    /// Without files of rules (-F, -C, --filter=':') it is the default. With them, the default removes
+    /// only what neither the old files nor those that arrived protect.
     #[arg(long)]
     pub(crate) delete_after: bool,
     /// Find what is to go while comparing, remove it at the end: the default (implies --delete)

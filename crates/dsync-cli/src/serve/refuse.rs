@@ -201,7 +201,9 @@ const VITAL: &[&str] = &["dry-run"];
 const OPTIONS: &[Opt] = &[
     destination("delete-before", ' ', |o, _| deletes(o, DeleteTiming::Before)),
     destination("delete-during", ' ', |o, _| deletes(o, DeleteTiming::During)),
-    destination("delete-after", ' ', |o, _| deletes(o, DeleteTiming::After)),
+    destination("delete-after", ' ', |o, _| {
+        deletes(o, DeleteTiming::After) || deletes(o, DeleteTiming::AfterArrival)
+    }),
     destination("delete-excluded", ' ', |o, _| o.delete_excluded),
     destination("delete-missing-args", ' ', |o, _| o.delete_missing_args),
     destination("delete-all-or-nothing", ' ', |o, _| o.delete_all_or_nothing),

@@ -25,8 +25,10 @@ use crate::{SyncError, halt::lock};
 #[derive(Clone)]
 pub(super) struct Protection {
     rules: LocalRules,
-    /// Whether files of rules are as good as those that arrive: they are then read at the end.
-    reads_late: bool,
+    /// Whether the rules that are there when a directory is compared protect.
+    judges_first: bool,
+    /// Whether those that are there in the end do: files of rules may have arrived.
+    judges_last: bool,
     deletes_excluded: bool,
     /// Directories of this name are unfinished files'; they go with a directory that goes as a
     /// whole.
@@ -44,12 +46,16 @@ impl Protection {
     /// Protects the excluded entries, unless they are to be removed as well, and with
     /// `one_file_system` whatever is mounted.
     pub(super) fn new(rules: LocalRules, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
-        let at_end = options.delete && options.delete_timing == DeleteTiming::After;
-        let (reads_late, deletes_excluded) = (at_end && rules.reads_files(), options.delete_excluded);
+        use DeleteTiming::{After, AfterArrival};
+        let at_end = |timings: &[DeleteTiming]| {
+            options.delete && rules.reads_files() && timings.contains(&options.delete_timing)
+        };
+        let (judges_first, judges_last) = (!at_end(&[AfterArrival]), at_end(&[After, AfterArrival]));
+        let deletes_excluded = options.delete_excluded;
         let kept = Kept::of(&options.writing);
         let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
         let (mounts, own, led_to) = (options.one_file_system, Arc::clone(own), Arc::default());
-        Self { rules, reads_late, deletes_excluded, parts, mounts, kept, own, led_to }
+        Self { rules, judges_first, judges_last, deletes_excluded, parts, mounts, kept, own, led_to }
     }
 
     /// Protects a directory that a link of the destination leads to, if it is in the destination as
@@ -87,7 +93,7 @@ impl Protection {
         let path = directory.path.join(name);
         self.own.has_inode((found.device, found.ino))
             || self.keeps_otherwise(&path, found.kind)
-            || !self.reads_late && self.is_ruled_out(&path, found.kind, false)
+            || self.judges_first && self.is_ruled_out(&path, found.kind, false)
             || self.keeps_parts(&path, name, found.kind)
             || self.mounts && mounted()
     }
@@ -145,7 +151,7 @@ impl Protection {
     ) {
         // Read before the first removal, which may be that of the file itself.
         self.rules.enter(directory);
-        if self.reads_late {
+        if self.judges_last {
             entries.retain(|(name, kind)| {
                 let path = directory.join(name);
                 let goes = !self.is_ruled_out(&path, *kind, false);

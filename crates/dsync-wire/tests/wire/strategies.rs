@@ -254,7 +254,12 @@ pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     let choices = (
-        select(vec![DeleteTiming::After, DeleteTiming::During, DeleteTiming::Before]),
+        select(vec![
+            DeleteTiming::After,
+            DeleteTiming::During,
+            DeleteTiming::Before,
+            DeleteTiming::AfterArrival,
+        ]),
         select(vec![KeepPartial::OnLostConnection, KeepPartial::Always, KeepPartial::Never]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
