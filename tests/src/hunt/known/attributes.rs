@@ -30,9 +30,12 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `--ignore-existing`, what stands in the place of a directory stays as it is.",
         explains: |seen| {
+            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
+            let stands_for_a_directory = follows && seen.namesakes().any(is_link);
             seen.case.has(&["--ignore-existing"])
                 && seen.about(&["mtime", "mode", "owner", "extended attributes"])
-                && (seen.is_of_several_types() || seen.is_linked())
+                && (seen.is_of_several_types() || seen.is_linked() || stands_for_a_directory)
                 || seen.case.has(&["--ignore-existing"])
                     && seen.case.deletes()
                     && (seen.is(Class::Exit)
@@ -103,7 +106,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.world.iter().any(has_bits);
             let is_link =
                 (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
-            let lost = seen.modes().is_some_and(drops_bits) || seen.values().is_some_and(drops_capability);
+            let has_capability =
+                |node: &Node| node.xattrs.iter().any(|(name, _)| name == "security.capability");
+            let is_spared = seen.about(&["mode"]) && seen.namesakes().any(has_capability);
+            let lost = seen.modes().is_some_and(drops_bits)
+                || seen.values().is_some_and(drops_capability)
+                || is_spared && seen.case.has_letter('X');
             // rsync tries to give them to another user's file, and is refused.
             let is_refused = seen.is(Class::Exit)
                 && seen.dsync.code() == Some(0)

@@ -42,8 +42,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["mode", "mtime", "atime", "owner", "extended attributes"]);
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
             let is_copied = has_alternate && removes && is_of_copy;
-            let counts_its_own =
-                seen.is(Class::Exit) && seen.rsync.code() == Some(25) && seen.has_place_inside();
+            let is_refused = seen.rsync.stderr_text().contains("delete_file: rmdir(");
+            let fails = seen.rsync.code() == Some(25) || seen.rsync.code() == Some(23) && is_refused;
+            let counts_its_own = seen.is(Class::Exit) && fails && seen.has_place_inside();
             // That one of them has the name of an entry of the source which is no directory is
             // told.
             let says = seen.dsync.stderr_text();
@@ -51,8 +52,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.dsync.code() == Some(23)
                 && says.contains("a directory that is not empty is in the way")
                 && seen.has_place_inside();
-            let is_above =
-                seen.about(&["mode", "mtime", "owner", "extended attributes"]) && seen.has_place_below();
+            let is_changed = seen.about(&["mode", "mtime", "owner", "extended attributes"]);
+            let is_above = (is_changed || seen.finding.line.starts_with("extra: ")) && seen.has_place_below();
             (seen.case.deletes() || seen.case.has(&["--force"]))
                 && (lost_its_own
                     || counts_its_own

@@ -55,6 +55,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "`-U` holds for a link that `--fake-super` keeps in a file too.",
+        explains: |seen| {
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
+            seen.case.has(&["--fake-super"])
+                && seen.case.has_letter('U')
+                && seen.about(&["atime"])
+                && seen.namesakes().any(is_link)
+        },
+    },
+    Known {
         says: "Under `--fake-super`, an entry that says all by itself has no note and keeps its mode.",
         explains: |seen| {
             let of_the_note = |text: &str| text.contains("user.rsync.%stat");

@@ -1,7 +1,10 @@
 //! Known differences: links.
 
 use super::Known;
-use crate::{hunt::judge::Class, tree::Kind};
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node},
+};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -19,6 +22,15 @@ pub(super) const ENTRIES: &[Known] = &[
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
             prunes && (follows || seen.case.has(&["--copy-unsafe-links"])) && seen.is_presence()
+        },
+    },
+    Known {
+        says: "A link that is followed brings the attributes of what it leads to.",
+        explains: |seen| {
+            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let follows = follows || seen.case.has(&["--copy-unsafe-links"]);
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && !node.xattrs.is_empty();
+            follows && seen.about(&["extended attributes"]) && seen.namesakes().any(is_link)
         },
     },
     Known {

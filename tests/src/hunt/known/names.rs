@@ -35,6 +35,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "The destination of a list is a directory.",
+        explains: |seen| {
+            let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
+            let is_file = seen.theirs.iter().any(|(path, facts)| path == b"w/d" && facts.kind == "file");
+            seen.case.has(&["--files-from"]) && is_new && is_file && seen.is(Class::Tree)
+        },
+    },
+    Known {
         says: "A comment of `--files-from` is one in every direction.",
         explains: |seen| {
             let is_comment =

@@ -198,11 +198,12 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let fails =
                 |line: &str| line.contains("[generator] open \"") && line.contains("Permission denied");
+            let says = seen.rsync.stderr_text();
+            let is_time = seen.about(&["mtime"]) && says.contains("send_files failed to open");
             seen.case.is_nobody
                 && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
-                && seen.is(Class::Exit)
-                && seen.dsync.code() == Some(0)
-                && seen.rsync.stderr_text().lines().any(fails)
+                && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_time)
+                && says.lines().any(fails)
         },
     },
 ];

@@ -2,7 +2,7 @@
 
 use super::Known;
 use crate::{
-    hunt::{areas, judge::Class, world::HOST},
+    hunt::{areas, judge::Class, options, world::HOST},
     tree::Kind,
 };
 
@@ -125,9 +125,12 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "An entry whose ACL or attributes cannot be read gets all the rest.",
         explains: |seen| {
-            let fails =
-                seen.rsync_says_of_it("lgetxattr(") && seen.rsync.stderr_text().contains("Permission denied");
-            seen.case.is_nobody && seen.is(Class::Tree) && fails
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("lgetxattr(") && says.contains("Permission denied");
+            let is_it = seen.is(Class::Tree) && seen.rsync_says_of_it("lgetxattr(")
+                // rsync gives up there, before it looks at the destination.
+                || seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(3));
+            seen.case.is_nobody && fails && is_it
         },
     },
     Known {
@@ -176,6 +179,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Of what several operands have, the first one's is read, and no other.",
+        explains: |seen| {
+            let is_refused = seen.rsync.stderr_text().contains("get_xattr_data: lgetxattr(");
+            seen.is(Class::Exit)
+                && seen.case.operands.len() > 2
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && is_refused
+        },
+    },
+    Known {
         says: "An entry that cannot be looked at is reported, though a rule for directories might leave it out.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
@@ -186,7 +199,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 seen.is(Class::Exit) && seen.rsync.code() == Some(0) && seen.dsync.code() == Some(23);
             // A relative `--partial-dir` leaves out directories of its name.
             let for_directories = |option: &String| {
-                option.starts_with("--exclude=") && option.ends_with('/')
+                ["--exclude", "--filter"].contains(&options::name(option)) && option.ends_with('/')
                     || option.starts_with("--partial-dir=")
             };
             is_told

@@ -38,10 +38,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "`--delete` and `--delete-delay` go by the files that arrived",
+        says: "`--delete` and `--delete-delay` keep what either copy of a file of rules protects",
         explains: |seen| {
-            let is_after = seen.case.has(&["--delete", "--delete-delay", "--delete-excluded"]);
-            reads_files(seen) && is_after && (seen.is_presence() || seen.about(&["mtime"]))
+            let either = seen.case.has(&["--delete", "--delete-delay", "--delete-excluded"]);
+            let arrived = seen.case.has(&["--delete-after"]);
+            let line = &seen.finding.line;
+            let listed = |who: &str| line.starts_with(&format!("only the {who} lists: '*deleting"));
+            let dry_knew_less = seen.is(Class::DryRun)
+                && (listed("dry run") && (either || arrived) || listed("run") && arrived);
+            let went_later = seen.is(Class::Second) && either && line.contains("*deleting");
+            let kept = either && (seen.is_presence() || seen.about(&["mtime"]));
+            reads_files(seen) && (dry_knew_less || went_later || kept)
         },
     },
     Known {

@@ -39,7 +39,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             seen.case.has(&["--append", "--append-verify"])
                 && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
-                && (seen.finding.line.starts_with("extra: ")
+                && (["extra: ", "should not be one file: "]
+                    .iter()
+                    .any(|what| seen.finding.line.starts_with(what))
                     || seen.about(&["content", "size"])
                     || seen.case.has(&["--remove-source-files"]) && seen.path().starts_with("w/s"))
         },
@@ -133,6 +135,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.about(&["mtime"])
                 && seen.dsync.stderr_text().contains("cannot set attributes of '")
                 && seen.namesakes().any(is_others)
+        },
+    },
+    Known {
+        says: "With `-y` and without `-p`, a new file's mode is that of any new file.",
+        explains: |seen| {
+            let is_fuzzy = seen.case.has_letter('y') || seen.case.has(&["--fuzzy"]);
+            is_fuzzy && !seen.case.has_letter('p') && seen.about(&["mode"])
         },
     },
     Known {
