@@ -1,11 +1,16 @@
 //! Broken connections: the run continues over another one.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
 
 use dsync_tests::{
-    Node, Outcome, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, program,
     run::{catch, send, until_met},
     scratch::slash,
+    tree::set_mode,
     unfinished::{finished_segments, hidden, kept},
 };
 use rustix::process::Signal;
@@ -205,4 +210,98 @@ fn is_half_way(dst: &Path) -> bool {
     let entries = fs::read_dir(dst).into_iter().flatten().flatten();
     let temporaries = entries.filter(|entry| entry.file_name() != "large");
     temporaries.filter_map(|entry| entry.metadata().ok()).any(|found| found.len() > 24 << 20)
+}
+
+/// A user who is not root, and another.
+const USER: u32 = 1234;
+const OTHER: u32 = 4321;
+
+/// Pulls the large file as a user, or as root, by a shell that runs the command here.
+fn pull(scratch: &Scratch, user: Option<u32>) -> Run {
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+    set_mode(&shell, 0o755);
+    let run = Run::dsync().args(["-a", "--partial", "--stats", "--transport=ssh", "-e"]).arg(shell);
+    let run = run.arg(format!("--dsync-path={}", program().display()));
+    let run = run.arg(format!("h:{}", slash(&scratch.src()).display())).arg(scratch.dst());
+    match user {
+        Some(user) => run.as_user(user, user),
+        None => run,
+    }
+}
+
+/// Ends a pull when the unfinished file has more segments than before.
+fn pull_some(scratch: &Scratch, user: Option<u32>) {
+    let before = finished_segments(&scratch.dst());
+    until_met(|| {
+        let running = pull(scratch, user).arg("--bwlimit=32m").start();
+        let caught = catch(running.id(), || {
+            let now = finished_segments(&scratch.dst());
+            (before + 3..before + 7).contains(&now)
+        });
+        running.signal(Signal::TERM);
+        running.signal(Signal::CONT);
+        let outcome = running.wait();
+        let stopped = outcome.code() == Some(20);
+        assert!(stopped || outcome.code() == Some(0), "{}", outcome.account());
+        (caught && stopped).then_some(())
+    });
+}
+
+fn part_and_notes(dst: &Path) -> [PathBuf; 2] {
+    [".dsync-part-", ".dsync-note-"].map(|name| kept(dst, name).expect("what was kept"))
+}
+
+/// Neither the file nor, the second time, its part may be written by their owner.
+#[test]
+fn a_part_of_a_read_only_file_is_taken_up_as_often_as_it_is_left() {
+    needs_dsync!();
+    needs_root!();
+    for user in [None, Some(USER)] {
+        let scratch = Scratch::new();
+        one_large_file(&scratch);
+        set_mode(&scratch.src().join("large"), 0o444);
+        fs::create_dir_all(scratch.dst()).unwrap();
+        for path in [scratch.src(), scratch.src().join("large"), scratch.dst()] {
+            chown(path, user, user).unwrap();
+        }
+
+        pull_some(&scratch, user);
+        part_and_notes(&scratch.dst()).iter().for_each(|path| set_mode(path, 0o400));
+        pull_some(&scratch, user);
+        for path in part_and_notes(&scratch.dst()) {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{user:?}: {}", path.display());
+        }
+        let outcome = pull(&scratch, user).run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        let most = FILE_LEN - 4 * (4 << 20);
+        assert!(outcome.stat("Literal data") <= most, "{user:?}: {}", outcome.account());
+        assert_eq!(hidden(&scratch.dst()), 0, "{user:?}");
+    }
+}
+
+/// In a directory where everybody may make names and nobody may remove another's
+/// (`fs.protected_regular` lets not even root open such a file with `O_CREAT`).
+#[test]
+fn a_part_of_another_user_in_a_sticky_directory_stops_no_run() {
+    needs_dsync!();
+    needs_root!();
+    for (user, theirs) in [(None, Some(OTHER)), (Some(USER), Some(OTHER)), (Some(USER), None)] {
+        let scratch = Scratch::new();
+        one_large_file(&scratch);
+        chown(scratch.src().join("large"), user, user).unwrap();
+        chown(scratch.src(), user, user).unwrap();
+        fs::create_dir_all(scratch.dst()).unwrap();
+        set_mode(&scratch.dst(), 0o1777);
+
+        pull_some(&scratch, user);
+        let left = part_and_notes(&scratch.dst());
+        left.iter().for_each(|path| chown(path, theirs.or(Some(0)), theirs.or(Some(0))).unwrap());
+        // The directory itself is not the user's.
+        let outcome = pull(&scratch, user).args(["--no-p", "--no-o", "--no-g", "-O"]).run().expect_code(0);
+        assert_same(&scratch.src().join("large"), &scratch.dst().join("large"), Scope::full());
+        assert_eq!(outcome.stat("Literal data"), FILE_LEN, "{user:?} {theirs:?}: {}", outcome.account());
+        assert_eq!(hidden(&scratch.dst()), 2, "{user:?} {theirs:?}");
+    }
 }
