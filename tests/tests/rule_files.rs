@@ -378,3 +378,45 @@ fn nothing_goes_at_the_end_that_the_old_rules_or_those_that_arrive_protect() {
         }
     }
 }
+
+/// Each of two operands has an entry of the name; the first one's is left out by the files of its own.
+#[test]
+fn an_entry_of_a_later_operand_is_not_that_which_the_first_one_leaves_out() {
+    let sshd = Sshd::shared();
+    let first =
+        ["b=hidden", "sub/c=hidden", "sub/.rsync-filter=- c\n", ".rsync-filter=- /b\n- l\n", "a=first"];
+    let second = ["b=shown", "sub/c=shown", "a=second"];
+    for (way, more) in [
+        ("local", ""),
+        ("push", ""),
+        ("pull", ""),
+        ("local", "-X"),
+        ("local", "--remove-source-files"),
+        ("push", "--remove-source-files"),
+        ("local", "-R"),
+    ] {
+        let scratch = Scratch::new();
+        let (one, two) = (scratch.at("one"), scratch.at("two"));
+        plant(&one, &first);
+        plant(&two, &second);
+        symlink("hidden", one.join("l")).unwrap();
+        symlink("shown", two.join("l")).unwrap();
+        let options: Vec<&str> = ["-aF"].into_iter().chain((!more.is_empty()).then_some(more)).collect();
+        let operand = |at: &Path| if more == "-R" { at.join("./.").into_os_string() } else { slash(at) };
+        let (from, to) = ([operand(&one), operand(&two)], slash(&scratch.dst()));
+        let run = match way {
+            "local" => Run::dsync().args(&options).args(&from).arg(to),
+            "push" => sshd.run(Via::Tls).args(&options).args(&from).arg(sshd.operand(to)),
+            _ => sshd.run(Via::Ssh).args(&options).args(from.map(|at| sshd.operand(at))).arg(to),
+        };
+        let _ = run.run().expect_quiet_success();
+        for (path, content) in [("b", "shown"), ("sub/c", "shown"), ("a", "first")] {
+            let found = fs::read_to_string(scratch.dst().join(path)).unwrap();
+            assert_eq!(found, content, "{way} {more} {path}");
+            let (kept, gone) = if content == "shown" { (&one, &two) } else { (&two, &one) };
+            let moves = more == "--remove-source-files";
+            assert!(kept.join(path).exists() && gone.join(path).exists() != moves, "{way} {more} {path}");
+        }
+        assert_eq!(fs::read_link(scratch.dst().join("l")).unwrap(), Path::new("shown"), "{way} {more}");
+    }
+}

@@ -53,7 +53,8 @@ pub(super) struct Shared {
     pub(super) layers: Vec<Layer>,
     pub(super) options: WalkOptions,
     recent: Mutex<VecDeque<Arc<Dir>>>,
-    /// The layer of each entry that an operand names itself, where several have its directory.
+    /// The layer of each entry that an operand names itself, where several have its directory, and of
+    /// each whose name an earlier layer has for an entry that does not take part.
     named: RwLock<HashMap<RelPath, u32>>,
     /// The paths below the root that operands name.
     pub(super) paths: OperandPaths,
@@ -203,9 +204,7 @@ impl DirRef {
 
     /// Asks the layers in their order of precedence.
     fn first_found<T>(&self, name: &Component, ask: impl Fn(&Dir) -> io::Result<T>) -> io::Result<T> {
-        if self.0.is_named
-            && let Some(layer) = self.0.shared.layer_of_named(&self.path().join(name))
-        {
+        if let Some(layer) = self.0.shared.layer_of_named(|| self.path().join(name)) {
             return self.open_layer(layer).and_then(|dir| ask(&dir));
         }
         // An operand's entry of this name may be a directory that a filter leaves out, and
@@ -412,8 +411,9 @@ impl Shared {
         self.named.write().unwrap_or_else(PoisonError::into_inner).insert(path, layer);
     }
 
-    fn layer_of_named(&self, path: &RelPath) -> Option<u32> {
-        self.named.read().unwrap_or_else(PoisonError::into_inner).get(path).copied()
+    fn layer_of_named(&self, path: impl FnOnce() -> RelPath) -> Option<u32> {
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        if named.is_empty() { None } else { named.get(&path()).copied() }
     }
 
     /// Keeps a directory open until `MAX_RECENT` others have been opened.

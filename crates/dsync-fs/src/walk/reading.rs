@@ -376,25 +376,38 @@ impl Reading {
         let dir_of =
             |name: &Name| dirs.iter().find(|&&(layer, _)| layer == name.layer).map(|(_, dir)| &**dir);
         let stats = stat_in_disk_order(&names, dir_of);
+        // Names of which a layer has an entry that is not taken; in the order of the names.
+        let (several, mut passed_over) = (self.handle.layers().len() > 1, Vec::new());
         for (name, stat) in names.into_iter().zip(stats) {
             if name.layer == PLANNED {
                 self.planned_entries(&name.name, &mut candidates);
                 continue;
             }
             let Some((dir, stat)) = dir_of(&name).zip(stat) else { continue };
-            match stat {
-                Ok(metadata) => {
-                    if let Some(entry) = self.take(dir, name.layer, name.name, metadata) {
-                        candidates.push(Candidate { entry, layer: name.layer, by: By::Listing });
-                    }
-                }
-                Err(_)
-                    if [false, true].iter().all(|&is_dir| self.excludes(&name.name, name.layer, is_dir)) => {}
-                Err(error) => self.problem(Some(&name.name), WalkOperation::Stat, error),
+            let Name { name, layer, .. } = name;
+            let other = several.then(|| name.clone());
+            match self.take_listed(dir, layer, name, stat) {
+                Some(entry) => candidates.push(Candidate { entry, layer, by: By::Listing }),
+                None => passed_over.extend(other),
             }
         }
 
-        self.merge(candidates);
+        self.merge(candidates, &passed_over);
+    }
+
+    fn take_listed(
+        &mut self,
+        dir: &Dir,
+        layer: u32,
+        name: Component,
+        stat: io::Result<Metadata>,
+    ) -> Option<WalkedEntry> {
+        match stat {
+            Ok(metadata) => return self.take(dir, layer, name, metadata),
+            Err(_) if [false, true].iter().all(|&is_dir| self.excludes(&name, layer, is_dir)) => {}
+            Err(error) => self.problem(Some(&name), WalkOperation::Stat, error),
+        }
+        None
     }
 
     fn take(&mut self, dir: &Dir, layer: u32, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
@@ -571,7 +584,10 @@ impl Reading {
 
     /// Merges runs of equal names. Of the layers, which are numbered in the order of the operands,
     /// the first wins, except that directories are joined and win over non-directories.
-    fn merge(&mut self, candidates: Vec<Candidate>) {
+    ///
+    /// A lookup by name finds the first layer's entry: where that was `passed_over`, the entry's layer
+    /// is noted.
+    fn merge(&mut self, candidates: Vec<Candidate>, passed_over: &[Component]) {
         self.entries.reserve(candidates.len());
         let mut directories = Vec::new();
         let mut rest = candidates.into_iter().peekable();
@@ -598,7 +614,7 @@ impl Reading {
                 }
             }
             // Whatever its type, because attributes are read by name too.
-            if self.handle.needs_note(layer) {
+            if self.handle.needs_note(layer) || passed_over.binary_search(&winner.name).is_ok() {
                 self.handle.shared().note_named(self.path.join(&winner.name), layer);
             }
             self.entries.push(winner);
