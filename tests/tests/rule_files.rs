@@ -420,3 +420,25 @@ fn an_entry_of_a_later_operand_is_not_that_which_the_first_one_leaves_out() {
         assert_eq!(fs::read_link(scratch.dst().join("l")).unwrap(), Path::new("shown"), "{way} {more}");
     }
 }
+
+/// A directory of the source is below a name that at the destination is no directory yet.
+#[test]
+fn a_dry_run_looks_for_rules_only_where_there_are_directories() {
+    for place in ["link", "file", "missing"] {
+        let scratch = Scratch::new();
+        plant(&scratch.src(), &["b/b/"]);
+        plant(&scratch.dst(), &["other/b/.f=- nonsense here\n"]);
+        match place {
+            "link" => symlink("other", scratch.dst().join("b")).unwrap(),
+            "file" => plant(&scratch.dst(), &["b"]),
+            _ => {}
+        }
+        let run = |more: &str| {
+            let run = Run::dsync().args(["-ai", "-f", ": .f", more]).arg(slash(&scratch.src()));
+            run.arg(slash(&scratch.dst())).run().expect_code(0)
+        };
+        let rehearsed = run("-n").all_text();
+        assert_eq!(rehearsed, run("--no-n").all_text(), "{place}");
+        assert!(rehearsed.contains("cd+++++++++ b/b/"), "{place}: {rehearsed}");
+    }
+}

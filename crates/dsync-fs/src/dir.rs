@@ -512,6 +512,11 @@ impl AsFd for Dir {
     }
 }
 
+/// Returns whether a directory could not be opened because another entry, or a link, has its name.
+pub fn is_no_directory(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::LOOP))
+}
+
 /// Returns whether this crate refused an entry because its type is not the expected one: it changed
 /// since it was listed.
 pub fn is_wrong_type(error: &io::Error) -> bool {

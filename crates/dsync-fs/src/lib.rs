@@ -63,7 +63,7 @@ pub use crate::{
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{
-        Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, cannot_link,
+        Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, cannot_link, is_no_directory,
         is_target_changed, is_wrong_type,
     },
     explained::Explained,

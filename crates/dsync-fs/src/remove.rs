@@ -17,7 +17,7 @@ use rustix::{io::Errno, process::geteuid};
 use crate::{
     attributes::{Handle, Privileges, chmod},
     component::{Component, RelPath},
-    dir::Dir,
+    dir::{Dir, is_no_directory},
     metadata::Kind,
     own_places::OwnPlaces,
 };
@@ -383,10 +383,6 @@ fn open_level(
     names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let identity = (metadata.dev, metadata.ino);
     Ok(Some(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, locked, listed }))
-}
-
-fn is_no_directory(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::LOOP))
 }
 
 fn is_not_empty(error: &io::Error) -> bool {

@@ -6,11 +6,14 @@
 //! cannot be followed protects all that is in its directory and below, and is reported.
 
 use std::{
+    io::ErrorKind,
     mem,
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, RelPath, RuleFileError, RuleFileFault, Scope, Subject};
+use dsync_fs::{
+    Component, Dir, FilterSet, RelPath, RuleFileError, RuleFileFault, Scope, Subject, is_no_directory,
+};
 use dsync_wire::{
     budget::{Budget, Held, Share},
     message::{Cause, Operation, Problem},
@@ -157,11 +160,12 @@ impl LocalRules {
         dir: Option<std::io::Result<Arc<Dir>>>,
         path: &RelPath,
     ) -> Level {
-        use std::io::ErrorKind::{NotADirectory, NotFound};
         let entered = match dir {
             None => Ok(above.below()),
-            // Only a directory has rules.
-            Some(Err(error)) if matches!(error.kind(), NotFound | NotADirectory) => Ok(above.below()),
+            // Only a directory has rules; in a dry run it may not be there yet.
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound || is_no_directory(&error) => {
+                Ok(above.below())
+            }
             Some(Err(error)) => {
                 let path = path.as_bytes().to_vec();
                 Err(RuleFileError { path, fault: RuleFileFault::Read(error) })

@@ -235,7 +235,9 @@ impl Opening {
     /// Notes the directory in which a path starts as the root, whose attributes are then copied. One
     /// that cannot be opened is told of with the path.
     pub(super) fn root_on_the_way(&mut self, base: &Path, options: &WalkOptions) {
-        if self.root.is_some() || options.no_implied_dirs || !options.takes_directories() {
+        // As with rsync it has the name "." to the rules.
+        let is_left_out = options.no_implied_dirs || options.filter.excludes(b".", true);
+        if self.root.is_some() || is_left_out || !options.takes_directories() {
             return;
         }
         let layer = self.base_layer(base, options).ok().and_then(|layer| usize::try_from(layer).ok());

@@ -151,6 +151,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-b`, a rule that includes a backup does not give it up.",
+        explains: |seen| {
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let includes = seen.case.has(&["--include", "--include-from", "--filter", "-F", "-C"]);
+            seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.case.deletes()
+                && includes
+                && seen.finding.line.starts_with("extra: ")
+                && seen.path().ends_with(suffix)
+        },
+    },
+    Known {
         says: "No directory gives way to a backup beside it.",
         explains: |seen| {
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };

@@ -29,7 +29,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let follows = follows || seen.case.has(&["--copy-unsafe-links"]);
-            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && !node.xattrs.is_empty();
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
             follows && seen.about(&["extended attributes"]) && seen.namesakes().any(is_link)
         },
     },
@@ -100,8 +100,11 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["mode"]) && !seen.case.has_letter('p')
                 || seen.about(&["mtime"]) && !seen.case.has_letter('t');
             let is_other = is_unkept || is_sources || is_real_owner;
+            let is_extra = seen.finding.line.starts_with("extra: ");
+            let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
+            let is_other = is_other || is_extra && has_alternate;
             // The one that is there gives way, and has a backup.
-            let has_backup = seen.finding.line.starts_with("extra: ") && seen.is_within(&["--backup-dir"]);
+            let has_backup = is_extra && seen.is_within(&["--backup-dir"]);
             let is_replaced = has_backup && seen.ours.values().any(|facts| facts.inode.is_some());
             seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new || is_replaced)
         },

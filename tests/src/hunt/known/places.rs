@@ -58,8 +58,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `--delay-updates`, an absolute `--partial-dir` may be on another filesystem.",
         explains: |seen| {
             let says = seen.rsync.stderr_text();
-            let fails = says.contains("[receiver] rename failed for \"")
-                && says.contains("Invalid cross-device link");
+            let whys = ["Invalid cross-device link", "No such file or directory"];
+            let fails =
+                says.contains("[receiver] rename failed for \"") && whys.iter().any(|why| says.contains(why));
             let is_missing = seen.is(Class::Tree) && seen.rsync_says_of_it("[receiver] rename failed for");
             let is_left = seen.is(Class::Tree)
                 && (seen.is_within(&["--partial-dir"]) || seen.path() == "%/" || seen.is_linked());

@@ -60,7 +60,7 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(23))
                 && is_told
-                && seen.rsync.stderr_text().contains("[sender] change_dir")
+                && seen.rsync.stderr_text().contains("] change_dir")
         },
     },
     Known {

@@ -38,7 +38,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `--append`, what an alternate directory has is no reason to leave a file out.",
         explains: |seen| {
             seen.case.has(&["--append", "--append-verify"])
-                && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
+                && (seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest", "--fuzzy"])
+                    || seen.case.has_letter('y'))
                 && (["extra: ", "should not be one file: "]
                     .iter()
                     .any(|what| seen.finding.line.starts_with(what))
