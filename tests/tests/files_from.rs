@@ -135,6 +135,27 @@ fn directories_are_copied_as_their_lines_say() {
     }
 }
 
+/// A line for the directory itself, and one of which nothing exists.
+#[test]
+fn a_name_that_may_be_missing_withholds_no_deletion() {
+    needs_dsync!();
+    for lines in [&b".\ngone2\n"[..], b"a/\ngone2\n", b"a/\na/gone2\n"] {
+        for option in ["--ignore-missing-args", "--delete-missing-args"] {
+            as_rsync(lines, &["-a", "--delete", option], false);
+        }
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        prepare(&scratch.dst());
+        fs::write(scratch.at("list"), lines).unwrap();
+        let run = Run::dsync()
+            .args(["-a", "--delete"])
+            .arg(format!("--files-from={}", scratch.at("list").display()));
+        let outcome = run.arg(slash(&scratch.src())).arg(slash(&scratch.dst())).run().expect_code(23);
+        assert!(outcome.stderr_text().contains("withheld"), "{}", outcome.account());
+        assert!(scratch.dst().join("old").exists() && scratch.dst().join("a/old").exists());
+    }
+}
+
 /// A destination's name can be that of several lines.
 #[test]
 fn of_one_name_the_first_line_counts() {

@@ -312,9 +312,7 @@ impl Walk {
             opening.root_on_the_way(&root.join(OsStr::from_bytes(base)), &options);
         }
 
-        let lost = lost.seal()?;
-        opening.is_partial = !lost.is_empty();
-        Ok(Self { lost: Some(lost), ..opening.walk(options)? })
+        Ok(Self { lost: Some(lost.seal()?), ..opening.walk(options)? })
     }
 
     /// Returns the attributes of the transfer's root: those of the first operand that stands for

@@ -48,8 +48,6 @@ pub(super) struct Opening {
     pub(super) bases: HashMap<PathBuf, u32>,
     pub(super) looks: Looks,
     pub(super) root: Option<(Metadata, Arc<Dir>)>,
-    /// Whether a path is lost.
-    pub(super) is_partial: bool,
     pub(super) problems: Vec<OperandProblem>,
     /// Handles of parent directories: operands of one directory, as a shell's `*` makes them, share
     /// one.
@@ -82,10 +80,7 @@ impl Opening {
             }
         };
 
-        let complete = options.takes_directories()
-            && !self.contents.is_empty()
-            && self.problems.is_empty()
-            && !self.is_partial;
+        let complete = options.takes_directories() && !self.contents.is_empty() && self.problems.is_empty();
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);
         let shared = Arc::new(Shared::new(self.layers, paths, self.looks, options));
         // Also the bases of paths; they are not listed.

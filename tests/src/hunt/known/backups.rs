@@ -139,7 +139,15 @@ pub(super) const ENTRIES: &[Known] = &[
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && !seen.case.has(&["--backup-dir"]);
             let is_own = seen.is_sources_own_beside_its_backup(suffix) || seen.has_a_sources_name(suffix);
-            seen.is(Class::Tree) && is_beside && (is_own || seen.is_backup_below_a_sources_name(suffix))
+            let is_kept = seen.is(Class::Tree) && (is_own || seen.is_backup_below_a_sources_name(suffix));
+            // rsync has put a backup in the place of a directory.
+            let is_lost = seen.is(Class::Exit)
+                && seen.dsync.code() == Some(0)
+                && seen.rsync.stderr_text().contains("failed: Not a directory (20)");
+            // One of the two backups is the second name of what has another.
+            let is_second = seen.finding.line.starts_with("should not be one file: ")
+                && seen.finding.paths().iter().all(|path| path.ends_with(suffix));
+            is_beside && (is_kept || is_lost || is_second)
         },
     },
     Known {

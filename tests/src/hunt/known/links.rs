@@ -149,7 +149,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Another user's link that a run has put in the place of the destination is refused by the next one.",
         explains: |seen| {
             let says = "the second run ends with 42: 'error: refusing destination '";
-            seen.is(Class::Second) && seen.finding.line.starts_with(says)
+            // rsync does not look where no operand is left.
+            let is_unasked = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(42))
+                && seen.rsync.all_text().is_empty();
+            seen.is(Class::Second) && seen.finding.line.starts_with(says) || is_unasked
         },
     },
     Known {

@@ -94,10 +94,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_above_unread = says.lines().any(|line| {
                 let unread = line.contains("cannot read the attributes of '")
                     || line.contains("cannot read directory '");
-                unread && (line.contains(&format!("'{within}/")) || line.contains(&format!("'{within}'")))
+                let leads_nowhere = line.contains(&format!("symlink has no referent: \"{within}/"));
+                let is_in_it = line.contains(&format!("'{within}/")) || line.contains(&format!("'{within}'"));
+                leads_nowhere || unread && is_in_it
             });
             seen.case.has_letter('m')
-                && seen.case.is_nobody
                 && seen.dsync.code() == Some(23)
                 && (seen.finding.line.starts_with("extra: ")
                     || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
@@ -155,7 +156,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_copy = seen.path().starts_with("w/d") && !seen.case.has(&["-b", "--backup-dir"]);
             // Each reads the files of rules at a time of its own, and the copy has what was then.
             let is_of_rules = areas::FILES.iter().any(|name| seen.path().ends_with(name));
-            seen.about(&["atime"]) && (!is_copy || is_of_rules)
+            // The other name was read before.
+            seen.about(&["atime"]) && (!is_copy || is_of_rules || seen.is_linked())
         },
     },
     Known {
