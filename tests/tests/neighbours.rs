@@ -13,7 +13,8 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Starts a run into `dst/sub` and stops it in the middle of a file.
+/// Starts a run into `dst/sub` and stops it in the middle of a file: it has then locked its directory.
+/// A run that is stopped before may lose its lock file, makes another, and has nothing else to lose.
 fn stopped_within(scratch: &Scratch) -> Running {
     Tree::of([Node::file("long", 7, 2 << 20)]).plant(&scratch.at("inner"));
     fs::create_dir_all(scratch.at("dst/sub")).expect("a directory");
@@ -21,7 +22,7 @@ fn stopped_within(scratch: &Scratch) -> Running {
         let _ = fs::remove_file(scratch.at("dst/sub/long"));
         let run = Run::dsync().args(["-a", "--bwlimit=500K"]).arg(slash(&scratch.at("inner")));
         let running = run.arg(scratch.at("dst/sub")).start();
-        if catch(running.id(), || unfinished::hidden(&scratch.at("dst/sub")) > 0) {
+        if catch(running.id(), || unfinished::kept(&scratch.at("dst/sub"), ".dsync-tmp-").is_some()) {
             return Some(running);
         }
         let _ = running.wait();
