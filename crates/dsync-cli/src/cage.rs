@@ -221,14 +221,14 @@ fn system() -> impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)> {
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
 /// libraries are prepared for.
 fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
-    let program = program()?;
+    let program = program(inmates)?;
     match inmates {
         Inmates::Process => seccompiler::apply_filter_all_threads(&program),
         Inmates::Thread => seccompiler::apply_filter(&program),
     }
 }
 
-fn program() -> Result<BpfProgram, seccompiler::Error> {
+fn program(inmates: Inmates) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls::ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
     // Permit threads, never processes. clone3's request is in memory, where no filter can look;
@@ -237,6 +237,12 @@ fn program() -> Result<BpfProgram, seccompiler::Error> {
     let starts_thread =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
+    if inmates == Inmates::Process {
+        // A server's carriers have their sockets already: only those of name services are left.
+        let local = u64::from(AF_UNIX);
+        let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
+        rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
+    }
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let filter =
         SeccompFilter::new(rules, missing, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
@@ -250,6 +256,9 @@ fn is_interposed() -> bool {
 
 /// The version of Landlock whose rights on files are handled: all up to Linux 6.10.
 const FILES_ABI: ABI = ABI::V5;
+
+/// `AF_UNIX` in the type of the call's first argument.
+const AF_UNIX: u32 = libc::AF_UNIX.unsigned_abs();
 
 /// `CLONE_THREAD` in the type of the call's first argument.
 const CLONE_THREAD: u32 = libc::CLONE_THREAD.unsigned_abs();
