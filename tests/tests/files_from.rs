@@ -98,6 +98,8 @@ fn lines_are_those_that_rsync_reads() {
         (b"top\0a/f\0#hash\0;q\0\0./#hash\0x/r\r", &["-a", "--from0"]),
         (b"", &["-a"]),
         (b"gone\nla/f\nla\na/f/\n", &["-a"]),
+        (b"gone/\na/f/.\n", &["-a"]),
+        (b"gone/.\n", &["-ar", "--no-relative"]),
         (b"./missing\n", &["-a"]),
         (b"./missing\n./a/missing\na/f\n", &["-a"]),
         (b"./d/skip.o\n", &["-a", "--exclude=*.o"]),

@@ -173,8 +173,9 @@ impl Opening {
         };
         let as_directory = || self.open_way(layer, path, options).and_then(|dir| dir.metadata());
         let found = match contents.then(as_directory) {
-            // As rsync: in a list the slash after a file counts for nothing.
-            Some(Err(error)) if is_line && error.kind() == io::ErrorKind::NotADirectory => {
+            // As rsync: in a list the slash after a file counts for nothing, and so it does after a
+            // link that leads to no directory.
+            Some(Err(error)) if is_line && leads_to_no_directory(&error) => {
                 contents = false;
                 by_name()
             }
@@ -216,6 +217,7 @@ impl Opening {
         self.paths.push(path, layer, naming).map(Ok).map_err(WalkError::Keep)
     }
 
+    /// Adds the entries of a directory to those of the root.
     pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
         let base = Arc::new(self.open_base(path, options)?);
         let metadata = base.metadata()?;
@@ -332,4 +334,10 @@ impl Opening {
         self.layers.push(Layer { base, is_way, scope });
         id
     }
+}
+
+/// Returns whether the error says that there is no directory, or none behind a link.
+fn leads_to_no_directory(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOTDIR | Errno::NOENT | Errno::LOOP))
 }
