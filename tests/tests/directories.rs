@@ -231,6 +231,23 @@ fn no_lock_is_left_in_a_directory_that_locks_its_owner_out() {
 }
 
 #[test]
+fn a_source_that_may_not_be_entered_gives_its_permissions_to_nothing() {
+    needs_dsync!();
+    needs_root!();
+    for locked in [0o000, 0o400, 0o600, 0o200] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::file("old", 2, 10)]).plant(&scratch.dst());
+        let before = mode(&scratch.dst());
+        set_mode(&scratch.src(), locked);
+        let outcome = as_nobody(&scratch, &["-a", "--delete"]).expect_code(23);
+        assert!(outcome.stderr_text().contains("Permission denied"), "{}", outcome.account());
+        assert_eq!(mode(&scratch.dst()), before, "{locked:o}");
+        assert!(scratch.dst().join("old").exists(), "{locked:o}");
+    }
+}
+
+#[test]
 fn what_stays_in_a_locked_directory_finds_it_locked_as_before() {
     needs_dsync!();
     needs_root!();

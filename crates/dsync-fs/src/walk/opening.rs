@@ -220,6 +220,9 @@ impl Opening {
     /// Adds the entries of a directory to those of the root.
     pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
         let base = Arc::new(self.open_base(path, options)?);
+        // As with rsync, one that may not be entered is no source. Its permissions, copied alone,
+        // would lock the destination.
+        let _ = base.reopen()?;
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if options.takes_directories() {
