@@ -231,6 +231,47 @@ fn no_lock_is_left_in_a_directory_that_locks_its_owner_out() {
 }
 
 #[test]
+fn a_root_that_locks_its_owner_out_is_worked_in_and_has_its_permissions_in_the_end() {
+    needs_dsync!();
+    needs_root!();
+    for (options, old) in [&["-a"][..], &["-rt"], &["-rt", "--delete"], &["-rt", "--delay-updates"]]
+        .into_iter()
+        .flat_map(|options| [0o100, 0o300, 0o500].map(|old| (options, old)))
+    {
+        let scratch = Scratch::new();
+        Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::file("old", 2, 10)]).plant(&scratch.dst());
+        set_mode(&scratch.dst(), old);
+        let _ = as_nobody(&scratch, options).expect_quiet_success();
+        let wanted = if options == ["-a"] { mode(&scratch.src()) } else { old };
+        assert_eq!(mode(&scratch.dst()), wanted, "{options:?} {old:o}");
+        let deletes = options.contains(&"--delete");
+        let names: Vec<_> = survey(&scratch.dst()).into_keys().collect();
+        let wanted: &[&[u8]] = if deletes { &[b"", b"d", b"d/f"] } else { &[b"", b"d", b"d/f", b"old"] };
+        assert_eq!(names, wanted, "{options:?} {old:o}");
+        let again = as_nobody(&scratch, &[options, &["-i"]].concat()).expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "{options:?} {old:o}");
+    }
+}
+
+#[test]
+fn a_root_that_locks_its_owner_out_is_locked_again_where_only_a_file_goes_in() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    Tree::of([]).plant(&scratch.dst());
+    chown(scratch.dst(), Some(NOBODY), Some(NOBODY)).expect("an owner");
+    for to in ["dst/", "dst/new"] {
+        set_mode(&scratch.dst(), 0o100);
+        let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-r", "--chmod=F644"]);
+        let _ = run.arg(scratch.src().join("f")).arg(scratch.at(to)).run().expect_quiet_success();
+        assert_eq!(mode(&scratch.dst()), 0o100, "{to}");
+    }
+    assert!(scratch.dst().join("f").exists() && scratch.dst().join("new").exists());
+}
+
+#[test]
 fn a_source_that_may_not_be_entered_gives_its_permissions_to_nothing() {
     needs_dsync!();
     needs_root!();
@@ -309,15 +350,33 @@ fn an_empty_directory_gives_way_whatever_rule_protects_it() {
 }
 
 #[test]
-fn a_destination_that_may_neither_be_read_nor_written_is_told_as_that() {
+fn a_destination_that_may_not_be_entered_is_told_as_that() {
+    needs_dsync!();
+    needs_root!();
+    for locked in [0o000, 0o200, 0o400, 0o600] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+        Tree::of([]).plant(&scratch.dst());
+        set_mode(&scratch.dst(), locked);
+        // rsync ends with 3, too.
+        let refused = as_nobody(&scratch, &["-a"]).expect_code(3);
+        assert!(refused.stderr_text().contains("Permission denied"), "{}", refused.account());
+        assert_eq!(mode(&scratch.dst()), locked);
+    }
+}
+
+#[test]
+fn a_destination_of_another_user_that_may_not_be_read_is_told_as_that() {
     needs_dsync!();
     needs_root!();
     let scratch = Scratch::new();
     Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
     Tree::of([]).plant(&scratch.dst());
-    set_mode(&scratch.dst(), 0o100);
-    let refused = as_nobody(&scratch, &["-a"]).expect_code(3);
+    set_mode(&scratch.dst(), 0o711);
+    let run = Run::dsync().as_user(NOBODY, NOBODY).arg("-r");
+    let refused = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(3);
     assert!(refused.stderr_text().contains("Permission denied"), "{}", refused.account());
+    assert_eq!(mode(&scratch.dst()), 0o711);
 }
 
 #[test]

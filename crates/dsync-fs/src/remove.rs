@@ -15,7 +15,7 @@ use std::{
 use rustix::{io::Errno, process::geteuid};
 
 use crate::{
-    attributes::{Handle, Privileges, chmod},
+    attributes::{Handle, Privileges, Wanted, chmod},
     component::{Component, RelPath},
     dir::{Dir, is_no_directory},
     metadata::Kind,
@@ -128,6 +128,21 @@ impl Dir {
         self.open_child(name).map(|dir| (dir, Some(now.mode)))
     }
 
+    /// Gives this process's user the permissions to work in this directory of his own, if he may
+    /// enter but not read it. Returns the directory's previous mode if that changed.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn unlock(&self) -> io::Result<Option<u16>> {
+        let now = self.metadata()?;
+        let is_open = now.mode & OWNER_READS != 0;
+        if Privileges::current().is_root() || is_open || now.uid != geteuid().as_raw() {
+            return Ok(None);
+        }
+        self.set_own_attributes(&Wanted { mode: Some(now.mode | OWNER_WORKS), ..Wanted::default() })?;
+        Ok(Some(now.mode))
+    }
+
     /// Sets the mode of a directory in this one, if it still is the one of this filesystem and
     /// inode.
     ///
@@ -145,6 +160,9 @@ impl Dir {
 
 /// Permissions that a directory's owner needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
+
+/// Permission that a directory's owner needs to list it.
+const OWNER_READS: u16 = 0o400;
 
 struct Removal<'a> {
     base: &'a Dir,

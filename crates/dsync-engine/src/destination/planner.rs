@@ -237,8 +237,10 @@ impl Planner<'_> {
         state: Presence,
     ) -> Result<(Option<Wanted>, Presence), SyncError> {
         let mapped = self.owners.of(attributes);
+        let locked = self.comparison.ground.target.take_mode();
         let target = &self.comparison.ground.target;
         let existing = target.root.as_ref().and_then(|dir| dir.metadata().ok());
+        let existing = existing.map(|found| Metadata { mode: locked.unwrap_or(found.mode), ..found });
         let existing = existing.map(|found| self.site.hands.as_found(&RelPath::root(), found));
 
         let made = Made(existing.as_ref().map(|made| made.mode));

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
+use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink, Wanted};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::{
@@ -34,6 +34,23 @@ pub(super) struct Target {
     pub(super) created: bool,
     /// Held for the run, so that no other run writes here.
     lock: Option<Lock>,
+    /// Set for a root that keeps its owner out, until its permissions are planned.
+    unlocked: Option<Unlocked>,
+}
+
+/// A root that was opened up for the run. It gets its permissions back when this goes.
+struct Unlocked {
+    root: Arc<Dir>,
+    /// Its permissions, unless somebody else has taken over to set them.
+    mode: Option<u16>,
+}
+
+impl Drop for Unlocked {
+    fn drop(&mut self) {
+        if self.mode.is_some() {
+            let _ = self.root.set_own_attributes(&Wanted { mode: self.mode, ..Wanted::default() });
+        }
+    }
 }
 
 /// The terms on which a destination is opened.
@@ -57,6 +74,7 @@ impl Target {
         terms: Terms<'_>,
     ) -> Result<Self, SyncError> {
         let mut target = Self::find(operand, tops, contents, terms)?;
+        target.open_up(terms);
         if let Some(root) = &target.root {
             // The far end of a connection that broke holds the lock until it has noticed too.
             let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
@@ -77,6 +95,28 @@ impl Target {
     /// the disk.
     pub(super) fn unlock(&mut self) {
         drop(self.lock.take());
+        drop(self.unlocked.take());
+    }
+
+    /// Lets the run work in a root of the user's own that he may enter but not read.
+    fn open_up(&mut self, Terms { options, start, .. }: Terms<'_>) {
+        let Some(root) = &self.root else { return };
+        if options.dry_run || options.fake_super.destination || start.adds_only() {
+            return;
+        }
+        // A failure here happens again with the lock, and is reported then.
+        let Ok(Some(mode)) = root.unlock() else { return };
+        self.unlocked = Some(Unlocked { root: Arc::clone(root), mode: Some(mode) });
+        // The first handle can only look up names.
+        if let Ok(opened) = root.reopen() {
+            self.root = Some(Arc::new(opened));
+        }
+    }
+
+    /// Returns the permissions that the root had before the run, if the run has opened it up. From
+    /// now on the caller sets them.
+    pub(super) fn take_mode(&mut self) -> Option<u16> {
+        self.unlocked.as_mut()?.mode.take()
     }
 
     /// Returns the place of a root that does not exist: the nearest directory that does, and the
@@ -184,7 +224,7 @@ impl Target {
 
     /// Returns a root that does not exist and is not made.
     fn imagined(path: &Path) -> Self {
-        Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None }
+        Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None, unlocked: None }
     }
 
     fn create_missing(path: &Path, Terms { options, start, hands }: Terms<'_>) -> Result<Self, SyncError> {
@@ -207,7 +247,8 @@ impl Target {
 
     fn with_root(path: &Path, root: Dir, rename: Option<Component>, options: &SyncOptions) -> Self {
         let root = root.with_fake_super(options.fake_super.destination);
-        Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created: false, lock: None }
+        let root = Some(Arc::new(root));
+        Self { path: path.to_owned(), root, rename, created: false, lock: None, unlocked: None }
     }
 }
 
