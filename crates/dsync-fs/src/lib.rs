@@ -27,6 +27,7 @@ mod explained;
 mod extended;
 mod extents;
 mod fake_super;
+mod file_index;
 mod file_list;
 mod filter;
 mod flat_spool;
@@ -70,6 +71,7 @@ pub use crate::{
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, DataRanges, Patched, Sharing},
     fake_super::is_damaged,
+    file_index::{FileIndex, FileIndexBuilder, IndexedAt, Sought},
     file_list::{FileList, FileListError, FileListWriter, MAX_LINE, NamedPath},
     filter::{
         CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
