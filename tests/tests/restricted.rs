@@ -124,6 +124,7 @@ fn each_access_allows_the_pushes_that_it_says_and_no_others() {
         (&["--temp-dir=/temp"], "--temp-dir", [true, false, true, true, true]),
         (&["--link-dest=/tree"], "--link-dest", [true, false, true, true, true]),
         (&["--mkpath"], "--mkpath", [true, false, true, true, true]),
+        (&["--detect-renamed"], "--detect-renamed", [true, false, false, true, true]),
         (&["--write-devices"], "--write-devices", [false; 5]),
         (&["-K"], "--keep-dirlinks", [false; 5]),
         (&["-M--insecure-links"], "--insecure-links", [false; 5]),

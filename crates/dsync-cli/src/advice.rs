@@ -163,6 +163,7 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::DelayUpdates => "--delay-updates",
         Demand::PartialDir => "--partial-dir",
         Demand::TempDir => "--temp-dir",
+        Demand::DetectRenamed => "--detect-renamed",
         Demand::Alternates => "--compare-dest, --copy-dest and --link-dest",
         Demand::MakePath => "--mkpath",
         Demand::RemoveSource => "--remove-source-files",

@@ -15,7 +15,7 @@ use dsync_engine::{
 };
 use serde::Serialize;
 
-use crate::{errno, escape::json_line, messages};
+use crate::{errno, escape::json_line, listing::is_made_from, messages};
 
 /// The version of the stream.
 const VERSION: u32 = 1;
@@ -132,6 +132,9 @@ struct Entry {
     size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<Name>,
+    /// The old file of another place that a new one is made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made_from: Option<Name>,
     #[serde(flatten)]
     facts: Option<EntryFacts>,
     literal_bytes: u64,
@@ -245,7 +248,8 @@ impl Stream {
 
     /// Returns the line of an entry.
     pub(crate) fn entry(&self, planned: &Planned, ended: &Ended) -> Vec<u8> {
-        let target = (!planned.target.is_empty()).then(|| Name::of(&planned.target));
+        let other = (!planned.target.is_empty()).then(|| Name::of(&planned.target));
+        let (made_from, target) = if is_made_from(planned) { (other, None) } else { (None, other) };
         let facts = planned.facts.map(|facts| EntryFacts {
             mode: format!("{:04o}", facts.mode),
             mtime_seconds: facts.mtime.seconds,
@@ -261,6 +265,7 @@ impl Stream {
             changes: changes(planned.changes),
             size: planned.size,
             target,
+            made_from,
             facts,
             literal_bytes: ended.literal_bytes,
             signature_bytes: ended.signature_bytes,

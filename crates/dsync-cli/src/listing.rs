@@ -313,15 +313,24 @@ fn raw_name(planned: &Planned) -> Vec<u8> {
     [path, slash].concat()
 }
 
-/// Returns the target of a link, with its arrow; empty for anything else.
+/// Returns the target of a link, or what a file is made from, with its arrow; empty for anything else.
 fn raw_target(planned: &Planned) -> Vec<u8> {
     if planned.changes.contains(Changes::HARD_LINK) && planned.action != Action::Keep {
         [b" => ", planned.target.as_slice()].concat()
     } else if planned.kind == FileType::Symlink && planned.action != Action::Delete {
         [b" -> ", planned.target.as_slice()].concat()
+    } else if is_made_from(planned) {
+        [b" <- ", planned.target.as_slice()].concat()
     } else {
         Vec::new()
     }
+}
+
+/// Returns whether an entry is a file that is made from an old one of another place, its target.
+pub(crate) fn is_made_from(planned: &Planned) -> bool {
+    planned.kind == FileType::File
+        && !planned.target.is_empty()
+        && !planned.changes.contains(Changes::HARD_LINK)
 }
 
 #[cfg(test)]
@@ -389,6 +398,8 @@ mod tests {
         ] {
             assert_eq!(line(0, 2, &planned).as_deref(), Some(expected));
         }
+        let moved = planned(Create, F::File, &[], "new/a").target(b"old/a".to_vec());
+        assert_eq!(line(0, 1, &moved).as_deref(), Some(">f+++++++++ new/a <- old/a"));
         let kept = planned(Keep, F::File, &[], "a");
         assert_eq!(line(0, 2, &kept).as_deref(), Some(".f          a"));
         assert_eq!(line(0, 1, &kept), None);

@@ -88,6 +88,8 @@ impl Access {
             Demand::Write | Demand::MakePath | Demand::TempDir | Demand::Alternates => {
                 [true, false, true, true, true, true]
             }
+            // Without a path it tells whether a file of some content is there.
+            Demand::DetectRenamed => [true, false, false, true, true, true],
             // A kept entry may be another name of the file that would be written into.
             Demand::InPlace => [true, false, true, false, true, false],
             Demand::Delete | Demand::Force => [true, false, true, false, false, true],
@@ -150,6 +152,8 @@ pub enum Demand {
     TempDir,
     /// Files of other directories are used.
     Alternates,
+    /// Files of the destination are looked for by size, time and name.
+    DetectRenamed,
     /// Missing parents of the destination are made.
     MakePath,
     /// Copied files are removed from here.
@@ -166,7 +170,7 @@ pub enum Demand {
 
 impl Demand {
     /// All of them.
-    pub const EACH: [Self; 16] = [
+    pub const EACH: [Self; 17] = [
         Self::Read,
         Self::Write,
         Self::Delete,
@@ -177,6 +181,7 @@ impl Demand {
         Self::PartialDir,
         Self::TempDir,
         Self::Alternates,
+        Self::DetectRenamed,
         Self::MakePath,
         Self::RemoveSource,
         Self::CopyDevices,
@@ -210,6 +215,7 @@ impl Demand {
                 (Self::PartialDir, writing.partial_dir.is_some()),
                 (Self::TempDir, writing.temp_dir.is_some()),
                 (Self::Alternates, writing.alternates.is_some()),
+                (Self::DetectRenamed, options.detect_renamed),
                 (Self::MakePath, options.mkpath),
                 (Self::KeepDirlinks, options.follows_dirlinks()),
                 (Self::InsecureLinks, options.insecure_links),
@@ -233,6 +239,7 @@ impl fmt::Display for Demand {
             Self::PartialDir => "a directory for partial files",
             Self::TempDir => "a directory for temporary files",
             Self::Alternates => "the use of alternate directories",
+            Self::DetectRenamed => "looking for moved files",
             Self::MakePath => "making the destination's parents",
             Self::RemoveSource => "removing source files",
             Self::WriteDevices => "writing into devices",
@@ -558,6 +565,7 @@ mod tests {
                 Demand::Write | Demand::TempDir | Demand::Alternates | Demand::MakePath => {
                     &[ReadWrite, WriteOnly, Append, Write]
                 }
+                Demand::DetectRenamed => &[ReadWrite, Append, Write],
                 Demand::InPlace => &[ReadWrite, WriteOnly, Write],
                 Demand::Delete
                 | Demand::Force
@@ -586,6 +594,7 @@ mod tests {
             (Demand::Delete, with(&|options| options.delete_excluded = true)),
             (Demand::Delete, with(&|options| options.delete_missing_args = true)),
             (Demand::Force, with(&|options| options.force = true)),
+            (Demand::DetectRenamed, with(&|options| options.detect_renamed = true)),
             (Demand::InPlace, with(&|options| options.writing.inplace = true)),
             (Demand::WriteDevices, with(&|options| options.writing.devices = true)),
             (Demand::Backup, with(&|options| options.writing.backup = Some(Backup::new(b"~".to_vec())))),

@@ -115,8 +115,9 @@ pub struct Planned {
     pub changes: Changes,
     /// Path relative to the transfer's root; empty for the root itself.
     pub path: Vec<u8>,
-    /// Path of the name that a hard link is made to, like `path`; else the text of a symbolic link,
-    /// else empty.
+    /// Path of the name that a hard link is made to, like `path`; else the text of a symbolic link;
+    /// else, with [`SyncOptions::detect_renamed`](crate::options::SyncOptions::detect_renamed), the
+    /// path of the old file of another place that a new one is made from; else empty.
     pub target: Vec<u8>,
     /// Size at the source in bytes (regular files), else 0.
     pub size: u64,

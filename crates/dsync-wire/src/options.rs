@@ -91,6 +91,9 @@ pub struct SyncOptions {
     pub fuzzy: bool,
     /// With `fuzzy`: look into the alternate directories as well (`-yy`).
     pub fuzzy_alternates: bool,
+    /// Make a new file from an old one that has its size and time, or its size and name, anywhere at
+    /// the destination (`--detect-renamed`).
+    pub detect_renamed: bool,
     /// Remove entries that the source does not have (`--delete`).
     pub delete: bool,
     /// With `delete`: also remove entries that the filters exclude (`--delete-excluded`).
@@ -232,6 +235,7 @@ setters!(SyncOptions {
     whole_file: bool,
     fuzzy: bool,
     fuzzy_alternates: bool,
+    detect_renamed: bool,
     delete: bool,
     delete_excluded: bool,
     max_delete: Option<DeleteLimit>,

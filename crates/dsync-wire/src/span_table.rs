@@ -53,7 +53,7 @@ span_table! {
     on {
     dirs, no_implied_dirs, links, perms, times, omit_dir_times, omit_link_times, executability,
     owner, group, numeric_ids, devices, specials, ignore_times, size_only, update, existing,
-    ignore_existing, whole_file, fuzzy, fuzzy_alternates, delete_excluded, max_delete,
+    ignore_existing, whole_file, fuzzy, fuzzy_alternates, detect_renamed, delete_excluded, max_delete,
     delete_all_or_nothing, ignore_errors, force, allow_empty_source, force_root, mkpath, safe_links,
     insecure_links, wildcards, ignore_missing_args, remove_sent_only, min_size, max_size,
     modify_window, dry_run, open_noatime, no_super, keep_partial, durability, compression, mode_rules,

@@ -53,6 +53,7 @@ pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("special_bits", &["-p", "dsync-tests", "--test", "special_bits"]),
     ("devices", &["-p", "dsync-tests", "--test", "devices"]),
     ("serve", &["-p", "dsync-tests", "--test", "serve"]),
+    ("renamed", &["-p", "dsync-tests", "--test", "renamed"]),
     ("dsync-engine", &["-p", "dsync-engine", "--lib"]),
     ("dsync-fs", &["-p", "dsync-fs", "--lib"]),
 ];
@@ -90,6 +91,14 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "false",
         binary: "hostile_peer",
         test: "asked::an_entry_that_no_operand_names_is_refused",
+    },
+    Guard {
+        name: "basis of a path that may not be listed",
+        file: "crates/dsync-engine/src/destination/planner/renamed.rs",
+        guard: "if !may_be || «!self.bounds.could_list(judged, name.as_bytes(), is_dir)» {",
+        instead: "false",
+        binary: "renamed",
+        test: "what_the_source_may_not_list_is_no_basis",
     },
     Guard {
         name: "entries without recursion",

@@ -49,6 +49,17 @@ pub(crate) struct Comparison {
     /// with -W. --delete-before may remove what would have been of use.
     #[arg(short = 'y', long, action = ArgAction::Count)]
     pub(crate) fuzzy: u8,
+    /// Make new files from files of the destination that were moved or copied at the source
+    ///
+    /// A new file of 256 bytes or more is made from one anywhere at the destination, or in the
+    /// directories of --link-dest and its like, that has its size and time, else, from 16 KiB on,
+    /// its size and name. Its content is compared by sums, and only what differs is sent; -i and
+    /// --json say what is made from what. The destination reads its tree once more when the first
+    /// such file comes, and not at all when there is none. --delete-during then deletes at the end,
+    /// while --delete-before may remove what would have been of use. Without effect in a local run
+    /// and with -W.
+    #[arg(long, visible_alias = "detect-moved")]
+    pub(crate) detect_renamed: bool,
 }
 
 /// A tolerance in seconds; `None` for none at all, not even fractions.
@@ -72,6 +83,7 @@ impl Group for Comparison {
             ("existing", &mut self.existing),
             ("ignore_existing", &mut self.ignore_existing),
             ("whole_file", &mut self.whole_file),
+            ("detect_renamed", &mut self.detect_renamed),
         ]
     }
 }

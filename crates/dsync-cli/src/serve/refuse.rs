@@ -269,6 +269,7 @@ const OPTIONS: &[Opt] = &[
     destination("modify-window", '@', |o, _| o.modify_window.is_some()),
     either("whole-file", 'W', |o, _| o.whole_file),
     destination("fuzzy", 'y', |o, _| o.fuzzy),
+    destination("detect-renamed", ' ', |o, _| o.detect_renamed),
     destination("mkpath", ' ', |o, _| o.mkpath),
     destination("keep-dirlinks", 'K', |o, _| o.keep_dirlinks),
     destination("insecure-links", ' ', |o, _| o.insecure_links),

@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct Alternates {
     pub(super) way: AlternateUse,
     roots: Vec<Dir>,
+    /// The roots' paths as they were given.
+    named: Vec<Vec<u8>>,
     /// Those that do not exist, as they were given.
     missing: Vec<Vec<u8>>,
 }
@@ -48,7 +50,7 @@ impl Alternates {
     /// Opens the directories; one that does not exist has nothing, as with rsync. Relative ones
     /// start at `below`, which need not exist, in `base`.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
-        let (mut roots, mut missing) = (Vec::new(), Vec::new());
+        let (mut roots, mut named, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
             let opened = if below.as_os_str().is_empty() {
@@ -57,7 +59,10 @@ impl Alternates {
                 base.open_operand_above(&from_missing(below, path))
             };
             match opened {
-                Ok(dir) => roots.push(dir),
+                Ok(opened) => {
+                    roots.push(opened);
+                    named.push(dir.clone());
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(dir.clone()),
                 Err(source) => {
                     let role = PathRole::Alternate(options.way);
@@ -67,7 +72,7 @@ impl Alternates {
                 }
             }
         }
-        Ok(Self { way: options.way, roots, missing })
+        Ok(Self { way: options.way, roots, named, missing })
     }
 
     /// Tells of each directory that does not exist: all that it was to have is copied again.
@@ -79,6 +84,11 @@ impl Alternates {
     /// Returns the directories themselves.
     pub(super) fn roots(&self) -> impl Iterator<Item = &Dir> {
         self.roots.iter()
+    }
+
+    /// Returns the directories with their paths as they were given.
+    pub(super) fn named_roots(&self) -> impl Iterator<Item = (&[u8], &Dir)> {
+        self.named.iter().map(Vec::as_slice).zip(&self.roots)
     }
 
     /// Opens the directories that stand for a directory of the destination.

@@ -382,6 +382,25 @@ impl<'a> Bounds<'a> {
         is_simple || self.by_path && self.directory(EntryId(1), path).is_ok()
     }
 
+    /// Returns whether an honest source could list an entry of this name in a directory.
+    pub(super) fn could_list(&self, directory: &mut Judged, name: &[u8], is_dir: bool) -> bool {
+        let Ok(listed) = Name::new(name) else { return false };
+        let (is_named, is_way) = match &self.paths {
+            Some(paths) => {
+                let Standing { named, on_the_way, .. } = paths.standing(&directory.path_of(name));
+                (named, is_dir && on_the_way)
+            }
+            // Any may come.
+            None if self.by_path => (true, false),
+            None => (directory.is_root && self.is_named(&listed), false),
+        };
+        let is_covered = if directory.is_root { self.lists_contents() } else { directory.is_covered };
+
+        (is_named || is_way || is_covered)
+            && !is_own_name(name)
+            && (is_way || !directory.within.surely_excludes(&self.filter, name, is_dir))
+    }
+
     /// Judges the source's word that it lists all of a directory, so that entries which it does not
     /// list may be deleted.
     pub(super) fn whole(&self, directory: &Judged) -> Result<(), Unasked> {
@@ -436,12 +455,7 @@ impl<'a> Bounds<'a> {
             return Ok(directory.is_root && self.is_named(&entry.name));
         }
         let Some(paths) = &self.paths else { return Ok(true) };
-        let mut path = directory.path.as_bytes().to_vec();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(entry.name.as_bytes());
-
+        let path = directory.path_of(entry.name.as_bytes());
         let Standing { named, on_the_way, .. } = paths.standing(&path);
         match entry.implied {
             true if !on_the_way => Err(Unasked::part("the word that it is on the way", NOT_NAMED)),
@@ -556,6 +570,16 @@ pub(super) fn holes(options: &SyncOptions) -> Result<(), Unasked> {
 }
 
 impl Judged {
+    /// Returns the path of an entry in a relative run, or in one with a list.
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path.as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
     /// Returns the directory's path, as far as it is needed to judge the directory's entries.
     pub(super) fn path(&self) -> &[u8] {
         self.within.directory()

@@ -182,14 +182,15 @@ impl Deletions {
     }
 }
 
-/// Returns whether a directory's deletions are made as soon as it was compared: only at the end is
-/// the number of all known, which a share and a limit of all or nothing need.
+/// Returns whether a directory's deletions are made as soon as it was compared. Only at the end is
+/// the number of all known, which a share and a limit of all or nothing need, and until then what
+/// goes may be what a new file is made from.
 fn at_once(options: &SyncOptions) -> bool {
     let is_counted = match options.max_delete {
         Some(DeleteLimit::Entries(_)) => options.delete_all_or_nothing,
         limit => limit.is_some(),
     };
-    options.delete_timing == DeleteTiming::During && !is_counted
+    options.delete_timing == DeleteTiming::During && !is_counted && !options.detect_renamed
 }
 
 /// Returns whether something of the source could not be read, so that nothing may be removed.

@@ -60,7 +60,7 @@ impl Pending {
     /// Returns whether its content comes from the source, and not from a file of an alternate
     /// directory that is equal.
     pub(super) fn is_sent(&self) -> bool {
-        !self.slot.twin.as_ref().is_some_and(|twin| twin.equal)
+        self.slot.equal().is_none()
     }
 
     /// Counts bytes of it for whoever watches.

@@ -23,7 +23,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, SourceFile, StagedFile};
+use dsync_fs::{CopyError, Opening, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -173,7 +173,7 @@ impl Worker<'_> {
 
     /// Copies one file, or begins a large one.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
-        if let Some(twin) = file.slot.twin.as_ref().filter(|twin| twin.equal)
+        if let Some(twin) = file.slot.equal()
             && twin::copy(self.transfers, &mut self.outbox, file, twin)?
         {
             return Ok(());
@@ -339,8 +339,7 @@ impl Worker<'_> {
         if whole || !staged.device().is_ok_and(|device| self.transfers.sharing.may_share(device, device)) {
             return false;
         }
-        let Some((dir, name)) = file.slot.basis() else { return false };
-        let old = dir.open_source(name);
+        let Some(old) = file.slot.open_basis(Opening::default()) else { return false };
         old.is_ok_and(|old| !old.is_empty() && self.transfers.sharing.clone_whole(staged, &old))
     }
 

@@ -19,6 +19,7 @@ mod credit;
 mod delayed;
 mod delete;
 mod directory;
+mod elsewhere;
 mod files;
 mod hands;
 mod heard;

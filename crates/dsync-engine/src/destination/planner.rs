@@ -34,6 +34,7 @@ mod leftovers;
 mod merge;
 mod own_walk;
 mod place;
+mod renamed;
 mod requests;
 mod reserve;
 mod resolve;
@@ -65,6 +66,7 @@ use frontier::Presence;
 use fuzzy::Fuzzy;
 use ground::Ground;
 use merge::Merge;
+use renamed::Renamed;
 use requests::Requests;
 use spans::Spans;
 use standing::Made;
@@ -109,6 +111,7 @@ pub(super) struct Planner<'a> {
     links: Links,
     requests: Requests<'a>,
     fuzzy: Fuzzy,
+    renamed: Renamed,
     /// Number of the next listing message or span; `None` when they were released already.
     next_part: Option<u64>,
     /// Present where the source may send spans.
@@ -148,11 +151,11 @@ pub(super) fn run<'a>(
     let mut comparison = Comparison::new(site, bounds, ground, protection)?;
     let mut sweep = Sweep::begin(options, &tops, &mut comparison)?;
     let requests = Requests::new(transfers, requests.0, requests.1);
-    let (fuzzy, next_part) = (Fuzzy::default(), Some(0));
+    let (fuzzy, renamed, next_part) = (Fuzzy::default(), Renamed::default(), Some(0));
     let filter = || listed_by(filters.source.clone(), options);
     let spans = spans.map(|key| Spans::new(key, filter(), tops.root.is_some()));
     let mut planner =
-        Planner { site, transfers, comparison, owners, links, requests, fuzzy, next_part, spans };
+        Planner { site, transfers, comparison, owners, links, requests, fuzzy, renamed, next_part, spans };
     if sweep.is_none() {
         planner.root_directory(&tops)?;
     }

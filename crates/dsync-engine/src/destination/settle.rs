@@ -149,7 +149,7 @@ impl Transfers<'_> {
     /// Releases the credit for the basis' sums that the source held.
     fn return_signature(&self, before: &Phase) {
         if let Some(basis) = before.basis() {
-            self.signatures.give(basis.signature_bytes);
+            self.signatures.give(basis.credit);
         }
     }
 

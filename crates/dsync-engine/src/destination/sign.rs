@@ -11,7 +11,7 @@ use dsync_delta::{
     Layout, RefineRequest, Signature, SumsFormat, first_format, refine_parallel, refined_block_lens,
     signature_parallel,
 };
-use dsync_fs::{SourceFile, StagedFile};
+use dsync_fs::{Opening, SourceFile, StagedFile};
 use dsync_wire::{
     budget::Held,
     limits::MAX_SUMS,
@@ -91,8 +91,7 @@ fn first_rounds(
         reads.read(file.size, started);
         if reads.asks_now() {
             let rest = files.get(at + 1..).unwrap_or_default();
-            let old =
-                |file: &Arc<Pending>| file.slot.basis().and_then(|(dir, name)| dir.open_source(name).ok());
+            let old = |file: &Arc<Pending>| file.slot.open_basis(Opening::default())?.ok();
             reads.ask_for(rest.iter().filter_map(old));
         }
     }
@@ -105,7 +104,7 @@ fn first_round(
     file: &Arc<Pending>,
 ) -> Result<(), SyncError> {
     let site = transfers.site;
-    if let Some(twin) = file.slot.twin.as_ref().filter(|twin| twin.equal)
+    if let Some(twin) = file.slot.equal()
         && twin::copy(transfers, outbox, file, twin)?
     {
         return Ok(());
@@ -125,8 +124,7 @@ fn first_round(
         site.session.control.send(&ControlMessage::Rest(rest))?;
     }
 
-    let equal_twin = file.slot.twin.as_ref().is_some_and(|twin| twin.equal);
-    if file.has_basis && !equal_twin && sign(transfers, file)? {
+    if file.has_basis && file.slot.equal().is_none() && sign(transfers, file)? {
         return Ok(());
     }
 
@@ -174,9 +172,8 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
 /// for.
 fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let site = transfers.site;
-    let Some((dir, name)) = file.slot.basis() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
-    let Ok(basis) = dir.open_source_as(name, file.slot.opening()) else { return Ok(false) };
+    let Some(Ok(basis)) = file.slot.open_basis(file.slot.opening()) else { return Ok(false) };
     // Of a device that is longer, only the part that is written has anything in common.
     let len = if file.slot.device { basis.len().min(file.size) } else { basis.len() };
     let (block_len, _) = refined_block_lens(len);
@@ -186,7 +183,10 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     if bytes == 0 || layout.block_count() > MAX_SIGNATURE_BLOCKS {
         return Ok(false);
     }
-    if !transfers.signatures.take(bytes, &site.session.halt) {
+    // Each basis is open until its file has arrived: a share of the descriptors bounds those of few
+    // sums.
+    let credit = bytes.max(transfers.signatures.limit() / site.open.count.limit().max(1));
+    if !transfers.signatures.take(credit, &site.session.halt) {
         return Ok(true);
     }
 
@@ -197,7 +197,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let content = Positional::whole(&basis, halt.stop_flag());
     let sums = || signature_parallel(&site.key, layout, both, &content);
     let Ok(signature) = site.session.workers.install(sums)? else {
-        transfers.signatures.give(bytes);
+        transfers.signatures.give(credit);
         return Ok(halt.stopped());
     };
 
@@ -213,13 +213,13 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
         _ => (signature, Rounds::First),
     };
     let clone = clone(transfers, file, &basis);
-    let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes });
+    let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes, credit });
 
     match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
         (Some(attempt), true) => send(site, file, attempt, &first).map(|()| true),
         // A source that sends more than it was asked for.
         _ => {
-            transfers.signatures.give(bytes);
+            transfers.signatures.give(credit);
             Ok(true)
         }
     }

@@ -1,14 +1,17 @@
 //! The place that a file takes: its name, the old entry of that name, and the material for the
 //! file.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
-use dsync_fs::{Component, Dir, Opening, RelPath, Stamp};
+use dsync_fs::{Component, Dir, Opening, RelPath, SourceFile, Stamp};
 
-use super::{Site, directory::Directory};
+use super::{Site, directory::Directory, elsewhere::FoundElsewhere};
 
 /// The place of one file.
 pub(super) struct Slot {
@@ -21,7 +24,7 @@ pub(super) struct Slot {
     pub(super) device: bool,
     /// It is added to.
     pub(super) tail: Option<Tail>,
-    /// A file of an alternate directory.
+    /// A file of an alternate directory, or an old one of another name or place.
     pub(super) twin: Option<Twin>,
     /// Set when the old file's content was kept, before it was written into.
     pub(super) has_backup: AtomicBool,
@@ -39,13 +42,15 @@ pub(super) struct Tail {
 
 /// A local source of a file's content besides the source's data.
 #[derive(Clone)]
-pub(super) struct Twin {
-    /// The directory that has the file.
-    pub(super) dir: Arc<Dir>,
-    /// The file's name there, if it is another one.
-    pub(super) name: Option<Component>,
-    /// Whether its content is the source's; else it is a basis.
-    pub(super) equal: bool,
+pub(super) enum Twin {
+    /// Its content is the source's: the directory that has it under the same name.
+    Equal(Arc<Dir>),
+    /// A basis of the same name, in another directory.
+    Basis(Arc<Dir>),
+    /// A basis of another name: its directory, and its name.
+    Fuzzy(Arc<Dir>, Component),
+    /// A basis of another place.
+    Elsewhere(FoundElsewhere),
 }
 
 impl Slot {
@@ -65,11 +70,24 @@ impl Slot {
         Opening { noatime: false, devices: self.device }
     }
 
-    /// Returns the directory that has the old file, and the old file's name there.
-    pub(super) fn basis(&self) -> Option<(&Arc<Dir>, &Component)> {
+    /// Returns the directory that has a file of equal content under the same name, if there is one.
+    pub(super) fn equal(&self) -> Option<&Arc<Dir>> {
+        if let Some(Twin::Equal(dir)) = &self.twin { Some(dir) } else { None }
+    }
+
+    /// Opens the old file, or the one that stands for it; `None` if there is none.
+    pub(super) fn open_basis(&self, opening: Opening) -> Option<io::Result<SourceFile>> {
+        let dir = self.directory.dir.as_ref();
         match &self.twin {
-            Some(twin) => Some((&twin.dir, twin.name.as_ref().unwrap_or(&self.name))),
-            None => self.directory.dir.as_ref().map(|dir| (dir, &self.name)),
+            Some(Twin::Equal(dir) | Twin::Basis(dir)) => Some(dir.open_source_as(&self.name, opening)),
+            Some(Twin::Fuzzy(dir, name)) => Some(dir.open_source_as(name, opening)),
+            Some(Twin::Elsewhere(found)) => Some(found.open(opening)),
+            None => dir.map(|dir| dir.open_source_as(&self.name, opening)),
         }
+    }
+
+    /// Returns the path of the file of another place that it is made from.
+    pub(super) fn made_from(&self) -> Option<Vec<u8>> {
+        if let Some(Twin::Elsewhere(found)) = &self.twin { found.path() } else { None }
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Basis {
     pub(super) layout: Layout,
     /// Bytes of signature that the source may hold for it.
     pub(super) signature_bytes: u64,
+    /// Credit that it holds.
+    pub(super) credit: u64,
 }
 
 /// The material of a stage besides the data that arrives.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use dsync_fs::CopyError;
+use dsync_fs::{CopyError, Dir};
 use dsync_wire::message::Operation;
 
-use super::{commit::Outbox, files::Pending, settle::Outcome, slot::Twin, transfers::Transfers};
+use super::{commit::Outbox, files::Pending, settle::Outcome, transfers::Transfers};
 use crate::{SyncError, plan::timestamp};
 
 /// Copies a file of equal content from an alternate directory. Returns `false` when that failed or
@@ -14,11 +14,11 @@ pub(super) fn copy(
     transfers: &Transfers<'_>,
     outbox: &mut Outbox<'_>,
     file: &Arc<Pending>,
-    twin: &Twin,
+    twin: &Dir,
 ) -> Result<bool, SyncError> {
     let site = transfers.site;
     let Some(dir) = &file.slot.directory.dir else { return Ok(true) };
-    let Ok(source) = twin.dir.open_source(&file.slot.name) else { return Ok(false) };
+    let Ok(source) = twin.open_source(&file.slot.name) else { return Ok(false) };
     let staged = site.homes.stage(dir, file.slot.name.clone());
     let sparse = site.policy.options.writing.sparse;
     let copied = staged.and_then(|staged| {

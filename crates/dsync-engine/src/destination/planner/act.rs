@@ -144,7 +144,8 @@ impl Planner<'_> {
         let decision = &placing.decision;
         // Skipped entries are not reported as up to date: they may not exist at all.
         let mut planned = if decision.placed || placing.alternate.is_some() {
-            subject.plan(self.site, decision.action, decision.changes, subject.link_text())
+            let target = reserved.made_from().unwrap_or_else(|| subject.link_text());
+            subject.plan(self.site, decision.action, decision.changes, target)
         } else {
             self.tell_left_alone(subject, found)?;
             None

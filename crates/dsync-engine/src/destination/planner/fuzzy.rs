@@ -62,7 +62,7 @@ impl Fuzzy {
             }
             best.map(|(.., old)| old)
         });
-        best.map(|old| Twin { dir: Arc::clone(&old.dir), equal: false, name: Some(old.name.clone()) })
+        best.map(|old| Twin::Fuzzy(Arc::clone(&old.dir), old.name.clone()))
     }
 }
 

@@ -41,6 +41,13 @@ pub(super) struct Reserved {
     pub(super) request: Option<Request>,
 }
 
+impl Reserved {
+    /// Returns the path of an old file of another place that the entry is made from.
+    pub(super) fn made_from(&self) -> Option<Vec<u8>> {
+        self.request.as_ref().and_then(|request| request.file.slot.made_from())
+    }
+}
+
 impl Planner<'_> {
     /// Reserves the resources of an entry; `None` when its name could not be freed, which is
     /// reported.
@@ -111,7 +118,7 @@ impl Planner<'_> {
         let request = if asks && finished.is_none() {
             let mut file = request(subject, &place, decision, size, existing, alternate.as_ref());
             let is_new = !existing.is_some_and(|old| old.kind == Kind::File) && alternate.is_none();
-            let basis = if is_new { self.fuzzy_basis(merge, subject, size) } else { None };
+            let basis = if is_new { self.other_basis(merge, subject, size) } else { None };
             if let Some(basis) = basis {
                 (file.slot.twin, file.has_basis) = (Some(basis), true);
             }
@@ -122,10 +129,21 @@ impl Planner<'_> {
         Ok(Reserved { first_name, finished, request })
     }
 
-    /// Returns an old file of another name that a new file may be made from.
-    fn fuzzy_basis(&mut self, merge: &Merge, subject: &Subject<'_>, size: u64) -> Option<Twin> {
+    /// Returns an old file of another place or name that a new file may be made from.
+    fn other_basis(&mut self, merge: &Merge, subject: &Subject<'_>, size: u64) -> Option<Twin> {
         let options = &self.site.policy.options;
-        if !options.fuzzy || options.whole_file || !dsync_delta::worthwhile(size, size) {
+        // A local run copies from the source: nothing is nearer.
+        if options.whole_file || self.transfers.is_local() {
+            return None;
+        }
+        if options.detect_renamed {
+            let places = (&self.comparison.ground, &self.comparison.bounds);
+            let found = self.renamed.find(self.site, places, subject, size);
+            if let Some(found) = found {
+                return Some(Twin::Elsewhere(found));
+            }
+        }
+        if !options.fuzzy || !dsync_delta::worthwhile(size, size) {
             return None;
         }
         let alternates = options.fuzzy_alternates.then_some(&merge.alternates);
@@ -176,10 +194,9 @@ pub(super) fn request(
     };
     let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
     let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
-    let twin = alternate.map(|found| Twin {
-        equal: found.decision.action != Action::Update,
-        dir: Arc::clone(&found.dir),
-        name: None,
+    let twin = alternate.map(|found| match found.decision.action {
+        Action::Update => Twin::Basis(Arc::clone(&found.dir)),
+        _ => Twin::Equal(Arc::clone(&found.dir)),
     });
 
     let displaces = place.displaced == Some(Kind::Dir);

@@ -1,0 +1,244 @@
+//! Indexes the destination's files when the first new file comes that may have been moved or copied
+//! there (`--detect-renamed`).
+//!
+//! The law: only files are indexed whose path the source could have listed in this run
+//! ([`Bounds::could_list`]). A basis' sums go to the source, and it gets those of no file that it
+//! could not have offered a new version of. Nothing is read where no file is new, and a tree that
+//! cannot be indexed, or not within the session's memory, costs what an index would have saved.
+
+use std::sync::Arc;
+
+use dsync_fs::{
+    Component, Dir, FileIndex, FileIndexBuilder, IndexedAt, Kind, ListAhead, ListedPart, Metadata,
+    SharedPath, Sought, SpoolError, Timestamp, default_readers,
+};
+use dsync_wire::{
+    budget::{Held, OverBudget, Share},
+    message::EntryId,
+};
+
+use super::{
+    super::{
+        Site,
+        alternate::Alternates,
+        asked::{Bounds, Judged, Unasked},
+        elsewhere::{Elsewhere, FoundElsewhere, Tree},
+    },
+    ground::Ground,
+    subject::Subject,
+};
+
+/// The files that may be a basis, once the first is looked for.
+#[derive(Default)]
+pub(super) enum Renamed {
+    #[default]
+    Unread,
+    /// There is nothing, or it could not be indexed.
+    Nothing,
+    Indexed(Arc<Elsewhere>),
+}
+
+impl Renamed {
+    /// Returns an old file of another place that a new file of this size may have been moved or
+    /// copied from.
+    pub(super) fn find(
+        &mut self,
+        site: &Site<'_>,
+        (ground, bounds): (&Ground, &Bounds<'_>),
+        subject: &Subject<'_>,
+        size: u64,
+    ) -> Option<FoundElsewhere> {
+        if size < MIN_BYTES || ground.renames() {
+            return None;
+        }
+        if let Self::Unread = self {
+            *self = index(site, ground, bounds);
+        }
+        let Self::Indexed(elsewhere) = self else { return None };
+
+        let mtime = subject.entry.attributes.mtime;
+        elsewhere.find(&Sought {
+            size,
+            mtime: Timestamp { seconds: mtime.seconds, nanoseconds: mtime.nanoseconds },
+            name: &subject.name,
+            directory: &subject.directory.path,
+            // Of another time its content is likely to be another one as well.
+            of_any_time: dsync_delta::worthwhile(size, size),
+        })
+    }
+}
+
+/// The reason why there is no index.
+enum NoIndex {
+    Spool(SpoolError),
+    Memory,
+    Stopped,
+}
+
+impl From<SpoolError> for NoIndex {
+    fn from(error: SpoolError) -> Self {
+        Self::Spool(error)
+    }
+}
+
+impl From<OverBudget> for NoIndex {
+    fn from(_: OverBudget) -> Self {
+        Self::Memory
+    }
+}
+
+/// Indexes the destination, unless this run has made it, and the directories beside it.
+fn index(site: &Site<'_>, ground: &Ground, bounds: &Bounds<'_>) -> Renamed {
+    let own = ground.root().filter(|_| !ground.target.created);
+    let own = own.map(|root| Tree { root: Arc::clone(root), named: Vec::new() });
+    let trees: Vec<Tree> = own.into_iter().chain(beside(ground)).collect();
+    if trees.is_empty() {
+        return Renamed::Nothing;
+    }
+
+    match Indexing::new(site, ground, bounds).and_then(|indexing| indexing.run(&trees)) {
+        Ok(index) => Renamed::Indexed(Arc::new(Elsewhere { trees, index })),
+        Err(why) => {
+            match why {
+                NoIndex::Spool(error) => tracing::debug!(%error, "moved files cannot be looked for"),
+                NoIndex::Memory => tracing::debug!("there is too little memory to look for moved files"),
+                NoIndex::Stopped => {}
+            }
+            Renamed::Nothing
+        }
+    }
+}
+
+/// Returns the alternate directories (`--link-dest` and its like).
+fn beside(ground: &Ground) -> impl Iterator<Item = Tree> {
+    let roots = ground.alternates.iter().flat_map(Alternates::named_roots);
+    roots.filter_map(|(named, root)| {
+        Some(Tree { root: Arc::new(root.duplicate().ok()?), named: named.to_vec() })
+    })
+}
+
+/// The walk that fills an index.
+struct Indexing<'a> {
+    site: &'a Site<'a>,
+    ground: &'a Ground,
+    bounds: &'a Bounds<'a>,
+    builder: FileIndexBuilder,
+    /// Directories to come, the next one last.
+    next: Vec<Waiting>,
+    /// Memory of the index and of the directories to come.
+    held: Held,
+}
+
+/// A directory to come.
+struct Waiting {
+    path: SharedPath,
+    at: IndexedAt,
+}
+
+impl<'a> Indexing<'a> {
+    fn new(site: &'a Site<'_>, ground: &'a Ground, bounds: &'a Bounds<'_>) -> Result<Self, NoIndex> {
+        let held = site.session.budget.take(Share::Paths, INDEX_BYTES)?;
+        let builder = FileIndexBuilder::new(&ground.spools);
+        Ok(Self { site, ground, bounds, builder, next: Vec::new(), held })
+    }
+
+    fn run(mut self, trees: &[Tree]) -> Result<FileIndex, NoIndex> {
+        for (number, tree) in (0..).zip(trees) {
+            self.tree(number, &tree.root)?;
+        }
+        Ok(self.builder.seal()?)
+    }
+
+    fn tree(&mut self, number: u16, root: &Arc<Dir>) -> Result<(), NoIndex> {
+        let open = usize::try_from(self.site.open.count.limit() / 4).unwrap_or(usize::MAX);
+        let mut ahead = ListAhead::new(Arc::clone(root), default_readers(), open, self.ground.spools.clone());
+        let device = root.device().ok();
+        let path = SharedPath::root();
+        self.held.grow(bytes_of(&path))?;
+        ahead.expect([path.clone()].into_iter());
+        self.next.push(Waiting { path, at: self.builder.tree(number) });
+
+        while let Some(directory) = self.next.pop() {
+            self.held.shrink(bytes_of(&directory.path));
+            let Ok(mut judged) = self.judged(&directory.path) else { return Ok(()) };
+            let mut children = Vec::new();
+            while let Some(part) = ahead.next_part() {
+                let is_last = part.last;
+                self.part((&directory, &mut judged), part, device, &mut children)?;
+                if is_last {
+                    break;
+                }
+            }
+            self.site.session.note_progress();
+            if self.site.stopped() {
+                return Err(NoIndex::Stopped);
+            }
+            ahead.expect(children.iter().map(|child| child.path.clone()));
+            self.next.extend(children.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// Adds the entries of a part of a directory.
+    fn part(
+        &mut self,
+        (directory, judged): (&Waiting, &mut Judged),
+        part: ListedPart,
+        device: Option<u64>,
+        children: &mut Vec<Waiting>,
+    ) -> Result<(), NoIndex> {
+        for (name, metadata) in part.entries {
+            let Ok(metadata) = metadata else { continue };
+            let is_dir = metadata.kind == Kind::Dir;
+            let may_be = is_dir || metadata.kind == Kind::File && metadata.size >= MIN_BYTES;
+            if !may_be || !self.bounds.could_list(judged, name.as_bytes(), is_dir) {
+                continue;
+            }
+            if is_dir {
+                children.extend(self.child(directory, &name, &metadata, device)?);
+            } else {
+                self.builder.file(directory.at, &name, metadata.size, metadata.mtime)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a directory; `None` for one that is the run's own, is passed over, or lies on another
+    /// filesystem with `-x`.
+    fn child(
+        &mut self,
+        directory: &Waiting,
+        name: &Component,
+        metadata: &Metadata,
+        device: Option<u64>,
+    ) -> Result<Option<Waiting>, NoIndex> {
+        let is_mount = device.is_some_and(|device| device != metadata.dev);
+        if self.ground.own.has(metadata) || is_mount && self.site.policy.options.one_file_system {
+            return Ok(None);
+        }
+        let path = directory.path.join(name);
+        if self.judged(&path).is_err() {
+            return Ok(None);
+        }
+
+        self.held.grow(bytes_of(&path))?;
+        let at = self.builder.directory(directory.at, name)?;
+        Ok(Some(Waiting { path, at }))
+    }
+
+    /// Begins to judge the entries of a directory.
+    fn judged(&self, path: &SharedPath) -> Result<Judged, Unasked> {
+        // Only the root has a number of its own there.
+        self.bounds.directory(EntryId(u64::from(!path.is_root())), &path.to_path())
+    }
+}
+
+/// Returns the bytes of a directory to come, here and where it is listed ahead.
+fn bytes_of(path: &SharedPath) -> u64 {
+    (3 * SharedPath::OVERHEAD + path.name_len()) as u64
+}
+
+/// Files below this size are sent: that takes fewer bytes than the sums of an old one and the answer.
+pub(super) const MIN_BYTES: u64 = 256;
+/// Memory of an index: one run of keys, and the buffers of two spools.
+const INDEX_BYTES: u64 = 5 << 20;
