@@ -86,6 +86,19 @@ fn parts(
     }
 }
 
+/// Reads `HOST`, `HOST:PORT` and the same with an IPv6 address in brackets, as in addresses of shares;
+/// there is a port only where one is written.
+pub(crate) fn host_and_port(word: &OsStr) -> Option<(String, Option<u16>)> {
+    let (place, port) = split_port(word.as_bytes());
+    let written = place.len() < word.len();
+    match Operand::parse(OsStr::from_bytes(&[place, b":"].concat())) {
+        Ok(Operand::Remote { host, path }) if path == "." && host.user.is_none() && port.is_some() => {
+            Some((host.host, port.filter(|_| written)))
+        }
+        _ => None,
+    }
+}
+
 /// Splits `host:port` and `[address]:port`; there is no port where it is none.
 fn split_port(place: &[u8]) -> (&[u8], Option<u16>) {
     let bracket = place.iter().rposition(|byte| *byte == b']').unwrap_or(0);
@@ -190,6 +203,18 @@ mod tests {
         }
         for wrong in ["nas::a b", "nas::-x/", "dsync://nas:0/b", "dsync://nas:x/b", "-x::b", "na$s::b"] {
             assert!(read(OsStr::new(wrong)).unwrap().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_read_with_and_without_a_port() {
+        let found = |word: &str| host_and_port(OsStr::new(word));
+        assert_eq!(found("nas"), Some(("nas".to_owned(), None)));
+        assert_eq!(found("nas:99"), Some(("nas".to_owned(), Some(99))));
+        assert_eq!(found("[::1]:99"), Some(("::1".to_owned(), Some(99))));
+        assert_eq!(found("[::1]"), Some(("::1".to_owned(), None)));
+        for wrong in ["", "nas:0", "nas:x", "u@nas", "na s", "nas:1:2", "a/b"] {
+            assert_eq!(found(wrong), None, "{wrong}");
         }
     }
 

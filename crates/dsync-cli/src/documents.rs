@@ -46,6 +46,9 @@ Prints a script that completes options in bash, elvish, fish, powershell or zsh.
 dsync doctor [HOST:]DIR
 Says what a run to or from DIR would meet, and what to do about it; \-\-json for programs.
 .TP
+dsync enroll [\-n] [\-y] [\-\-share NAME] [\-\-role ROLE] [\-\-directory DIR] [USER@]HOST
+Makes this user's key known to the server at HOST, and the server here, over ssh; shows first what would be written.
+.TP
 dsync key [\-\-file FILE] [\-\-comment TEXT]
 Makes a key for servers that need no ssh if there is none, and prints its public line.
 .TP
@@ -224,6 +227,7 @@ mod tests {
     dsync [OPTIONS] SRC... HOST::SHARE/DST
     dsync [OPTIONS] HOST::SHARE/SRC... DST
     dsync HOST::
+    dsync enroll [-n] [-y] [--share NAME] [--role ROLE] [--directory DIR] [USER@]HOST
     dsync key [--file FILE] [--comment TEXT]
     dsync serve [--config FILE]
     dsync serve --stdio --share NAME --key NAME [--config FILE]
@@ -247,8 +251,9 @@ A first word may be a command: `completions SHELL` prints a script for bash, elv
 page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: login, program, clock, ports, space, what the
 filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
-to keys, each with a role, and `key` makes a key ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
-share, `HOST::` alone lists them. `enroll`, `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
+to keys, each with a role, `key` makes a key, and
+`enroll` makes a key and a server known to each other ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
+share, `HOST::` alone lists them. `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
 later versions. A local file with one of these names is written `./status` where it is the first word.
 
 `explain [OPTIONS] SRC DST PATH...` prints for each path what `dsync [OPTIONS] SRC DST` would do with it and why, and writes nothing:

@@ -7,7 +7,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{File, OpenOptions},
-    io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Seek as _, Write as _},
     os::unix::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, OpenOptionsExt as _},
@@ -136,8 +136,11 @@ fn from_file(file: File, path: &Path) -> Result<PrivateKey, String> {
 }
 
 /// Reads a private key, or makes one where there is none.
+///
+/// # Errors
+/// The reason in words.
 #[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
-fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
+pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
     match open_operator_file(path, Links::Trusted) {
         Ok(file) => return from_file(file, path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -212,32 +215,41 @@ impl KnownHosts {
             shown.fingerprint(),
             self.path.display()
         );
-        let Ok(terminal) = terminal() else { return Err(unknown) };
-        if !terminal.is_terminal() {
-            return Err(unknown);
-        }
         let question = format!(
             "The key of '{place}' is not known. Its fingerprint is\n  {}\nIs that what its administrator says (yes/no)? ",
             shown.fingerprint()
         );
-        let mut answer = String::new();
-        let asked = (&terminal).write_all(question.as_bytes());
-        let answered = asked.and_then(|()| BufReader::new(&terminal).read_line(&mut answer));
-        if answered.is_err() || answer.trim() != "yes" {
+        if !agrees(&question).unwrap_or(false) {
             return Err(unknown);
         }
-        self.add(&place, shown)
+        self.add(host, port, shown)
     }
 
+    /// Returns the line of a server.
+    pub(crate) fn line(host: &str, port: u16, key: &PublicKey) -> String {
+        format!("{} {key}", place(host, port))
+    }
+
+    /// Adds the line of a server that is not known.
+    ///
+    /// # Errors
+    /// The reason in words.
     #[expect(clippy::disallowed_methods, reason = "the user's own directory")]
-    fn add(&self, place: &str, key: &PublicKey) -> Result<(), String> {
+    pub(crate) fn add(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), String> {
         let fail =
             |error: io::Error| format!("cannot write '{}': {}", self.path.display(), system_words(&error));
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir).map_err(fail)?;
         }
         let mut file = append_operator_file(&self.path, Links::Trusted).map_err(fail)?;
-        file.write_all(format!("{place} {key}\n").as_bytes()).map_err(fail)
+        // Whoever wrote the last line by hand may have left it without an end.
+        let is_open = open_operator_file(&self.path, Links::Trusted).is_ok_and(|mut file| {
+            let mut last = [0];
+            file.seek(io::SeekFrom::End(-1)).is_ok() && file.read(&mut last).is_ok() && last != *b"\n"
+        });
+        let end = if is_open { "\n" } else { "" };
+        let line = format!("{end}{}\n", Self::line(host, port, key));
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
     }
 }
 
@@ -245,9 +257,17 @@ fn place(host: &str, port: u16) -> String {
     format!("{host}:{port}")
 }
 
+/// Asks a question on the terminal that is answered with yes or no; `None` without a terminal.
 #[expect(clippy::disallowed_methods, reason = "the terminal of this process")]
-fn terminal() -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open("/dev/tty")
+pub(crate) fn agrees(question: &str) -> Option<bool> {
+    let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+    if !terminal.is_terminal() {
+        return None;
+    }
+    let mut answer = String::new();
+    (&terminal).write_all(question.as_bytes()).ok()?;
+    BufReader::new(&terminal).read_line(&mut answer).ok()?;
+    Some(answer.trim() == "yes")
 }
 
 /// The word before a private key.

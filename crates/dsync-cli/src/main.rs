@@ -16,6 +16,7 @@ mod debug;
 mod deploy;
 mod doctor;
 mod documents;
+mod enroll;
 mod errno;
 mod escape;
 #[cfg(test)]
@@ -88,6 +89,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some((first, rest)) = words.split_first() {
         match first.to_str() {
             Some("doctor") => return doctor::run(rest),
+            Some("enroll") => return enroll::run(rest),
             Some("explain") => return explain::run(rest),
             Some("key") => return keys::run(rest),
             Some("serve") => return serve::run(rest),

@@ -98,13 +98,14 @@ HOST:~USER/PATH at that of another user.";
 pub(crate) const COMMANDS: &str = "Commands, as the first word:
   completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
   doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
+  enroll [USER@]HOST  Make this user's key known to the server at HOST, and the server here, over ssh
   explain SRC DST PATH...  Say what a run of these options would do with each path, and which rule decides
   key                Make a key for servers that need no ssh, and print its public line
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
   verify DIR         Compare DIR with its manifest, and tell rot from edits; --record writes the manifest
 
-enroll, fleet, history, job, run, state and status are kept for later
+fleet, history, job, run, state and status are kept for later
 versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.

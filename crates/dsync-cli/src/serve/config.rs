@@ -6,6 +6,7 @@
 //!
 //! Nothing here looks at a share. A server reads its configuration before it may open one.
 
+mod adding;
 mod hands;
 mod limits;
 mod mistake;
@@ -25,6 +26,7 @@ use dsync_engine::{Access, Links, Share, open_operator_file, standing::PublicKey
 use jiff::{civil::Date, tz::TimeZone};
 use toml::Spanned;
 
+pub(crate) use self::adding::{NotAdded, add_lines};
 use self::{
     hands::{foreign_directory, foreign_hand},
     mistake::{Mistake, line_of, meant, nearest},
@@ -152,6 +154,11 @@ impl Config {
     /// Parses a text that was checked before.
     pub(crate) fn parse_again(text: &str) -> Option<Self> {
         Self::parse(text).ok()
+    }
+
+    /// Parses a text that no file has yet; the error is in words.
+    pub(crate) fn parse_named(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|mistake| mistake.text)
     }
 
     /// Parses the text of a file.

@@ -12,6 +12,7 @@ mod child;
 mod clean;
 mod config;
 mod dial;
+pub(crate) mod enrolment;
 mod hours;
 mod limits;
 mod listen;

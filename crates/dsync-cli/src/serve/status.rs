@@ -18,7 +18,10 @@ use std::{
 };
 
 use dsync_engine::exit_code;
-use rustix::net::sockopt::socket_peercred;
+use rustix::{
+    net::sockopt::socket_peercred,
+    process::{Signal, kill_process},
+};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
@@ -233,6 +236,15 @@ pub(super) fn run(config: &Config, as_json: bool) -> u8 {
         }
     };
     if shown.is_ok() { exit_code::OK } else { messages::OUTPUT }
+}
+
+/// Tells the server of this key to read its configuration anew; returns whether one stands.
+pub(super) fn tell_to_reload(server: &str) -> bool {
+    let stream = address(server).and_then(|address| UnixStream::connect_addr(&address));
+    let trusted = stream.ok().filter(is_trusted);
+    // The process that listens has the socket that was just connected to, so its number is its own.
+    let process = trusted.and_then(|stream| socket_peercred(&stream).ok()).map(|peer| peer.pid);
+    process.is_some_and(|process| kill_process(process, Signal::HUP).is_ok())
 }
 
 /// Returns the answer of a server.

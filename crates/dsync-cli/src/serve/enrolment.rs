@@ -1,0 +1,452 @@
+//! `dsync enroll --answer`: the server's end of `dsync enroll`, in the administrator's own login.
+//!
+//! Reads a request, and answers with the lines that would be added to the configuration; a second
+//! request with the sum of the text that they are for adds them. The law: lines are only added at
+//! the end, and only if the configuration then means what it meant before and this key's part of
+//! this share, which is compared. Whatever else would be needed is refused with what to do.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use dsync_engine::{
+    Access, Links, exit_code, open_operator_file,
+    standing::{PublicKey, hexadecimal},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    DEFAULT,
+    config::{Config, Key, NotAdded, Offer, Part, add_lines, today},
+    limits::KeyLimits,
+    status,
+};
+use crate::{console::print, keys, messages, words::system_words};
+
+/// A client that wants to be known.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// The configuration's path; `None` for the usual one.
+    pub(crate) config: Option<String>,
+    /// The client's public line.
+    pub(crate) public: String,
+    /// The key's name in the configuration, if one is asked for.
+    pub(crate) key: Option<String>,
+    /// The name that it gets otherwise.
+    pub(crate) host: String,
+    /// The share; `None` for the only one.
+    pub(crate) share: Option<String>,
+    /// The role, if one is asked for.
+    pub(crate) role: Option<String>,
+    /// The directory in the share, if one is asked for.
+    pub(crate) directory: Option<Directory>,
+    /// The sum of the text that was shown; the lines are added to this one only.
+    pub(crate) shown: Option<String>,
+}
+
+/// The directory of a key in a share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Directory {
+    /// All of the share.
+    Whole,
+    /// A directory in it; `{key}` is the key's name.
+    Named(String),
+}
+
+/// The answer to a request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// Nothing was written, with the exit code and the reason.
+    Refused(u8, String),
+    Known(Known),
+}
+
+/// A key's part of a share, and what makes it known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// The configuration's path.
+    pub(crate) config: String,
+    /// The lines that it lacks; none if the key is known.
+    pub(crate) lines: String,
+    /// The sum of the text that they are for.
+    pub(crate) sum: String,
+    pub(crate) share: String,
+    pub(crate) key: String,
+    /// The role and the place, in words.
+    pub(crate) purpose: String,
+    /// The server's public key.
+    pub(crate) server: String,
+    /// The port that the configuration names; `None` if the system chooses it.
+    pub(crate) port: Option<u16>,
+    /// The lines were added.
+    pub(crate) added: bool,
+    /// A server stands, and was told to read the configuration anew.
+    pub(crate) told: bool,
+}
+
+type Refusal = (u8, String);
+
+/// Answers the request on standard input; returns the exit code.
+pub(crate) fn run() -> u8 {
+    let mut text = Vec::new();
+    let read = std::io::stdin().lock().take(LONGEST_REQUEST).read_to_end(&mut text);
+    let request = read.ok().and_then(|_| serde_json::from_slice::<Request>(&text).ok());
+    let answer = match request {
+        None => Err((exit_code::INCOMPATIBLE, "the request is of another version of dsync".to_owned())),
+        Some(request) => answer(&request),
+    };
+    let (code, answer) = match answer {
+        Ok(known) => (exit_code::OK, Answer::Known(known)),
+        Err((code, why)) => (code, Answer::Refused(code, why)),
+    };
+    let text = serde_json::to_vec(&answer).unwrap_or_default();
+    if print(&text).is_ok() { code } else { messages::OUTPUT }
+}
+
+fn answer(request: &Request) -> Result<Known, Refusal> {
+    let path = PathBuf::from(request.config.as_deref().unwrap_or(DEFAULT));
+    let config = read(&path)?;
+    let server = config.server.as_ref().ok_or_else(|| {
+        let why =
+            "has no [server], so no server with a port reads it; for keys of ssh see 'dsync serve --stdio'";
+        usage(format!("{} {why}", path.display()))
+    })?;
+    let identity = keys::read(&server.identity).map_err(|why| {
+        let make = format!("'dsync key --file {}' there makes one", server.identity.display());
+        (exit_code::AUTHENTICATION, format!("the server has no key of its own: {why}; {make}"))
+    })?;
+
+    let mut known = plan(&config, request)?;
+    known.config = path.display().to_string();
+    known.sum = sum(&config.text);
+    known.server = identity.public().to_string();
+    known.port = server.listen.first().map(std::net::SocketAddr::port).filter(|port| *port != 0);
+    let Some(shown) = &request.shown else { return Ok(known) };
+
+    if *shown != known.sum {
+        return Err(changed(&path));
+    }
+    if !known.lines.is_empty() {
+        add_lines(&path, &config.text, &known.lines).map_err(|error| not_added(&path, error))?;
+        known.added = true;
+    }
+    known.told = status::tell_to_reload(&identity.public().fingerprint());
+    Ok(known)
+}
+
+/// Reads the configuration.
+fn read(path: &Path) -> Result<Config, Refusal> {
+    // Its own reasons name these as well, without what to do.
+    if let Err(error) = open_operator_file(path, Links::Trusted) {
+        let cure = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "the server's administrator makes it (docs/server.md), or --config names another"
+            }
+            _ => LOGIN,
+        };
+        let why = format!(
+            "the configuration '{}' cannot be read: {}; {cure}",
+            path.display(),
+            system_words(&error)
+        );
+        return Err((exit_code::FILE_IO, why));
+    }
+    Config::read(path).map_err(|error| usage(error.to_string()))
+}
+
+fn usage(why: String) -> Refusal {
+    (exit_code::USAGE, why)
+}
+
+fn changed(path: &Path) -> Refusal {
+    let why = format!("'{}' was changed meanwhile: run the same again", path.display());
+    (exit_code::LOCKED, why)
+}
+
+fn not_added(path: &Path, error: NotAdded) -> Refusal {
+    match error {
+        NotAdded::Changed => changed(path),
+        NotAdded::Config(error) => usage(error.to_string()),
+        NotAdded::Written(why) => {
+            let why = format!("'{}' cannot be written: {why}; it is what it was; {LOGIN}", path.display());
+            (exit_code::FILE_IO, why)
+        }
+    }
+}
+
+/// Returns the lines that make a key known, checked against what they are to mean.
+fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
+    let public: PublicKey =
+        request.public.parse().map_err(|error| usage(format!("'{}' {error}", request.public)))?;
+    let (share, offer) = share_of(config, request.share.as_deref())?;
+    let (key, is_new) = name_of(config, request, public)?;
+
+    let found = offer.keys.get(&key);
+    let role = request.role.as_deref().or(found.map(|part| part.role.role())).unwrap_or(LEAST);
+    let directory = match (&request.directory, found) {
+        (Some(directory), _) => directory.clone(),
+        (None, Some(part)) => part
+            .directory
+            .as_ref()
+            .map_or(Directory::Whole, |directory| Directory::Named(directory.display().to_string())),
+        (None, None) => Directory::Named("{key}".to_owned()),
+    };
+    let place = match &directory {
+        Directory::Whole => None,
+        Directory::Named(named) => Some(PathBuf::from(named.replace("{key}", &key))),
+    };
+    let place_words = match &place {
+        Some(place) => format!("'{}' in it", place.display()),
+        None => "all of it".to_owned(),
+    };
+    let known = Known {
+        share: share.to_owned(),
+        key: key.clone(),
+        purpose: format!("{role}, {place_words}"),
+        ..Known::default()
+    };
+
+    if let Some(part) = found {
+        if part.role.role() == role && part.directory == place {
+            return Ok(known);
+        }
+        return Err(other_part(share, &key, part, &known.purpose));
+    }
+    let lines = lines(config, (share, &key), is_new.then_some(&public), (role, &directory));
+    check(config, &lines, (share, &key), public, (role, place))?;
+    Ok(Known { lines, ..known })
+}
+
+/// Finds the share that is meant.
+fn share_of<'a>(config: &'a Config, named: Option<&str>) -> Result<(&'a str, &'a Offer), Refusal> {
+    let all: Vec<&str> = config.shares.keys().map(String::as_str).collect();
+    let found = match (named, &all[..]) {
+        (Some(named), _) => config.shares.get_key_value(named),
+        (None, [_]) => config.shares.iter().next(),
+        (None, []) => return Err(usage("the server's configuration has no share yet".to_owned())),
+        (None, _) => {
+            return Err(usage(format!(
+                "the server has several shares: --share names one of {}",
+                all.join(", ")
+            )));
+        }
+    };
+    found.map(|(name, offer)| (name.as_str(), offer)).ok_or_else(|| {
+        usage(format!("the server has no share '{}', only {}", named.unwrap_or_default(), all.join(", ")))
+    })
+}
+
+/// Returns the name of a key, and whether the configuration has to get it.
+fn name_of(config: &Config, request: &Request, public: PublicKey) -> Result<(String, bool), Refusal> {
+    let same = config.keys.iter().find(|(_, key)| key.public == Some(public));
+    let wanted = request.key.as_ref();
+    if let Some((name, key)) = same {
+        if wanted.is_some_and(|wanted| wanted != name) {
+            return Err(usage(format!("this client's key is known there as '{name}': leave --key out")));
+        }
+        if key.is_expired(today()) {
+            let why = format!(
+                "this client's key, '{name}', has expired there: its administrator decides, by 'expires' in the \
+                 configuration"
+            );
+            return Err((exit_code::AUTHENTICATION, why));
+        }
+        return Ok((name.clone(), false));
+    }
+
+    let name = wanted.unwrap_or(&request.host);
+    match config.keys.get(name) {
+        None => Ok((name.clone(), true)),
+        Some(Key { public: Some(_), .. }) => Err(usage(format!(
+            "another client has the name '{name}' there: --key gives this one a name of its own. If this client's \
+             key is new, the administrator replaces the old one's line 'public'"
+        ))),
+        Some(_) => Err(usage(format!(
+            "'{name}' is the name of a key for 'dsync serve --stdio' there: --key gives this one another"
+        ))),
+    }
+}
+
+/// Says that a key has another part of the share than the one that is asked for.
+fn other_part(share: &str, key: &str, part: &Part, wanted: &str) -> Refusal {
+    let place =
+        part.directory.as_ref().map_or("all of it".to_owned(), |dir| format!("'{}' in it", dir.display()));
+    let why = format!(
+        "the key '{key}' is there already, for share '{share}' with another role or directory: {}, {place}; asked for \
+         is {wanted}. Nothing is changed that is there: edit [shares.{share}.keys.{key}], or leave --role and \
+         --directory out",
+        part.role.role()
+    );
+    (exit_code::POLICY, why)
+}
+
+/// Writes the lines.
+fn lines(
+    config: &Config,
+    (share, key): (&str, &str),
+    public: Option<&PublicKey>,
+    (role, directory): (&str, &Directory),
+) -> String {
+    let mut lines = String::new();
+    if !config.text.is_empty() && !config.text.ends_with('\n') {
+        lines.push('\n');
+    }
+    if let Some(public) = public {
+        lines += &format!("\n[keys.{}]\npublic = {}\n", bare(key), quoted(&public.to_string()));
+    }
+    lines += &format!("\n[shares.{}.keys.{}]\nrole = {}\n", bare(share), bare(key), quoted(role));
+    if let Directory::Named(named) = directory {
+        lines += &format!("directory = {}\n", quoted(named));
+    }
+    lines
+}
+
+/// Returns a name as a part of a table's name.
+fn bare(name: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if !name.is_empty() && name.bytes().all(is_bare) { name.to_owned() } else { quoted(name) }
+}
+
+/// Returns a text as TOML's strings are written, which JSON's are as well.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Compares what the configuration would mean with what it is to mean.
+fn check(
+    config: &Config,
+    lines: &str,
+    (share, key): (&str, &str),
+    public: PublicKey,
+    (role, directory): (&str, Option<PathBuf>),
+) -> Result<(), Refusal> {
+    let text = format!("{}{lines}", config.text);
+    let by_hand = "the administrator adds the key by hand (docs/server.md)";
+    let parsed = Config::parse_named(&text)
+        .map_err(|why| usage(format!("the configuration cannot be added to: {why}; {by_hand}")))?;
+
+    let mut meant = Config { text, ..config.clone() };
+    let own = meant.keys.entry(key.to_owned()).or_default();
+    own.public = Some(public);
+    let role = [Access::ReadOnly, Access::Append, Access::Keep, Access::Write, Access::ReadWrite]
+        .into_iter()
+        .find(|access| access.role() == role);
+    if let (Some(offer), Some(role)) = (meant.shares.get_mut(share), role) {
+        offer.keys.insert(key.to_owned(), Part { role, directory, limits: KeyLimits::default() });
+    }
+    if parsed == meant {
+        return Ok(());
+    }
+    Err(usage(format!("the configuration would mean something else with these lines: {by_hand}")))
+}
+
+/// Returns the sum by which a text is known again.
+fn sum(text: &str) -> String {
+    hexadecimal(digest(&SHA256, text.as_bytes()).as_ref())
+}
+
+/// The role of a key for which none is asked.
+const LEAST: &str = "read";
+/// What to do where the login may not.
+const LOGIN: &str = "log in as who may (root@HOST), or name the program so: --dsync-path='sudo dsync'";
+/// Bytes of the longest request: names and one key.
+const LONGEST_REQUEST: u64 = 64 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_engine::standing::PrivateKey;
+
+    use super::*;
+
+    const CONFIG: &str = "\
+[server]
+# Words of the administrator.
+[keys.old]
+[keys.gone]
+public = 'dsync-ed25519 1111111111111111111111111111111111111111111111111111111111111111'
+expires = 2020-01-01
+[shares.a]
+path = '/a'
+[shares.'b.c']
+path = '/b'";
+
+    fn request(public: &str) -> Request {
+        Request {
+            config: None,
+            public: public.to_owned(),
+            key: None,
+            host: "laptop".to_owned(),
+            share: Some("a".to_owned()),
+            role: None,
+            directory: None,
+            shown: None,
+        }
+    }
+
+    #[test]
+    fn lines_of_the_least_role_are_added_once() {
+        let public = PrivateKey::generate().unwrap().public().to_string();
+        let config = Config::parse_named(CONFIG).unwrap();
+        let known = plan(&config, &request(&public)).unwrap();
+        assert_eq!(
+            known.lines,
+            format!(
+                "\n\n[keys.laptop]\npublic = \"{public}\"\n\n[shares.a.keys.laptop]\nrole = \"read\"\ndirectory = \
+                 \"{{key}}\"\n"
+            )
+        );
+        let after = Config::parse_named(&format!("{CONFIG}{}", known.lines)).unwrap();
+        assert_eq!(plan(&after, &request(&public)).unwrap().lines, "");
+
+        // A second share gets its own lines only, and a name with a dot is one name.
+        let second =
+            Request { share: Some("b.c".to_owned()), role: Some("append".to_owned()), ..request(&public) };
+        let known = plan(&after, &Request { directory: Some(Directory::Whole), ..second }).unwrap();
+        assert_eq!(known.lines, "\n[shares.\"b.c\".keys.laptop]\nrole = \"append\"\n");
+        assert_eq!((known.key.as_str(), known.purpose.as_str()), ("laptop", "append, all of it"));
+    }
+
+    #[test]
+    fn what_would_change_or_cannot_be_checked_is_refused_with_what_to_do() {
+        let public = PrivateKey::generate().unwrap().public().to_string();
+        let other = PrivateKey::generate().unwrap().public().to_string();
+        let config = Config::parse_named(CONFIG).unwrap();
+        let lines = plan(&config, &request(&public)).unwrap().lines;
+        let after = Config::parse_named(&format!("{CONFIG}{lines}")).unwrap();
+        let text = |text: &str| Some(text.to_owned());
+        let named = |name: &str| Some(Directory::Named(name.to_owned()));
+        let gone = "dsync-ed25519 1111111111111111111111111111111111111111111111111111111111111111";
+        for (config, request, words) in [
+            (&after, Request { role: text("full"), ..request(&public) }, "with another role"),
+            (&after, Request { directory: named("x"), ..request(&public) }, "with another role or directory"),
+            (&after, request(&other), "another client has the name 'laptop'"),
+            (&after, Request { key: text("web"), ..request(&public) }, "known there as 'laptop'"),
+            (&config, Request { key: text("old"), ..request(&public) }, "--stdio"),
+            (&config, request(gone), "has expired"),
+            (&config, Request { share: None, ..request(&public) }, "names one of a, b.c"),
+            (&config, Request { share: text("x"), ..request(&public) }, "no share 'x'"),
+            (&config, Request { key: text("a b"), ..request(&public) }, "no name of a key"),
+            (&config, Request { key: text("a]\nx"), ..request(&public) }, "no name of a key"),
+            (
+                &config,
+                Request { directory: named("../x"), ..request(&public) },
+                "not a directory in the share",
+            ),
+            (&config, Request { role: text("keep"), ..request(&public) }, "needs 'keep-days'"),
+            (&config, Request { role: text("root"), ..request(&public) }, "is none of"),
+            (&config, request("ssh-ed25519 AAAA"), "is no key"),
+        ] {
+            let error = plan(config, &request).unwrap_err().1;
+            assert!(error.contains(words), "{words}: {error}");
+        }
+
+        // Tables that are written in one line take no more lines.
+        let inline = "keys = {}\n[server]\n[shares.a]\npath = '/a'\n";
+        let error = plan(&Config::parse_named(inline).unwrap(), &request(&public)).unwrap_err().1;
+        assert!(error.contains("cannot be added to") && error.contains("by hand"), "{error}");
+    }
+}

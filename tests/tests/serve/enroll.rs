@@ -1,0 +1,224 @@
+//! `dsync enroll`: both ends know each other after one step over a real login, and nothing else is
+//! changed at either.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::PathBuf,
+};
+
+use dsync_tests::{Outcome, Run, Sshd, needs_dsync, program, run::wait_for, scratch::slash, skip::is_root};
+use rustix::process::Signal;
+
+use crate::nas::Nas;
+
+/// A server that knows no client, and its key.
+fn nas_of_nobody() -> (Nas, String) {
+    let mut nas = Nas::new("append");
+    let server = Nas::public(&nas.scratch.at("server.key"));
+    let user = if is_root() { "user = 'root'\n" } else { "" };
+    nas.configure(&format!(
+        "# Words of the administrator.\n[server]\nlisten = ['127.0.0.1:0']\nidentity = '{}'\n[shares.nas]\npath = \
+         '{}'\n{user}# The last line has no end.",
+        nas.scratch.at("server.key").display(),
+        nas.scratch.at("share").display()
+    ));
+    nas.stand();
+    (nas, server)
+}
+
+fn config(nas: &Nas) -> PathBuf {
+    nas.scratch.at("serve.toml")
+}
+
+fn known_hosts(nas: &Nas) -> PathBuf {
+    nas.config("home/dsync/known-hosts")
+}
+
+/// Enrolls with these options, without a terminal.
+fn enroll(nas: &Nas, options: &[&str]) -> Outcome {
+    let sshd = Sshd::shared();
+    let run = Run::of("setsid").arg("--wait").arg(program()).arg("enroll").arg("-e").arg(sshd.shell());
+    let run = run.arg("--dsync-path").arg(program()).arg("--config").arg(config(nas));
+    let run = run.arg(format!("--address=127.0.0.1:{}", nas.port())).args(options).arg("dsync-test");
+    run.env("XDG_CONFIG_HOME", nas.config("home")).run()
+}
+
+#[test]
+fn a_client_without_a_key_pushes_after_one_step() {
+    needs_dsync!();
+    let (nas, server) = nas_of_nobody();
+    let path = config(&nas);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    if is_root() {
+        chown(&path, None, Some(65534)).unwrap();
+    }
+    let (before, found) = (fs::read_to_string(&path).unwrap(), fs::metadata(&path).unwrap());
+    let options = ["--key=laptop", "--role=append", "--directory=of-{key}"];
+
+    // A dry run makes nothing, not even a key.
+    let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(40);
+    assert!(dry.stderr_text().contains("'dsync key' makes one"), "{}", dry.account());
+    let public = Nas::public(&nas.config("home/dsync/key"));
+    let public = public.trim_end_matches(" test");
+    let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(0);
+    let lines = format!(
+        "\n[keys.laptop]\npublic = \"{public}\"\n\n[shares.nas.keys.laptop]\nrole = \"append\"\ndirectory = \
+         \"of-{{key}}\"\n"
+    );
+    let pin = format!("127.0.0.1:{} {}\n", nas.port(), server.trim_end_matches(" test"));
+    for line in
+        lines.lines().chain(pin.lines()).chain(["key 'laptop' in share 'nas': append, 'of-laptop' in it"])
+    {
+        assert!(dry.stdout_text().contains(line), "{line}: {}", dry.account());
+    }
+    // Without a terminal nobody agrees.
+    let unasked = enroll(&nas, &options).expect_code(1);
+    assert!(unasked.stderr_text().contains("--yes"), "{}", unasked.account());
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    assert!(!known_hosts(&nas).exists());
+
+    let done = enroll(&nas, &[&options[..], &["--yes"]].concat()).expect_code(0);
+    assert!(done.stdout_text() == dry.stdout_text(), "{}", done.account());
+    assert!(done.stderr_text().contains("the server reads it anew"), "{}", done.account());
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}\n{lines}"));
+    assert_eq!(fs::read_to_string(known_hosts(&nas)).unwrap(), pin);
+    let now = fs::metadata(&path).unwrap();
+    assert_eq!((now.mode(), now.uid(), now.gid()), (found.mode(), found.uid(), found.gid()));
+    assert!(now.ino() != found.ino(), "the file was written in place");
+
+    // Nothing is asked on the way.
+    wait_for(|| nas.log().contains("was read anew"));
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run();
+    let _ = push.expect_quiet_success();
+    assert_eq!(fs::read(nas.scratch.at("share/of-laptop/tree/new")).unwrap(), b"new");
+}
+
+#[test]
+fn enrolling_again_changes_nothing_and_more_than_before_is_refused() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let _ = enroll(&nas, &["--key=laptop", "--yes"]).expect_code(0);
+    let (config, known) = (config(&nas), known_hosts(&nas));
+    let texts = || (fs::read_to_string(&config).unwrap(), fs::read_to_string(&known).unwrap());
+    let before = texts();
+    assert!(before.0.contains("role = \"read\"\ndirectory = \"{key}\"\n"), "{}", before.0);
+
+    for options in [&["--yes"][..], &["--key=laptop", "--role=read", "--directory=laptop"], &["-n"]] {
+        let again = enroll(&nas, options).expect_code(0);
+        assert_eq!(again.stdout_text().matches("has this already").count(), 2, "{}", again.account());
+    }
+    for (options, code, words) in [
+        (&["--role=full", "--yes"][..], 42, "with another role or directory: read, 'laptop' in it"),
+        (&["--whole-share", "--yes"], 42, "with another role or directory"),
+        (&["--key=other", "--yes"], 1, "known there as 'laptop': leave --key out"),
+        (&["--share=none", "--yes"], 1, "no share 'none', only nas"),
+    ] {
+        let refused = enroll(&nas, options).expect_code(code);
+        assert!(refused.stderr_text().contains(words), "{words}: {}", refused.account());
+    }
+
+    // A pin that is lost comes back by itself.
+    fs::write(&known, "").unwrap();
+    let _ = enroll(&nas, &["--yes"]).expect_code(0);
+    assert_eq!(texts(), before);
+    fs::write(&known, "# without an end").unwrap();
+    let _ = enroll(&nas, &["--yes"]).expect_code(0);
+    assert_eq!(texts().1, format!("# without an end\n{}", before.1));
+    // A server with another key than before gets nothing.
+    let other = Nas::public(&nas.scratch.at("other.key"));
+    nas.know(&other);
+    let refused = enroll(&nas, &["--yes"]).expect_code(40);
+    for words in ["another key than before", "remove the line of '127.0.0.1:", "known-hosts"] {
+        assert!(refused.stderr_text().contains(words), "{}", refused.account());
+    }
+    assert_eq!(texts().0, before.0);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_added_to_stays_and_says_why() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let _ = Nas::public(&nas.config("home/dsync/key"));
+    let path = config(&nas);
+    let good = fs::read_to_string(&path).unwrap();
+    let refused = |text: &str, mode, code, words: &str| {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = enroll(&nas, &["--yes"]).expect_code(code);
+        assert!(refused.stderr_text().contains(words), "{words}: {}", refused.account());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert!(!known_hosts(&nas).exists(), "{}", refused.account());
+    };
+    refused(&good, 0o666, 1, "can be written by others");
+    refused(&format!("{good}\n[serve]"), 0o600, 1, "this version knows no key 'serve'");
+    refused(&good.replace("[server]", "keys = {}\n[server]"), 0o600, 1, "by hand");
+    refused(&good.replace("server.key", "none.key"), 0o600, 40, "none.key' there makes one");
+    refused("[server]\n", 0o600, 40, "has no key of its own");
+    refused("[shares]\n", 0o600, 1, "has no [server]");
+
+    fs::remove_file(&path).unwrap();
+    let missing = enroll(&nas, &["--yes"]).expect_code(11);
+    assert!(missing.stderr_text().contains("docs/server.md"), "{}", missing.account());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_host_without_dsync_or_with_an_older_one_is_named() {
+    needs_dsync!();
+    let (nas, sshd) = (Nas::new("append"), Sshd::shared());
+    let stub = nas.scratch.at("older");
+    fs::write(&stub, "#!/bin/sh\necho \"dsync: error: 'enroll' is for a later version\" >&2\nexit 4\n")
+        .unwrap();
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |shell: std::ffi::OsString, program: &str| {
+        let run = Run::dsync().args(["enroll", "--yes", "-e"]).arg(shell).arg("--dsync-path").arg(program);
+        run.arg("dsync-test").env("XDG_CONFIG_HOME", nas.config("home")).run()
+    };
+    let missing = run(sshd.shell(), "/no/such/dsync").expect_code(5);
+    assert!(missing.stderr_text().contains("install dsync there"), "{}", missing.account());
+    let older = run(sshd.shell(), &stub.display().to_string()).expect_code(2);
+    assert!(older.stderr_text().contains("install this version of dsync there"), "{}", older.account());
+    let lost = run("ssh -o BatchMode=yes -o HostName=127.0.0.1 -p 1".into(), "dsync").expect_code(10);
+    assert!(lost.stderr_text().contains("ssh by hand"), "{}", lost.account());
+    for words in
+        [&["enroll"][..], &["enroll", "a/b"], &["enroll", "host:dir"], &["enroll", "--role=root", "h"]]
+    {
+        let _ = Run::dsync().args(words).run().expect_code(1);
+    }
+}
+
+#[test]
+fn a_person_at_a_terminal_is_asked_and_only_yes_writes() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let (path, sshd) = (config(&nas), Sshd::shared());
+    let before = fs::read_to_string(&path).unwrap();
+    let line = format!(
+        "{} enroll -e '{}' --dsync-path {} --config {} --address=127.0.0.1:{} dsync-test",
+        program().display(),
+        sshd.shell().display(),
+        program().display(),
+        path.display(),
+        nas.port()
+    );
+    for (answer, writes) in [("no", false), ("y", false), ("yes", true)] {
+        let script = format!("echo {answer} | script -qec \"{line}\" /dev/null");
+        let run = Run::of("sh").args(["-c", &script]).env("XDG_CONFIG_HOME", nas.config("home")).run();
+        assert!(run.stdout_text().contains("Write this at both ends (yes/no)?"), "{}", run.account());
+        assert_eq!(fs::read_to_string(&path).unwrap() != before, writes, "{answer}: {}", run.account());
+        assert_eq!(known_hosts(&nas).exists(), writes);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_stand_is_said() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let server = nas.server.as_ref().unwrap().process.id();
+    dsync_tests::run::send(server, Signal::KILL);
+    wait_for(|| !dsync_tests::run::is_alive(server));
+    let done = enroll(&nas, &["--yes"]).expect_code(0);
+    assert!(done.stderr_text().contains("start it"), "{}", done.account());
+}
