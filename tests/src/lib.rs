@@ -15,6 +15,7 @@
 
 pub mod attack;
 pub mod compare;
+pub mod deeds;
 pub mod device;
 pub mod directions;
 pub mod hostile;

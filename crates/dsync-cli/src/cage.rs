@@ -22,50 +22,71 @@ use std::{
     time::Instant,
 };
 
-use dsync_engine::{Footprint, Inmates, Touch};
+use dsync_engine::{Footprint, Inmates, Touch, exit_code};
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd,
-    RestrictSelfAttr as _, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
+    PathBeneath, PathFd, RestrictSelfAttr as _, RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreated,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::{
+    process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit},
+    thread::secure_computing_mode,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
 mod calls;
 
+use crate::{console::say, escape::escape_text};
+
 /// The cage of this process, and the layers that it lacks.
 #[derive(Debug, Default)]
 pub(crate) struct Cage {
     notes: Mutex<Vec<String>>,
+    /// A layer that is missing ends the process.
+    is_required: bool,
 }
 
 impl Cage {
+    /// Returns a cage all of whose layers hold, or no run begins: the process ends where one is missing.
+    pub(crate) fn required(is_required: bool) -> Self {
+        Self { is_required, ..Self::default() }
+    }
+
     /// Returns the layers that the kernel lacks, one sentence each; none if all layers hold.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Leaves the calling thread, and those that it starts, the directories of these shares and
-    /// what the C library reads; nothing can be executed. For a session whose client has proved
+    /// what the C library reads, and the calls of a run and of becoming another user; nothing can be
+    /// executed, and only this process gets its signals. For a session whose client has proved
     /// nothing yet. Of a share that must be mounted the directory above it is listed as well.
     pub(crate) fn enter_shares(&self, shares: impl Iterator<Item = (PathBuf, bool)>) {
         if let Err(error) = withhold_memory() {
-            self.note(format!("the run is caged without limits on core dumps: {error}"));
+            self.note(format!("strangers are met without limits on core dumps: {error}"));
         }
-        let above = |path: &PathBuf| (path.join(".."), AccessFs::ReadDir.into());
-        let paths = shares.flat_map(|(path, mounted)| {
-            let above = mounted.then(|| above(&path));
-            [(path, rights(Touch::Write))].into_iter().chain(above)
-        });
-        let confined = Ruleset::default()
-            .handle_access(AccessFs::from_all(FILES_ABI))
-            .and_then(|rules| rules.create())
-            .and_then(|rules| with_rules(rules, surroundings().into_iter().chain(paths)))
-            .and_then(RulesetCreated::restrict_self);
-        if let Err(error) = confined {
-            self.note(format!("strangers are met without Landlock: {error}"));
+        match confine_to_shares(shares) {
+            Ok(None) => {}
+            Ok(Some(note)) => self.note(note),
+            Err(error) => self.note(format!("strangers are met without Landlock: {error}")),
+        }
+        if is_interposed() {
+            self.note("strangers are met without a seccomp list: LD_PRELOAD may need any call".to_owned());
+        } else if let Err(error) = confine_strangers() {
+            self.note(format!("strangers are met without a seccomp list: {error}"));
+        }
+    }
+
+    /// Ends the process if a layer is missing that must not be.
+    fn hold_to(&self) {
+        let notes = self.notes();
+        if self.is_required && !notes.is_empty() {
+            for note in notes {
+                say(&escape_text(&format!("dsync: require-cage: {note}")));
+            }
+            std::process::exit(i32::from(exit_code::START));
         }
     }
 
@@ -114,6 +135,7 @@ impl dsync_engine::Cage for Cage {
         } else if let Err(error) = confine_calls(inmates) {
             self.note(format!("the run is caged without a seccomp list: {error}"));
         }
+        self.hold_to();
         tracing::debug!(elapsed = ?started.elapsed(), "caged");
     }
 }
@@ -160,8 +182,28 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
     }
     let rules = with_rules(rules, surroundings())?;
     let whole = inmates == Inmates::Process;
-    let status = rules.all_threads(whole)?.restrict_self()?;
-    Ok(match (status.ruleset, status.landlock) {
+    Ok(lacking(&rules.all_threads(whole)?.restrict_self()?))
+}
+
+/// Limits file access to the shares and to the C library's files; returns a note if the kernel lacks
+/// something.
+fn confine_to_shares(shares: impl Iterator<Item = (PathBuf, bool)>) -> Result<Option<String>, RulesetError> {
+    let paths = shares.flat_map(|(path, mounted)| {
+        let above = mounted.then(|| (path.join(".."), AccessFs::ReadDir.into()));
+        [(path, rights(Touch::Write))].into_iter().chain(above)
+    });
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(FILES_ABI))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::AbstractUnixSocket)?
+        .scope(Scope::Signal)?;
+    let rules = with_rules(rules.create()?, surroundings().into_iter().chain(paths))?;
+    Ok(lacking(&rules.restrict_self()?))
+}
+
+/// Returns a note if the kernel lacks something of Landlock.
+fn lacking(status: &RestrictionStatus) -> Option<String> {
+    match (&status.ruleset, &status.landlock) {
         (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => Some(
             "the run is caged without Landlock: it is not enabled (the kernel's lsm= parameter)".to_owned(),
         ),
@@ -169,11 +211,24 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
             "the run is caged without Landlock: the kernel is older than Linux 5.13 or built without"
                 .to_owned(),
         ),
-        (_, LandlockStatus::Available { effective_abi, .. }) if effective_abi < FILES_ABI => Some(format!(
+        (_, LandlockStatus::Available { effective_abi, .. }) if *effective_abi < FILES_ABI => Some(format!(
             "the run is caged by an early Landlock, {effective_abi:?} (Linux 6.10 has all that is used)"
         )),
         _ => None,
-    })
+    }
+}
+
+/// Returns the layers that the kernel lacks, a sentence each, without entering a cage.
+pub(crate) fn missing_layers() -> Vec<String> {
+    let landlock = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(FILES_ABI))
+        .and_then(|rules| rules.create())
+        .err()
+        .map(|error| format!("Landlock as of Linux 6.10 is missing: {error}"));
+    let seccomp = secure_computing_mode().err();
+    let seccomp = seccomp.map(|error| format!("seccomp is missing: {error}"));
+    landlock.into_iter().chain(seccomp).collect()
 }
 
 /// Returns the rights of a run below a directory of its footprint.
@@ -221,24 +276,36 @@ fn system() -> impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)> {
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
 /// libraries are prepared for.
 fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
-    let program = program(inmates)?;
     match inmates {
-        Inmates::Process => seccompiler::apply_filter_all_threads(&program),
-        Inmates::Thread => seccompiler::apply_filter(&program),
+        // A server's carriers have their sockets already: only those of name services are left.
+        Inmates::Process => seccompiler::apply_filter_all_threads(&program(&[], Sockets::Local)?),
+        Inmates::Thread => seccompiler::apply_filter(&program(&[], Sockets::All)?),
     }
 }
 
-fn program(inmates: Inmates) -> Result<BpfProgram, seccompiler::Error> {
+/// Permits the calls of a run and those by which a session becomes a user and enters a smaller cage.
+fn confine_strangers() -> Result<(), seccompiler::Error> {
+    seccompiler::apply_filter_all_threads(&program(calls::BEFORE_A_RUN, Sockets::Local)?)
+}
+
+/// The sockets that may be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sockets {
+    All,
+    /// Those of this system only.
+    Local,
+}
+
+fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        calls::ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+        calls::ALLOWED.iter().chain(more).map(|&call| (call, Vec::new())).collect();
     // Permit threads, never processes. clone3's request is in memory, where no filter can look;
     // without clone3 the C library uses clone.
     let thread = u64::from(CLONE_THREAD);
     let starts_thread =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
-    if inmates == Inmates::Process {
-        // A server's carriers have their sockets already: only those of name services are left.
+    if sockets == Sockets::Local {
         let local = u64::from(AF_UNIX);
         let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
@@ -418,6 +485,9 @@ mod tests {
             libc::SYS_setuid,
         ] {
             assert!(!calls.contains(&call), "{call}");
+        }
+        for call in calls::BEFORE_A_RUN {
+            assert!(!calls.contains(call), "{call} is a run's as well");
         }
     }
 }

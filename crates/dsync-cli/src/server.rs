@@ -72,11 +72,11 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::FILE_SELECTION;
         }
     };
-    serve_session(grant, resources)
+    serve_session(grant, resources, &Cage::default())
 }
 
 /// Serves one run on standard input and output with what a grant allows; returns the exit code.
-pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources) -> u8 {
+pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources, cage: &Cage) -> u8 {
     let connection = std::env::var("SSH_CONNECTION").ok();
     let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -91,7 +91,7 @@ pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources) -> u8 {
         }
     };
 
-    match serve(input, output, connection.as_deref(), resources, grant, Some(&Cage::default()), WORDING) {
+    match serve(input, output, connection.as_deref(), resources, grant, Some(cage), WORDING) {
         Ok(()) => exit_code::OK,
         Err(error) => {
             let text = messages::failure(&error, &Rules::default());

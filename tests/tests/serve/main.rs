@@ -10,6 +10,7 @@ mod quota;
 mod roles;
 mod service;
 mod status;
+mod taken_over;
 
 use std::{
     fs,

@@ -87,9 +87,16 @@ impl Nas {
 
     /// Starts the server and waits for its port.
     pub(crate) fn stand(&mut self) {
-        let log = fs::File::create(self.scratch.at("log")).unwrap();
         let mut command = Command::new(program());
         command.args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
+        self.stand_by(command);
+    }
+
+    /// Starts the server by a command that becomes it, and waits for its port.
+    pub(crate) fn stand_by(&mut self, mut command: Command) {
+        let log = fs::File::create(self.scratch.at("log")).unwrap();
+        // Lists that outgrow memory may be there, and scratch directories are elsewhere.
+        command.env("TMPDIR", "/var/tmp");
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut server = Server { process, port: 0 };
         wait_for(|| {

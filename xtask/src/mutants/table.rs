@@ -35,6 +35,7 @@ impl Guard {
             }
             (_, Some(_)) => self.file.to_owned(),
             ("serve", None) => "tests/tests/serve/main.rs".to_owned(),
+            ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
             (binary, None) => format!("tests/tests/{binary}.rs"),
         }
     }
@@ -515,6 +516,22 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "Ok(None)",
         binary: "cage",
         test: "the_remote_end_is_caged_before_it_looks_and_is_refused_nothing_that_it_needs",
+    },
+    Guard {
+        name: "calls of a session before the key",
+        file: "crates/dsync-cli/src/cage.rs",
+        guard: "else if let Err(error) = «confine_strangers()» {",
+        instead: "Ok(())",
+        binary: "serve",
+        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
+    },
+    Guard {
+        name: "files of a session before the key",
+        file: "crates/dsync-cli/src/cage.rs",
+        guard: "match «confine_to_shares(shares)» {",
+        instead: "Ok(None)",
+        binary: "serve",
+        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
     },
     Guard {
         name: "adding only",

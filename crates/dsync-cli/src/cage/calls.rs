@@ -14,6 +14,18 @@ pub(super) const ALLOWED: &[i64] = &{
     all
 };
 
+/// Further calls of a server's session until its run begins: it becomes the share's user, and enters
+/// the cage of the run.
+pub(super) const BEFORE_A_RUN: &[i64] = &[
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setgroups,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_seccomp,
+];
+
 const COMMON: &[i64] = &[
     // Open files.
     libc::SYS_read,

@@ -6,6 +6,7 @@ use dsync_engine::{Access, exit_code};
 
 use super::config::{Config, today};
 use crate::{
+    cage::missing_layers,
     console::{print, say},
     escape::escape_text,
     messages,
@@ -24,6 +25,9 @@ pub(super) fn run(config: &Config) -> u8 {
             say(&escape_text(&format!("dsync: key '{name}' has no public line: it is for --stdio only")));
         }
     }
+    for lack in missing_layers() {
+        say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
+    }
     let absent: Vec<_> = config.shares.values().filter_map(|offer| offer.share.check().err()).collect();
     for error in &absent {
         say(&escape_text(&format!("dsync: {error}")));
@@ -39,6 +43,9 @@ pub(super) fn run(config: &Config) -> u8 {
 /// Describes the shares.
 fn describe(config: &Config) -> String {
     let mut text = String::new();
+    if config.require_cage {
+        text.push_str("cage: a session without all of it serves nobody\n");
+    }
     if let Some(most) = config.server.as_ref().and_then(|server| server.sessions) {
         let sessions = counted(most.into(), "session", "sessions");
         let _ = writeln!(text, "server: {sessions} at once at most");

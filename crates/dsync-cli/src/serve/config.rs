@@ -40,6 +40,8 @@ use crate::{address::PORT, words::system_words};
 pub(crate) struct Config {
     /// The text that this was read from.
     pub(crate) text: String,
+    /// A session in whose cage a layer is missing serves nobody.
+    pub(crate) require_cage: bool,
     /// The listening server; `None` if the configuration is for `--stdio` only.
     pub(crate) server: Option<Server>,
     pub(crate) keys: BTreeMap<String, Key>,
@@ -183,7 +185,7 @@ impl Config {
             check_name("share", &name, &at)?;
             shares.insert(name.clone(), offer(name, table, &keys)?);
         }
-        Ok(Self { text: text.to_owned(), server, keys, shares })
+        Ok(Self { text: text.to_owned(), require_cage: file.require_cage, server, keys, shares })
     }
 }
 

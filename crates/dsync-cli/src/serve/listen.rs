@@ -39,6 +39,7 @@ use super::{
     status::{Board, hear},
 };
 use crate::{
+    cage::missing_layers,
     console::{blame, say},
     escape::escape_text,
     keys,
@@ -152,6 +153,13 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
     if let Some((share, _)) = ownerless {
         let why = format!("share '{share}' has no user: the server runs as root, and its sessions must not");
         return Err((exit_code::USAGE, why));
+    }
+    let lacks = missing_layers();
+    if let Some(lack) = lacks.first().filter(|_| config.require_cage) {
+        return Err((exit_code::START, format!("require-cage: {lack}")));
+    }
+    for lack in lacks {
+        say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
     }
     let key = keys::read(&server.identity).map_err(|why| (exit_code::AUTHENTICATION, why))?;
     Ok(Terms { config: config.text.clone(), identity: hexadecimal(key.pkcs8()), peer: String::new() })

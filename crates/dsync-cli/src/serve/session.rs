@@ -72,9 +72,8 @@ pub(super) fn run() -> u8 {
     };
     let peer = terms.peer.clone();
 
-    let cage = Cage::default();
     let mut record = Record::default();
-    let outcome = hold(tcp, &mut parent, terms, &cage, &mut record);
+    let outcome = hold(tcp, &mut parent, terms, &mut record);
     let seconds = began.elapsed().as_secs_f64();
     let Record { key, share, role, sent, received } = record;
     let (code, why) = match outcome {
@@ -108,7 +107,6 @@ fn hold(
     tcp: TcpStream,
     parent: &mut UnixStream,
     terms: Terms,
-    cage: &Cage,
     record: &mut Record,
 ) -> Result<(), (u8, String)> {
     let broken = |why: &str| (exit_code::START, why.to_owned());
@@ -118,7 +116,11 @@ fn hold(
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
     drop(terms);
+    let cage = Cage::required(config.require_cage);
     cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
+    if let Some(lack) = cage.notes().first().filter(|_| config.require_cage) {
+        return Err(broken(&format!("require-cage: {lack}")));
+    }
 
     let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
     let answered = answer(tcp, &identity, &known, STRANGER_TIME);
@@ -144,7 +146,7 @@ fn hold(
 
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit(&config, (&wanted, &key), Some(&own_key), &mut record.role, &log) {
-        Ok(Admitted { grant, places: _held }) => converse(channel, grant, cage, (record, parent)),
+        Ok(Admitted { grant, places: _held }) => converse(channel, grant, &cage, (record, parent)),
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))

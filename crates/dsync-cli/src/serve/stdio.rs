@@ -8,7 +8,7 @@ use super::{
     admission::{Admitted, admit},
     config::Config,
 };
-use crate::{debug::start_log, server};
+use crate::{cage::Cage, debug::start_log, server};
 
 /// Serves the session and returns the exit code. What the client asks sshd for is ignored.
 ///
@@ -18,7 +18,10 @@ pub(super) fn run(config: &Config, share: &str, key: &str) -> u8 {
     start_log(None);
     let log = |why: &str| tracing::error!("{why}");
     match admit(config, (share, key), None, &mut "", &log) {
-        Ok(Admitted { grant, places: _held }) => server::serve_session(Some(grant), &Resources::default()),
+        Ok(Admitted { grant, places: _held }) => {
+            let cage = Cage::required(config.require_cage);
+            server::serve_session(Some(grant), &Resources::default(), &cage)
+        }
         Err((code, why)) => {
             refuse(&mut io::stdout(), code, &why);
             code

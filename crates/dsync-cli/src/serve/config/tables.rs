@@ -15,6 +15,8 @@ use crate::numbers::Size;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    #[serde(rename = "require-cage", default)]
+    pub(super) require_cage: bool,
     pub(super) server: Option<ServerTable>,
     #[serde(default)]
     pub(super) keys: BTreeMap<String, Spanned<KeyTable>>,

@@ -1,0 +1,131 @@
+//! The deeds of an attacker whose code runs in a process of dsync: what each met.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use rustix::io::Errno;
+
+use crate::Scratch;
+
+/// The attacker's code: it runs whenever the caged process makes a thread, and writes each deed with
+/// the error that it met, 0 for none, into descriptor 9.
+const CODE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void tell(const char *deed, long result) {
+    char line[160];
+    int error = result < 0 ? errno : 0;
+    int length = snprintf(line, sizeof line, "%s %d\n", deed, error);
+    syscall(SYS_write, 9, line, length);
+}
+
+static const char *at(const char *directory, const char *name) {
+    static __thread char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv(directory), name);
+    return path;
+}
+
+#define TELL(deed, call) do { errno = 0; tell(deed, call); } while (0)
+
+static void deeds(void) {
+    char outside[4096];
+    char *none[] = { "none", 0 };
+    snprintf(outside, sizeof outside, "%s", at("OUTSIDE", "secret"));
+    // Before the cage is closed most of this is allowed, and would harm the run.
+    if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != 2) return;
+    TELL("begin", 0);
+    TELL("read", syscall(SYS_openat, AT_FDCWD, outside, O_RDONLY));
+    TELL("write", syscall(SYS_openat, AT_FDCWD, outside, O_WRONLY));
+    TELL("truncate", syscall(SYS_truncate, outside, 1));
+    TELL("create", syscall(SYS_openat, AT_FDCWD, at("OUTSIDE", "new"), O_CREAT | O_WRONLY, 0600));
+    TELL("list", syscall(SYS_openat, AT_FDCWD, getenv("OUTSIDE"), O_RDONLY | O_DIRECTORY));
+    TELL("mkdir", syscall(SYS_mkdirat, AT_FDCWD, at("OUTSIDE", "dir"), 0700));
+    TELL("symlink", syscall(SYS_symlinkat, "secret", AT_FDCWD, at("OUTSIDE", "symlink")));
+    TELL("link", syscall(SYS_linkat, AT_FDCWD, outside, AT_FDCWD, at("INSIDE", "linked"), 0));
+    TELL("rename", syscall(SYS_renameat2, AT_FDCWD, outside, AT_FDCWD, at("INSIDE", "moved"), 0));
+    TELL("unlink", syscall(SYS_unlinkat, AT_FDCWD, outside, 0));
+    TELL("execute", syscall(SYS_execve, "/bin/false", none, 0));
+    long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) _exit(0);
+    TELL("fork", child < 0 ? (errno = ENOSYS, -1) : 0);
+    TELL("signal", syscall(SYS_kill, getppid(), 0));
+    TELL("trace", syscall(SYS_ptrace, PTRACE_ATTACH, getppid(), 0, 0));
+    TELL("socket", syscall(SYS_socket, AF_INET, SOCK_STREAM, 0));
+    TELL("mount", syscall(SYS_mount, "none", getenv("INSIDE"), "tmpfs", 0, 0));
+    TELL("chroot", syscall(SYS_chroot, getenv("OUTSIDE")));
+    long inside = syscall(SYS_openat, AT_FDCWD, at("INSIDE", "taken"), O_CREAT | O_WRONLY, 0600);
+    tell("inside", inside);
+    if (inside >= 0) {
+        close(inside);
+        unlink(at("INSIDE", "taken"));
+    }
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, "pthread_create");
+    deeds();
+    return real(thread, attributes, start, argument);
+}
+"#;
+
+/// Builds the attacker's code as a library for the loader; returns its path. It reads the variables
+/// `OUTSIDE`, a directory with a file `secret`, and `INSIDE`.
+///
+/// # Panics
+/// If there is no compiler.
+pub fn build(scratch: &Scratch) -> PathBuf {
+    let (source, library) = (scratch.at("deeds.c"), scratch.at("deeds.so"));
+    fs::write(&source, CODE).expect("the attacker's code");
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
+    let built = built.expect("the C compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+}
+
+/// Returns the deeds of each time that they were done, by name, with the error of each; 0 is none.
+///
+/// # Panics
+/// If they were never done.
+pub fn each_time(file: &Path) -> Vec<BTreeMap<String, i32>> {
+    let text = fs::read_to_string(file).expect("deeds");
+    let times = text.split("begin 0\n").skip(1);
+    let line = |line: &str| {
+        let (deed, met) = line.split_once(' ')?;
+        Some((deed.to_owned(), met.parse().expect("an error's number")))
+    };
+    let times: Vec<_> = times.map(|time| time.lines().filter_map(line).collect()).collect();
+    assert!(!times.is_empty(), "no deeds");
+    times
+}
+
+/// Returns what each deed meets in a cage; `inside` is not among them.
+///
+/// `writes` is whether the cage lets its run write somewhere.
+pub fn refused(writes: bool) -> BTreeMap<String, i32> {
+    let denied = ["read", "write", "create", "list", "mkdir", "symlink", "rename", "unlink"];
+    let denied = denied.map(|deed| (deed, Errno::ACCESS));
+    // The kernel looks at a new link's file first, and finds it on the other side.
+    let others = [("link", if writes { Errno::XDEV } else { Errno::ACCESS }), ("signal", Errno::PERM)];
+    let missing = ["truncate", "execute", "fork", "trace", "socket", "mount", "chroot"];
+    let missing = missing.map(|deed| (deed, Errno::NOSYS));
+    let met = denied.into_iter().chain(others).chain(missing);
+    met.map(|(deed, error)| (deed.to_owned(), error.raw_os_error())).collect()
+}

@@ -1,0 +1,111 @@
+//! A session that an attacker has taken over: code of his runs in its process, before the operands are
+//! known and after, and tries what he would; and a kernel without all of the cage.
+
+use std::{fs, process::Command};
+
+use dsync_tests::{
+    deeds, needs_dsync, needs_root, program,
+    run::{send, wait_for},
+};
+use rustix::process::Signal;
+
+use crate::nas::{Nas, children};
+
+/// Puts the attacker's code into every program of a mount namespace, and becomes the server in it.
+const TAKEN: &str = r#"
+    mount -t tmpfs none "$4"
+    mkdir "$4/upper" "$4/work"
+    mount -t overlay none -o lowerdir=/etc,upperdir="$4/upper",workdir="$4/work" /etc
+    echo "$3" >/etc/ld.so.preload
+    exec 9>>"$5"
+    exec "$1" serve --config "$2"
+"#;
+
+#[test]
+fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
+    needs_root!();
+    needs_dsync!();
+    for role in ["full", "read"] {
+        let (mut nas, key) = Nas::offering(role);
+        for dir in ["outside", "overlay"] {
+            fs::create_dir(nas.scratch.at(dir)).unwrap();
+        }
+        fs::write(nas.scratch.at("outside/secret"), "secret").unwrap();
+        fs::write(nas.scratch.src().join("f"), "content").unwrap();
+        fs::write(nas.there("g"), "there").unwrap();
+
+        let library = deeds::build(&nas.scratch);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", TAKEN, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
+        command.arg(library).arg(nas.scratch.at("overlay")).arg(nas.scratch.at("deeds"));
+        command.env("OUTSIDE", nas.scratch.at("outside")).env("INSIDE", nas.tree());
+        nas.stand_by(command);
+        nas.know(&key);
+        let outcome = if role == "full" { nas.push(&[]) } else { nas.pull(&[]) };
+        let _ = outcome.expect_code(0);
+
+        let times = deeds::each_time(&nas.scratch.at("deeds"));
+        // The first threads carry bytes, the last ones copy files; whose key reads only may write
+        // nothing then.
+        let refused = |writes, inside| {
+            let mut refused = deeds::refused(writes);
+            refused.insert("inside".to_owned(), inside);
+            refused
+        };
+        assert_eq!(times.first(), Some(&refused(true, 0)), "{role}");
+        let denied = rustix::io::Errno::ACCESS.raw_os_error();
+        let last = if role == "full" { refused(true, 0) } else { refused(false, denied) };
+        assert_eq!(times.last(), Some(&last), "{role}");
+        assert_eq!(fs::read(nas.scratch.at("outside/secret")).unwrap(), b"secret");
+        assert_eq!(fs::read_dir(nas.scratch.at("outside")).unwrap().count(), 1);
+    }
+}
+
+/// Returns the command of a server whose kernel lacks a call.
+fn without(nas: &Nas, call: &str) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={call}:error=ENOSYS")]);
+    command.arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    command
+}
+
+/// Ends a server that strace started: it would outlive strace.
+fn end_traced(nas: &mut Nas) {
+    let mut server = nas.server.take().unwrap();
+    for process in children(server.process.id()) {
+        send(process, Signal::KILL);
+    }
+    let _ = server.process.wait();
+}
+
+#[test]
+fn what_the_kernel_lacks_of_the_cage_is_said_and_can_be_an_error() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    fs::write(nas.scratch.src().join("f"), "content").unwrap();
+    nas.stand_by(without(&nas, "landlock_create_ruleset"));
+    assert!(nas.log().contains("a part of the cage is missing here: Landlock"), "{}", nas.log());
+    nas.know(&key);
+    let _ = nas.push(&[]).expect_quiet_success();
+
+    let config = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&format!("require-cage = true\n{config}"));
+    end_traced(&mut nas);
+    let refused = without(&nas, "landlock_create_ruleset").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(said.contains("require-cage: Landlock"), "{said}");
+
+    // A session that cannot enter all of it serves nobody.
+    nas.stand_by(without(&nas, "landlock_restrict_self"));
+    nas.know(&key);
+    let refused = nas.push(&["--retries=0"]);
+    assert_ne!(refused.code(), Some(0), "{}", refused.account());
+    wait_for(|| nas.log().contains("require-cage: "));
+
+    // With all of it, it serves.
+    end_traced(&mut nas);
+    nas.stand();
+    nas.know(&key);
+    let _ = nas.push(&[]).expect_quiet_success();
+}
