@@ -9,6 +9,7 @@ mod ci;
 mod circles;
 mod crash;
 mod error;
+mod flood;
 mod fuzz;
 mod hunt;
 #[cfg(test)]
@@ -70,6 +71,11 @@ const VERBS: &[Verb] = &[
         name: "crash",
         help: "kills, power cuts, failing disks and networks [--long: at every call]",
         run: crash::run,
+    },
+    Verb {
+        name: "flood",
+        help: "a standing server with 200 clients, 500 silent connections and 5,000 failed handshakes",
+        run: flood::run,
     },
     Verb {
         name: "hunt",

@@ -3,6 +3,7 @@
 
 mod attacker;
 mod enroll;
+mod flood;
 mod keep;
 mod limits;
 mod nas;
@@ -301,13 +302,19 @@ fn strangers_are_bounded_and_let_others_in() {
     wait_for(|| nas.log().matches("dsync: refused peer=127.0.0.1:").count() >= 3);
 
     let server = nas.server.as_ref().unwrap().process.id();
-    let silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    // Each begins a handshake and goes no further.
+    let begin = || {
+        let mut stranger = connect();
+        let _ = stranger.write_all(&[22, 3, 1]);
+        stranger
+    };
+    let stuck: Vec<_> = (0..200).map(|_| begin()).collect();
     wait_for(|| nas.log().contains("connections without a key"));
     assert!(children(server).len() <= 64, "{}", nas.log());
     // They are given up one by one, and a known key gets in.
     until_met(|| (nas.push(&[]).code() == Some(0)).then_some(()));
     assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
-    drop(silent);
+    drop(stuck);
     wait_for(|| children(server).is_empty());
     let _ = nas.push(&[]).expect_quiet_success();
 }

@@ -55,6 +55,7 @@ pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("devices", &["-p", "dsync-tests", "--test", "devices"]),
     ("serve", &["-p", "dsync-tests", "--test", "serve"]),
     ("renamed", &["-p", "dsync-tests", "--test", "renamed"]),
+    ("dsync-cli", &["-p", "dsync-cli", "--bin", "dsync"]),
     ("dsync-engine", &["-p", "dsync-engine", "--lib"]),
     ("dsync-fs", &["-p", "dsync-fs", "--lib"]),
 ];
@@ -532,6 +533,14 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "Ok(None)",
         binary: "serve",
         test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
+    },
+    Guard {
+        name: "silent connections",
+        file: "crates/dsync-cli/src/serve/silent.rs",
+        guard: "if «waiting.connections.len() >= MOST» {",
+        instead: "false",
+        binary: "dsync-cli",
+        test: "serve::silent::tests::who_speaks_is_served_and_the_oldest_silent_one_makes_room",
     },
     Guard {
         name: "adding only",

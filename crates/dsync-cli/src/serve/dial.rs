@@ -8,7 +8,7 @@ use std::{
     io::{self, Read as _},
     os::fd::AsFd as _,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dsync_engine::{
@@ -83,9 +83,16 @@ fn connect(share: &str, address: &Address) -> Result<Channel, Failure> {
     let (host, port) = (&address.host, address.port);
 
     let mut pinned = known.find(host, port).map_err(unusable)?;
+    let (until, mut pause) = (Instant::now() + FLOOD_LIMIT, SHORTEST_PAUSE);
     loop {
         let shown = match dial(address, &key, pinned.as_ref(), share, LIMIT) {
             Err(ChannelError::ServerKey { shown }) => shown,
+            // A server in a flood of strangers closes connections as they come: another one gets in.
+            Err(ChannelError::Dropped) if Instant::now() + pause < until => {
+                thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
             dialled => return dialled.map_err(|error| explain(&error, address, &key.public().to_string())),
         };
         if pinned.is_some() {
@@ -112,11 +119,20 @@ fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
             exit_code::AUTHENTICATION,
             format!("{place} does not let this key in. Its administrator can: {key}"),
         ),
+        ChannelError::Dropped => {
+            let why = "closes every connection before it says anything: it may have too many, or be no server of dsync's";
+            Failure(LOST, format!("{place} {why}"))
+        }
         ChannelError::TimedOut => Failure(LOST, format!("{place} did not answer in time")),
         other => Failure(LOST, format!("{place}: {other}")),
     }
 }
 
+/// Time before the second connection to a server that closed the first one, and between later ones.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// Time for getting into a server that closes connections at once.
+const FLOOD_LIMIT: Duration = Duration::from_secs(60);
 /// Time for connecting, and for a handshake.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The exit code for what may be better later, as ssh's.

@@ -2,7 +2,8 @@
 //!
 //! The law: this process reads no byte of a client and opens no file of a share. It starts a
 //! session ([`super::session`]) with the connection and what the session needs to judge it, and
-//! counts those whose client has proved no key yet. A session that dies takes no other with it.
+//! counts those whose client has proved no key yet. Who sends nothing gets no session at all
+//! ([`super::silent`]). A session that dies takes no other with it.
 //!
 //! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM lets
 //! them end; a second one ends this process.
@@ -36,6 +37,7 @@ use super::{
     clean,
     config::{Config, Server},
     session::Terms,
+    silent::Silent,
     status::{Board, hear},
 };
 use crate::{
@@ -61,7 +63,24 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         return exit_code::START;
     };
 
-    let house = Arc::new(House { terms: Mutex::new(Arc::new(terms)), ..House::default() });
+    let silent = match Silent::new() {
+        Ok(silent) => silent,
+        Err(error) => {
+            blame(&format!("cannot wait for connections: {}", system_words(&error)));
+            return exit_code::START;
+        }
+    };
+
+    let house = Arc::new(House::new(terms, silent));
+    let host = Arc::clone(&house);
+    thread::spawn(move || {
+        let ended = host.silent.watch(|tcp, peer| begin_session(&host, tcp, peer));
+        // Without it no connection would ever be served, and nobody would know.
+        if let Err(error) = ended {
+            blame(&format!("cannot wait for connections: {}", system_words(&error)));
+            std::process::exit(i32::from(exit_code::SOCKET));
+        }
+    });
     for listener in listeners {
         let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
         say(&format!("dsync: listening on {address}"));
@@ -71,7 +90,9 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let own_key = config.server.as_ref().and_then(|server| keys::read(&server.identity).ok());
     if let Some(name) = own_key.map(|key| key.public().fingerprint()) {
         let house = Arc::clone(&house);
-        thread::spawn(move || house.board.answer(&name, || house.unknown.load(Ordering::Acquire)));
+        let strangers = Arc::clone(&house);
+        let strangers = move || strangers.unknown.load(Ordering::Acquire) + strangers.silent.count();
+        thread::spawn(move || house.board.answer(&name, strangers));
     }
     let cleaner = Arc::clone(&house);
     thread::spawn(move || cleaner.clean());
@@ -166,10 +187,11 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
 }
 
 /// The state of the parent.
-#[derive(Default)]
 struct House {
     terms: Mutex<Arc<Terms>>,
-    /// Connections whose client has proved no key.
+    /// Connections whose client has sent nothing.
+    silent: Silent,
+    /// Sessions whose client has proved no key.
     unknown: AtomicUsize,
     /// Connections that were closed at once because of too many of those.
     dropped: AtomicUsize,
@@ -189,22 +211,44 @@ fn accept(house: &Arc<House>, listener: &TcpListener) {
             thread::sleep(POLL);
             continue;
         };
-        if house.stopping.load(Ordering::Acquire) || !house.admits(peer) {
+        if house.stopping.load(Ordering::Acquire) {
             continue;
         }
-
-        house.unknown.fetch_add(1, Ordering::AcqRel);
-        house.sessions.fetch_add(1, Ordering::AcqRel);
-        let keeper = Arc::clone(house);
-        let begun = thread::Builder::new().stack_size(KEEPER_STACK).spawn(move || keeper.keep(tcp, peer));
-        if begun.is_err() {
-            house.unknown.fetch_sub(1, Ordering::AcqRel);
-            house.sessions.fetch_sub(1, Ordering::AcqRel);
+        if let Err(error) = house.silent.add(tcp, peer) {
+            say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
         }
     }
 }
 
+/// Starts a session for a connection that speaks, if there is room for one more stranger.
+fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
+    if house.stopping.load(Ordering::Acquire) || !house.admits(peer) {
+        return;
+    }
+
+    house.unknown.fetch_add(1, Ordering::AcqRel);
+    house.sessions.fetch_add(1, Ordering::AcqRel);
+    let keeper = Arc::clone(house);
+    let begun = thread::Builder::new().stack_size(KEEPER_STACK).spawn(move || keeper.keep(tcp, peer));
+    if begun.is_err() {
+        house.unknown.fetch_sub(1, Ordering::AcqRel);
+        house.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl House {
+    fn new(terms: Terms, silent: Silent) -> Self {
+        Self {
+            terms: Mutex::new(Arc::new(terms)),
+            silent,
+            unknown: AtomicUsize::default(),
+            dropped: AtomicUsize::default(),
+            sessions: AtomicUsize::default(),
+            stopping: AtomicBool::default(),
+            board: Board::default(),
+        }
+    }
+
     /// Returns whether there is room for one more stranger: from [`CROWD`] on for every second, from
     /// [`FULL`] on for none.
     fn admits(&self, peer: SocketAddr) -> bool {

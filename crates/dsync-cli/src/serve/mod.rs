@@ -19,6 +19,7 @@ mod listen;
 mod places;
 mod refuse;
 mod session;
+mod silent;
 mod status;
 mod stdio;
 mod user;

@@ -75,6 +75,9 @@ pub enum ChannelError {
     /// The peer did not answer in time.
     #[error("the other end did not answer in time")]
     TimedOut,
+    /// The server closed the connection before it said anything, as one does that has too many.
+    #[error("the server closed the connection before it said anything")]
+    Dropped,
     /// The other end speaks something else, or the connection broke.
     #[error("the other end does not speak as dsync does: {why}")]
     NotDsync {
@@ -166,6 +169,7 @@ pub fn dial(
         let shown = seen.shown().as_deref().and_then(PublicKey::from_spki);
         match shown.filter(|_| seen.mismatch.load(Ordering::Relaxed)) {
             Some(shown) => ChannelError::ServerKey { shown },
+            None if is_drop(&error) => ChannelError::Dropped,
             None => error.into(),
         }
     })?;
@@ -183,6 +187,18 @@ pub fn dial(
     }
     stream.set_read_timeout(None).map_err(StreamError::Io)?;
     Ok(Channel { stream: Arc::new(stream), opener })
+}
+
+/// Returns whether a handshake failed because the connection was closed.
+fn is_drop(error: &StreamError) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    match error {
+        StreamError::Truncated => true,
+        StreamError::Io(error) => {
+            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+        }
+        StreamError::Tls(_) => false,
+    }
 }
 
 /// Connects to the first address that answers.

@@ -1,0 +1,20 @@
+//! `cargo xtask flood`: a standing server with 200 clients at once, 500 silent connections, and
+//! 5,000 handshakes that fail meanwhile.
+
+use crate::{
+    error::TaskError,
+    step::{cargo, run as run_command},
+};
+
+/// Runs the test of floods with its full numbers, and prints what each connection costs.
+///
+/// # Errors
+/// [`TaskError::Argument`] for any argument, and those of the commands.
+pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    if let Some(unknown) = args.first() {
+        return Err(TaskError::Argument(unknown.clone()));
+    }
+    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-cli", "--bins"]))?;
+    let test = ["test", "--locked", "-p", "dsync-tests", "--test", "serve", "flood::", "--", "--nocapture"];
+    run_command(cargo(&test).env("DSYNC_FLOOD", "full").env_remove("DSYNC_BIN"))
+}
