@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use crate::{
+    deb,
     error::TaskError,
     fuzz, hunt, layers, package, shape,
     step::{cargo, run as run_command},
@@ -27,6 +28,7 @@ const STEPS: &[Step] = &[
     ("rustdoc", rustdoc),
     ("package", || package::run(&[])),
     ("test", || suite::run(&[])),
+    ("deb", deb::check),
     ("fuzz-smoke", || fuzz::run(&[])),
     ("hunt-fixed", || hunt::run(&words(HUNT_FIXED))),
     ("hunt-new", || hunt::report(&words(HUNT_NEW))),

@@ -8,6 +8,7 @@ mod binaries;
 mod ci;
 mod circles;
 mod crash;
+mod deb;
 mod error;
 mod flood;
 mod fuzz;
@@ -60,6 +61,11 @@ const VERBS: &[Verb] = &[
         name: "package",
         help: "the packages of the crates: metadata, licences, and that each builds without the checkout",
         run: package::run,
+    },
+    Verb {
+        name: "deb",
+        help: "a Debian package and a tarball in target/deb [--binary FILE] [--test: install, upgrade, remove]",
+        run: deb::run,
     },
     Verb { name: "fuzz-smoke", help: "every fuzz target for some seconds [--seconds N]", run: fuzz::run },
     Verb {
