@@ -279,13 +279,16 @@ impl Case {
 
     /// Returns whether the destination will equal the one source.
     fn may_be_live(&self) -> bool {
+        !areas::selects(self) && !self.has(areas::LINKS) && self.has_one_tree()
+    }
+
+    /// Returns whether the entries of one directory are to go into another.
+    pub(super) fn has_one_tree(&self) -> bool {
         let destination = self.operands.last().map(|operand| {
             operand.trim_start_matches(HOST).trim_start_matches(":@/w/").trim_start_matches("@/w/")
         });
         let source = self.operands[0].trim_end_matches('.');
-        let is_whole = !areas::selects(self) && !self.has(areas::LINKS);
-        is_whole
-            && self.operands.len() == 2
+        self.operands.len() == 2
             && source.ends_with("s/")
             && matches!(destination, Some("d/" | "d" | "." | "to-d/"))
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{
     case::Case,
     known::{self, Seen},
+    laws::{self, Trees},
     live,
     world::{Survey, World, seconds},
 };
@@ -28,7 +29,7 @@ pub(super) enum Class {
     Tree,
     /// The exit codes differ in meaning.
     Exit,
-    /// A dry run changed something, or listed something else than the run.
+    /// A dry run listed something else than the run.
     DryRun,
     /// A temporary file is left.
     Leftover,
@@ -42,6 +43,8 @@ pub(super) enum Class {
     Hang,
     /// A property that must hold whatever the source does was violated.
     Live,
+    /// A law that holds whatever rsync does was broken.
+    Law,
 }
 
 /// The result of a case's runs, for people.
@@ -59,6 +62,12 @@ pub(super) struct Verdict {
 impl Verdict {
     fn add(&mut self, class: Class, line: impl Into<String>) {
         self.findings.push(Finding { class, line: line.into() });
+    }
+
+    /// Puts the breaches of laws before all other findings.
+    fn with_breaches(mut self, broken: Vec<Finding>) -> Self {
+        self.findings.splice(0..0, broken);
+        self
     }
 
     /// Returns the most important finding.
@@ -180,13 +189,16 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     verdict.account.push_str(&rsync.account());
 
     world.plant(case);
-    let is_dry_wanted = class.is_none_or(|class| matches!(class, Class::DryRun | Class::Refused));
-    let dry = (is_dry_wanted && !keeps_atimes && !case.has(&["-n"])).then(|| {
-        let before = world.survey(since);
+    let before = (!keeps_atimes).then(|| world.survey(since));
+    let is_dry_wanted =
+        class.is_none_or(|class| matches!(class, Class::DryRun | Class::Refused | Class::Law));
+    let mut broken = Vec::new();
+    let dry = before.as_ref().filter(|_| is_dry_wanted && !case.has(&["-n"])).map(|before| {
         let dry = world.dsync(case, &["-n"]);
-        let changed = compare(&before, &world.survey(since), Scope::EVERYTHING);
-        changed.iter().for_each(|line| verdict.add(Class::DryRun, format!("changed by a dry run: {line}")));
-        (before, dry)
+        let changed = compare(before, &world.survey(since), Scope::EVERYTHING).into_iter();
+        let line = |line| format!("changed by a dry run: {line}");
+        broken.extend(changed.map(|changed| Finding { class: Class::Law, line: line(changed) }));
+        dry
     });
     let dsync = world.dsync(case, &[]);
     let ours = world.survey(since);
@@ -195,7 +207,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     judge_end(&mut verdict, &rsync, &dsync);
     if meaning(&dsync) == Meaning::Refused {
         verdict.refused = Some(dsync.stderr_text().lines().next().unwrap_or("nothing said").to_owned());
-        if let Some((before, _)) = &dry {
+        if let Some(before) = before.as_ref().filter(|_| dry.is_some()) {
             let changed = compare(before, &ours, Scope::EVERYTHING);
             // A directory that both make before they examine the others is no finding.
             let as_rsync =
@@ -203,20 +215,27 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
             let changed = changed.into_iter().filter(|_| !as_rsync);
             changed.for_each(|line| verdict.add(Class::Refused, line));
         }
-        return excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours));
+        let excused = excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours));
+        return excused.with_breaches(broken);
     }
     if meaning(&rsync) != Meaning::Refused {
         judge_trees(&mut verdict, &theirs, &ours, keeps_atimes);
     }
     judge_leftovers(&mut verdict, case, &ours);
-    if let Some((_, dry)) = &dry {
+    if let Some(dry) = &dry {
         judge_dry_run(&mut verdict, dry, &dsync);
     }
     if rests && meaning(&dsync) == Meaning::Done && !case.has(&["-n"]) {
         let second = world.dsync(case, &[]);
         judge_second(&mut verdict, &second);
     }
-    excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours))
+    if let Some(before) = &before {
+        let theirs = (meaning(&rsync) != Meaning::Refused).then_some(&theirs);
+        let is_theirs_done = meaning(&rsync) == Meaning::Done;
+        let trees = Trees { before, theirs, is_theirs_done, ours: &ours };
+        broken.extend(laws::breaches(case, &trees, &dsync));
+    }
+    excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours)).with_breaches(broken)
 }
 
 fn excuse(
@@ -226,7 +245,13 @@ fn excuse(
     (dsync, ours): (&Outcome, &Survey),
 ) -> Verdict {
     let findings = std::mem::take(&mut verdict.findings);
-    let seen = |finding| known::excuse(&Seen { case, finding, rsync, dsync, theirs, ours });
+    // What is left or breaks has no excuse.
+    let is_excusable = |finding: &&Finding| !matches!(finding.class, Class::Leftover | Class::Panic);
+    let seen = |finding| {
+        Some(finding)
+            .filter(is_excusable)
+            .and_then(|finding| known::excuse(&Seen { case, finding, rsync, dsync, theirs, ours }))
+    };
     let excused: Vec<Option<&str>> = findings.iter().map(seen).collect();
     for (finding, entry) in findings.iter().zip(&excused) {
         // A directory's time reflects the changes inside it, which may be intended differences.
@@ -304,7 +329,8 @@ fn judge_second(verdict: &mut Verdict, second: &Outcome) {
 /// Returns the changes that a run lists, sorted.
 pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
-    let is_change = |line: &&str| !line.starts_with("cannot delete non-empty");
+    let is_change =
+        |line: &&str| !line.starts_with("cannot delete non-empty") && !line.starts_with("created directory ");
     let mut lines: Vec<String> = text.lines().filter(is_change).map(str::to_owned).collect();
     lines.sort_unstable();
     lines

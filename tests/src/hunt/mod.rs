@@ -2,7 +2,7 @@
 //!
 //! A case is made from a seed alone (`case`), planted and run twice (`world`) and judged (`judge`):
 //! the trees, the exit code, the dry run, leftovers, a second run. Intended differences are in one
-//! table (`known`). A failing case is made smaller (`reduce`) and written as a shell script
+//! table (`known`), and laws hold without exception (`laws`). A failing case is made smaller (`reduce`) and written as a shell script
 //! (`script`).
 
 mod areas;
@@ -11,6 +11,7 @@ mod dice;
 mod filesystems;
 mod judge;
 mod known;
+mod laws;
 mod live;
 mod model;
 mod options;

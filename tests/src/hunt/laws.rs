@@ -1,0 +1,152 @@
+//! Laws that a run keeps whatever rsync does: no entry of the table of known differences excuses a
+//! breach.
+//!
+//! The table looks at one line of a comparison at a time, so an entry that is too wide could hide a
+//! file that is lost. These laws look at whole trees instead, before and after the run.
+
+use std::collections::BTreeMap;
+
+use super::{
+    areas,
+    case::Case,
+    judge::{Class, Finding},
+    options,
+    world::Survey,
+};
+use crate::{
+    compare::{Facts, Scope, compare, show},
+    run::Outcome,
+};
+
+/// The trees before a run and after those of both programs.
+pub(super) struct Trees<'a> {
+    pub before: &'a Survey,
+    /// After rsync, unless it refused the run.
+    pub theirs: Option<&'a Survey>,
+    /// Whether rsync did all that it was asked for.
+    pub is_theirs_done: bool,
+    pub ours: &'a Survey,
+}
+
+/// Returns the breaches of a case, each as a finding.
+pub(super) fn breaches(case: &Case, trees: &Trees<'_>, dsync: &Outcome) -> Vec<Finding> {
+    let mut lines = lost(case, trees);
+    if case.has(&["-n"]) {
+        let changed = compare(trees.before, trees.ours, Scope::EVERYTHING);
+        lines.extend(changed.into_iter().map(|line| format!("changed by -n: {line}")));
+    } else {
+        lines.extend(written_at_the_source(case, trees));
+        if dsync.code() == Some(0) && is_whole(case) {
+            lines.extend(absent(case, trees));
+        }
+    }
+    lines.into_iter().map(|line| Finding { class: Class::Law, line }).collect()
+}
+
+/// Returns the old files whose content rsync kept somewhere and dsync nowhere, under whatever name.
+/// Where rsync could not do all, it may have kept what it was to replace or remove; only backups
+/// owe each old file then.
+fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
+    let counts = trees.is_theirs_done || case.has(&["-b", "--backup-dir"]);
+    // Which entries go under a limit is not said, and each program chooses others.
+    let counts = counts && !case.has(&["--max-delete"]);
+    let Some(theirs) = trees.theirs.filter(|_| counts) else { return Vec::new() };
+    let (kept, ours) = (contents(theirs), contents(trees.ours));
+    let old = contents(trees.before).into_iter();
+    old.filter(|(content, _)| kept.contains_key(content) && !ours.contains_key(content))
+        .map(|(_, path)| format!("lost, but kept by rsync, the content of: {}", show(path)))
+        .collect()
+}
+
+/// Returns the contents of all files that have any, each with a name.
+fn contents(survey: &Survey) -> BTreeMap<&[u8], &[u8]> {
+    let files = survey.iter().filter(|(_, facts)| facts.kind == "file" && facts.size > 0);
+    files.map(|(path, facts)| (&facts.content[..], &path[..])).collect()
+}
+
+/// Returns the changes that a run made to its sources, or beside all that it was given.
+fn written_at_the_source(case: &Case, trees: &Trees<'_>) -> Vec<String> {
+    let moves = case.has(&["--remove-source-files", "--remove-sent-files"]);
+    let roots: &[&[u8]] = if moves { &[b"w/out"] } else { &[b"w/out", b"w/s", b"w/s2"] };
+    let is_in = |path: &[u8]| {
+        roots
+            .iter()
+            .any(|root| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
+    };
+    let part = |survey: &Survey| -> Survey {
+        let part = survey.iter().filter(|(path, _)| is_in(path));
+        part.map(|(path, facts)| (path.clone(), facts.clone())).collect()
+    };
+    let changed = compare(&part(trees.before), &part(trees.ours), Scope::EVERYTHING);
+    changed.into_iter().map(|line| format!("written where nothing belongs: {line}")).collect()
+}
+
+/// Returns the entries of the source that the destination lacks or has otherwise.
+fn absent(case: &Case, trees: &Trees<'_>) -> Vec<String> {
+    let sources = trees.before.iter().filter_map(|(path, facts)| Some((path.strip_prefix(b"w/s/")?, facts)));
+    sources
+        .filter(|(within, facts)| {
+            let new = trees.ours.get(&[b"w/d/", *within].concat());
+            let is_equal = |new: &Facts| {
+                new.content == facts.content || is_taken_for_equal(case, trees.before, new, facts)
+            };
+            let is_there = match facts.kind {
+                "file" => new.is_some_and(|new| new.kind == "file" && is_equal(new)),
+                "dir" => new.is_some_and(|new| new.kind == "dir") || case.has_letter('m'),
+                "symlink" => {
+                    !case.has_letter('l')
+                        || new.is_some_and(|new| new.kind == "symlink" && new.content == facts.content)
+                }
+                _ => true,
+            };
+            !is_there
+        })
+        .map(|(within, _)| format!("exit code 0 without the source's own: {}", show(within)))
+        .collect()
+}
+
+/// Returns whether a file is an old one with the size and the time of the source's, so that it was
+/// taken for equal.
+fn is_taken_for_equal(case: &Case, before: &Survey, here: &Facts, source: &Facts) -> bool {
+    let looks_equal = |old: &Facts| {
+        (old.kind, &old.content) == ("file", &here.content)
+            && (old.size, old.mtime) == (source.size, source.mtime)
+    };
+    !case.has_letter('c') && !case.has_letter('I') && before.values().any(looks_equal)
+}
+
+/// Options after which the destination may lack what the source has.
+const SELECTING: &[&str] = &[
+    "-n",
+    "-u",
+    "-d",
+    "-R",
+    "-K",
+    "--old-dirs",
+    "--size-only",
+    "--existing",
+    "--ignore-existing",
+    "--modify-window",
+    "--append",
+    "--append-verify",
+    "--safe-links",
+    "--max-size",
+    "--min-size",
+    "--exclude",
+    "--include",
+    "--partial-dir",
+    "--compare-dest",
+    "--fake-super",
+];
+
+/// Returns whether all that the one source has belongs into the destination.
+fn is_whole(case: &Case) -> bool {
+    let shares_content = case.has(&["--inplace"]) && !case.has_letter('H');
+    case.has_one_tree()
+        && !areas::selects(case)
+        && !case.has(areas::LINKS)
+        && !case.has(SELECTING)
+        && !shares_content
+        && case.options.first().is_some_and(|option| option.starts_with("-a") || option == "-r")
+        && !case.options.iter().any(|option| options::name(option).starts_with("--no-"))
+}
