@@ -5,7 +5,7 @@ use super::{
     dice::Dice,
     live,
     model::{below, mutated, sound, tree},
-    options,
+    options, states,
     world::HOST,
 };
 use crate::tree::{Kind, Node};
@@ -100,6 +100,9 @@ impl Case {
     pub(super) fn has_letter(&self, letter: char) -> bool {
         let is_letters = |option: &&String| option.starts_with('-') && !option.starts_with("--");
         let archive = "rlptgoD".contains(letter);
+        if self.has(&[&format!("--no-{letter}")]) {
+            return false;
+        }
         self.options
             .iter()
             .filter(is_letters)
@@ -151,6 +154,7 @@ impl Case {
         }
         self.add_places(dice, &source);
         areas::extend(self);
+        states::extend(self);
         if self.is_nobody {
             self.own(dice);
         }

@@ -18,6 +18,7 @@ mod options;
 mod reduce;
 mod rsync;
 mod script;
+mod states;
 mod world;
 
 use std::{

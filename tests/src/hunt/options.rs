@@ -179,17 +179,21 @@ pub(super) fn choose(dice: &mut Dice, without: &[String]) -> Vec<String> {
 fn apart(options: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for option in options {
-        let clashes = |other: &String| {
-            APART.iter().any(|(one, two)| {
-                let (other, option) = (name(other), name(&option));
-                one.contains(&other) && two.contains(&option) || two.contains(&other) && one.contains(&option)
-            })
-        };
-        if !kept.iter().any(clashes) {
+        if !clashes(&kept, &option) {
             kept.push(option);
         }
     }
     kept
+}
+
+/// Returns whether an option cannot stand beside one of these.
+pub(super) fn clashes(others: &[String], option: &str) -> bool {
+    let option = name(option);
+    others.iter().map(|other| name(other)).any(|other| {
+        APART.iter().any(|(one, two)| {
+            one.contains(&other) && two.contains(&option) || two.contains(&other) && one.contains(&option)
+        })
+    })
 }
 
 /// Returns a spelling of a directory for one option.
