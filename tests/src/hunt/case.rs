@@ -85,7 +85,7 @@ impl Case {
             is_live: false,
         };
         case.furnish(&mut dice);
-        if dice.chance(4) && case.may_be_live() {
+        if dice.chance(6) && case.may_be_live() {
             live::enliven(&mut case, &mut dice);
         }
         case

@@ -1,6 +1,9 @@
-//! Cases whose source changes while it is copied, and the properties that must still hold.
+//! Cases whose source changes while it is copied, and whose run may be ended at any step. The
+//! properties that must hold all the same.
 
 use std::thread;
+
+use rustix::process::Signal;
 
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -8,7 +11,7 @@ use proptest::{
 };
 
 use super::{
-    case::Case,
+    case::{Carrier, Case},
     dice::Dice,
     judge::{Class, Finding, Verdict},
     options,
@@ -19,17 +22,23 @@ use crate::{
     tree::{self, Change, Edit, Kind, Node, Piece},
 };
 
-/// Runs dsync while edits are made at the source, then once more undisturbed, which must make the
-/// trees equal.
+/// Runs dsync while edits are made at the source, and ends some of these runs; then once more
+/// undisturbed, which must make the trees equal.
 pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     let mut verdict = Verdict::default();
     let mut add = |line: String| verdict.findings.push(Finding { class: Class::Live, line });
     world.plant(case);
     let mut run = world.start(case, &[]);
     let edits = edits(case.seed);
-    for edit in edits.iter().cycle() {
+    let end = ended(case);
+    for (count, edit) in edits.iter().cycle().enumerate() {
         if !run.is_running() {
             break;
+        }
+        if let Some((signal, at)) = end
+            && count == at
+        {
+            run.signal(signal);
         }
         edit.apply(&world.at("w/s"));
         thread::yield_now();
@@ -41,13 +50,16 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
         verdict.refused = text.lines().next().map(str::to_owned);
         return verdict;
     }
-    if !matches!(outcome.code(), Some(0 | 23 | 24 | 25)) {
+    let is_ended = end.is_some() && matches!(outcome.code(), None | Some(20));
+    if !matches!(outcome.code(), Some(0 | 23 | 24 | 25)) && !is_ended {
         let text = outcome.stderr_text();
         let first = text.lines().next().unwrap_or_default();
         add(format!("a run beside changes ends with {:?} is {first}", outcome.code()));
     }
-    let left = temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
-    left.for_each(|name| add(format!("left by a run beside changes: {name}")));
+    let left = || temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
+    if outcome.code().is_some() {
+        left().for_each(|name| add(format!("left by a run beside changes: '{name}'")));
+    }
 
     let calm = world.dsync(case, &[]);
     verdict.account.push_str(&calm.account());
@@ -56,12 +68,29 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
         verdict.findings.push(Finding { class: Class::Live, line });
         return verdict;
     }
+    let is_part = |name: &String| case.has(&["--partial", "--partial-dir"]) && name.contains("part");
+    let left = left().filter(|name| !is_part(name));
+    let line = |name| format!("left by the run in peace: '{name}'");
+    verdict.findings.extend(left.map(|name| Finding { class: Class::Live, line: line(name) }));
     let scope = Scope { dir_times: false, root: false, links: false, xattrs: false, ..Scope::ALL };
     let differing = differences(&world.at("w/s"), &world.at("w/d"), scope);
     let differing = differing.into_iter().filter(|line| !line.starts_with("extra: "));
     verdict.findings.extend(differing.map(|line| Finding { class: Class::Live, line }));
     verdict
 }
+
+/// Returns the signal that ends the case's run, and the number of edits before it. Ends at a distance
+/// take their time to notice, so those of one process only.
+fn ended(case: &Case) -> Option<(Signal, usize)> {
+    let mut dice = Dice::new(case.seed ^ ENDS);
+    let is_ended = case.carrier == Carrier::Local && dice.chance(50);
+    let signal = *dice.pick(&[Signal::KILL, Signal::KILL, Signal::TERM, Signal::INT]);
+    let most = *dice.pick(&[5, 50, 500]);
+    is_ended.then(|| (signal, dice.below(most)))
+}
+
+/// Sets the choice of an end apart from the case's others.
+const ENDS: u64 = 0x656e_6473;
 
 /// Options for a run beside changes: those after which the destination equals the source.
 pub(super) const OPTIONS: &[&str] = &[
@@ -115,6 +144,10 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
     case.options.insert(0, (*dice.pick(&["-a", "-aHAX"])).into());
     if !case.deletes() {
         case.options.push("--delete".into());
+    }
+    // The changes may remove all that the source has.
+    if !case.has(&["--allow-empty-source"]) {
+        case.options.push("--allow-empty-source".into());
     }
     for number in 0..12 {
         let len = *dice.pick(&[100, 70_000, 300_000, 3_000_000]);
