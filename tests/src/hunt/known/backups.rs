@@ -63,18 +63,22 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_the_way = says.contains("a directory that is not empty is in the way");
             let fails = ["mkdir_defmode", "make_bak_dir", "keep_backup failed", "Failed to make backup"];
             let rsync_fails = fails.iter().any(|words| seen.rsync.stderr_text().contains(words));
-            seen.case.has(&["--backup-dir"])
-                && seen.has_place_inside()
-                && seen.is(Class::Tree)
-                && is_in_the_way
-                && rsync_fails
+            let stays = seen.is(Class::Tree) && is_in_the_way && rsync_fails;
+            // Or the link came first: rsync goes through it, and loses what it was to back up.
+            let is_behind_a_link = seen.dsync.code() == Some(23)
+                && says.contains("its name or depth is not possible here")
+                && (seen.is(Class::Tree) || seen.is(Class::Exit));
+            seen.case.has(&["--backup-dir"]) && seen.has_place_inside() && (stays || is_behind_a_link)
         },
     },
     Known {
         says: "A backup takes the place of an older one of whatever type.",
         explains: |seen| {
             let says = seen.rsync.stderr_text();
-            seen.is_within(&["--backup-dir"]) && says.contains("File exists")
+            let fails = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && seen.case.has(&["--backup-dir"]);
+            (fails || seen.is_within(&["--backup-dir"])) && says.contains("File exists")
         },
     },
     Known {

@@ -98,7 +98,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.about(&["owner"]) || seen.about(&["extended attributes"]));
             let is_unkept = is_unkept
                 || seen.about(&["mode"]) && !seen.case.has_letter('p')
-                || seen.about(&["mtime"]) && !seen.case.has_letter('t');
+                || seen.about(&["mtime"]) && !seen.case.has_letter('t')
+                || seen.about(&["owner"]) && "og".chars().any(|letter| !seen.case.has_letter(letter));
             let is_other = is_unkept || is_sources || is_real_owner;
             let is_extra = seen.finding.line.starts_with("extra: ");
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);

@@ -20,11 +20,20 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let complaints = ["] change_dir ", "file has vanished: ", "parent dir is absent"];
-            seen.case.has(&["--files-from"])
-                && seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
+            seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
                 && [Some(23), Some(24)].contains(&seen.rsync.code())
                 && complaints.iter().any(|words| says.contains(words))
                 && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+    Known {
+        says: "A missing name that a rule excludes is left out.",
+        explains: |seen| {
+            let is_rejected = seen.rsync.stderr_text().contains("rejecting excluded file-list name");
+            seen.is(Class::Exit)
+                && seen.case.has(&["--delete-missing-args"])
+                && seen.rsync.code() == Some(4)
+                && is_rejected
         },
     },
     Known {

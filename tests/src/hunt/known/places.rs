@@ -1,5 +1,7 @@
 //! Known differences: directories that options name.
 
+use std::collections::BTreeMap;
+
 use super::{Known, seen::PLACES};
 use crate::{
     hunt::judge::Class,
@@ -132,23 +134,23 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "What comes from an alternate directory has all its attributes.",
         explains: |seen| {
-            let of_capability = |text: &str| text.contains("security.capability");
-            let is_more = |(ours, theirs): (&str, &str)| {
-                let rest = theirs.trim_end_matches('}');
-                theirs == "{}"
-                    || of_capability(ours) && !of_capability(theirs)
-                    || ours.len() > theirs.len() && ours.starts_with(rest)
-            };
-            seen.about(&["extended attributes"])
-                && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
-                && seen.values().is_some_and(is_more)
+            let has_more = seen.attributes().is_some_and(|(ours, theirs)| {
+                ours.len() > theirs.len() && theirs.iter().all(|(name, value)| ours.get(name) == Some(value))
+            });
+            // Without the capability rsync may have set the rest otherwise too.
+            let has_capability = seen.attributes().is_some_and(|(ours, theirs)| {
+                let of = |attributes: &BTreeMap<_, _>| attributes.contains_key("security.capability");
+                of(&ours) && !of(&theirs)
+            });
+            seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"]) && (has_more || has_capability)
         },
     },
     Known {
-        says: "With `-U`, a link that differs in its access time is not the one of `--link-dest`.",
+        says: "With `-U`, a link that differs in its access time is not the one of an alternate directory.",
         explains: |seen| {
             let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
-            seen.case.has_letter('U') && seen.case.has(&["--link-dest"]) && seen.is(Class::Tree) && is_link
+            let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
+            seen.case.has_letter('U') && has_alternate && seen.is(Class::Tree) && is_link
         },
     },
     Known {

@@ -42,13 +42,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Where every source is missing, no destination is made.",
+        says: "Where no source can be opened, no destination is made.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
             let is_missing = says.contains("error: source '") && says.contains("no such file or directory");
+            let is_missing = is_missing || says.contains("error: cannot open source '");
             let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
             let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
-            is_new && is_there && is_missing && seen.case.operands.len() > 2
+            is_new && is_there && is_missing
         },
     },
     Known {
@@ -56,7 +57,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.dsync.stderr_text();
             let is_missing = says.contains("error: source '") && says.contains("no such file or directory");
-            let is_told = says.contains("error: cannot open source '") || is_missing;
+            let is_locked =
+                says.contains("cannot read the attributes of '") && says.contains("Permission denied");
+            let is_told = says.contains("error: cannot open source '") || is_missing || is_locked;
             seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(23))
                 && is_told
@@ -184,10 +187,15 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Of what several operands have, the first one's is read, and no other.",
         explains: |seen| {
             let is_refused = seen.rsync.stderr_text().contains("get_xattr_data: lgetxattr(");
-            seen.is(Class::Exit)
-                && seen.case.operands.len() > 2
+            let is_needless = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
-                && is_refused
+                && is_refused;
+            // rsync takes the other one's where it cannot list the first one's directory.
+            let is_unlisted = seen.rsync.stderr_text().contains("] opendir ")
+                && seen.dsync.stderr_text().contains("cannot read directory '")
+                && seen.is(Class::Tree)
+                && seen.is_sources_own();
+            seen.case.operands.len() > 2 && (is_needless || is_unlisted)
         },
     },
     Known {

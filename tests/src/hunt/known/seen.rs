@@ -1,5 +1,7 @@
 //! The view of a finding that an entry of the table gets, and the questions that entries ask.
 
+use std::collections::BTreeMap;
+
 use crate::{
     hunt::{
         case::Case,
@@ -147,6 +149,12 @@ impl Seen<'_> {
         self.finding.line.rsplit_once("': ")?.1.split_once(" is ")?.1.split_once(", should be ")
     }
 
+    /// Returns the extended attributes after dsync and after rsync, each value as printed.
+    pub(super) fn attributes(&self) -> Option<(Attributes<'_>, Attributes<'_>)> {
+        let (ours, theirs) = self.values().filter(|_| self.about(&["extended attributes"]))?;
+        Some((attributes(ours), attributes(theirs)))
+    }
+
     /// Returns the modes after dsync and after rsync.
     pub(super) fn modes(&self) -> Option<(u16, u16)> {
         let (ours, theirs) = self.values().filter(|_| self.about(&["mode"]))?;
@@ -249,6 +257,16 @@ impl Seen<'_> {
         let is_listed_only = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o500 == 0o400;
         self.case.is_nobody && self.case.world.iter().any(is_listed_only)
     }
+}
+
+/// Extended attributes by name, each value as a finding prints it.
+pub(super) type Attributes<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Parses the attributes that a finding prints.
+fn attributes(text: &str) -> Attributes<'_> {
+    let text = text.trim_start_matches('{').trim_end_matches('}');
+    let pairs = text.split("], ").filter_map(|pair| pair.split_once(": ["));
+    pairs.map(|(name, value)| (name.trim_matches('"'), value.trim_end_matches(']'))).collect()
 }
 
 /// Returns the type and content of an entry, by its path as printed.

@@ -146,6 +146,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A destination that cannot be made ends the run with 3.",
+        explains: |seen| {
+            let fails = seen.rsync.stderr_text().contains("mkdir \"");
+            seen.is(Class::Exit)
+                && seen.dsync.code() == Some(3)
+                && seen.dsync.stderr_text().contains("cannot use destination '")
+                && [Some(11), Some(23)].contains(&seen.rsync.code())
+                && fails
+        },
+    },
+    Known {
         says: "With `-u`, a file takes the place of another type of entry whatever their times.",
         explains: |seen| {
             let is_file = |node: &Node| matches!(node.kind, Kind::Spliced(_) | Kind::HardLink(_));
