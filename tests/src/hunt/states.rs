@@ -37,7 +37,6 @@ const OPTIONS: &[&str] = &[
     "--chown=3",
     "--compress-level=9",
     "-yy",
-    "--ignore-non-existing",
     "--no-implied-dirs",
     "--partial",
     "--no-inc-recursive",

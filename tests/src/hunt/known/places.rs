@@ -52,7 +52,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 };
                 seen.case.world.iter().any(is_one)
             });
-            let is_lost = seen.finding.line.starts_with("extra: ") && is_beside;
+            let is_lost = seen.finding.line.starts_with("extra: ") && is_beside && seen.is_sources_own();
             seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed || is_lost)
         },
     },
@@ -185,7 +185,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 "og".chars().all(|letter| seen.case.has_letter(letter)) && !seen.case.has(&["--fake-super"]);
             let has_new_owner = !keeps_owner && seen.about(&["owner"]);
             // It has the size and the time of the source's, and rsync looks at the attributes too.
-            let is_own = seen.about(&["content"])
+            let is_own = seen.about(&["content"]) && seen.looks_like_the_sources()
                 || seen.finding.line.starts_with("should not be one file: ")
                     && seen.has_links_in_destination();
             // Another user's file cannot be changed, but replaced it can.

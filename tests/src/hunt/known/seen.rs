@@ -57,7 +57,23 @@ impl Seen<'_> {
         let Some(within) = self.path().strip_prefix("w/d/") else { return false };
         let Some(here) = find(self.ours, self.path()) else { return false };
         let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
-        sources.iter().any(|path| find(self.ours, path).as_ref() == Some(&here))
+        // One that was moved is still there after rsync, if that did not copy it.
+        let is_of = |path: &String| {
+            [self.ours, self.theirs].iter().any(|all| find(all, path).as_ref() == Some(&here))
+        };
+        sources.iter().any(is_of)
+    }
+
+    /// Returns whether the path's entry has the size and the time of the source's after dsync, so
+    /// that it was taken for equal.
+    pub(super) fn looks_like_the_sources(&self) -> bool {
+        let facts = |path: &str| {
+            let found = self.ours.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
+            found.map(|(_, facts)| (facts.kind, facts.size, facts.mtime))
+        };
+        let within = self.path().strip_prefix("w/d/").unwrap_or_default();
+        let here = facts(self.path());
+        here.is_some() && ["w/s/", "w/s2/", "w/"].iter().any(|root| facts(&format!("{root}{within}")) == here)
     }
 
     /// Returns whether the path's entry is the source's own after dsync, while rsync put there the

@@ -40,18 +40,19 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--append", "--append-verify"])
                 && (seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest", "--fuzzy"])
                     || seen.case.has_letter('y'))
-                && (["extra: ", "should not be one file: "]
-                    .iter()
-                    .any(|what| seen.finding.line.starts_with(what))
-                    || seen.about(&["content", "size"])
+                && (seen.finding.line.starts_with("should not be one file: ")
+                    || (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
+                        && seen.is_sources_own()
                     || seen.case.has(&["--remove-source-files"]) && seen.path().starts_with("w/s"))
         },
     },
     Known {
         says: "`-S --append` adds to a file.",
         explains: |seen| {
-            let fails =
-                seen.rsync.stderr_text().contains("write failed on") || seen.about(&["content", "size"]);
+            // With `--append` the old beginning counts whatever it is.
+            let is_right = seen.is_sources_own() || seen.case.has(&["--append"]);
+            let fails = seen.rsync.stderr_text().contains("write failed on")
+                || seen.about(&["content", "size"]) && is_right;
             seen.case.has_letter('S') && seen.case.has(&["--append", "--append-verify"]) && fails
         },
     },
@@ -60,8 +61,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let is_verifying = seen.case.has(&["--append-verify"]) && says.contains("failed verification");
-            let is_second =
-                seen.case.has(&["--append"]) && seen.about(&["content", "size", "mtime"]) && seen.is_linked();
+            let has_its_content =
+                seen.about(&["mtime"]) || seen.about(&["content", "size"]) && seen.is_sources_own();
+            let is_second = seen.case.has(&["--append"]) && has_its_content && seen.is_linked();
             let has_links = seen.case.world.iter().any(|node| matches!(node.kind, Kind::HardLink(_)));
             !seen.case.has_letter('H') && (is_verifying && has_links || is_second)
         },
