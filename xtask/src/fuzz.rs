@@ -19,13 +19,10 @@ use crate::{
 const FUZZ_VERSION: &str = "0.13.2";
 
 /// Default time for each target, in seconds. The corpora are small, so this finds at once what a
-/// change broke, and all targets together take about a minute on two cores.
-const SECONDS: &str = "10";
+/// change broke, and all targets together take under five minutes on two cores.
+const SECONDS: &str = "30";
 
-/// The same for whole sessions, of which a second has ten.
-const SESSION_SECONDS: &str = "30";
-
-/// And in the long run (`--long`), of each target.
+/// The same in the long run (`--long`).
 const LONG_SECONDS: &str = "600";
 
 /// Builds all targets and runs each.
@@ -34,9 +31,9 @@ const LONG_SECONDS: &str = "600";
 /// [`TaskError`]: a target does not build, or found something.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     let seconds = match args {
-        [] => None,
-        [flag] if flag == "--long" => Some(LONG_SECONDS),
-        [flag, seconds] if flag == "--seconds" => Some(seconds.as_str()),
+        [] => SECONDS,
+        [flag] if flag == "--long" => LONG_SECONDS,
+        [flag, seconds] if flag == "--seconds" => seconds,
         [other, ..] => return Err(TaskError::Argument(other.clone())),
     };
     provide(FOR_FUZZING)?;
@@ -52,8 +49,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         let started: Vec<(&String, Command, Child)> = group
             .iter()
             .map(|target| {
-                let usual = if is_session(target) { SESSION_SECONDS } else { SECONDS };
-                let mut command = fuzzer(target, seconds.unwrap_or(usual))?;
+                let mut command = fuzzer(target, seconds)?;
                 let program = target.clone();
                 let child = command.spawn().map_err(|source| TaskError::Start { program, source })?;
                 Ok((target, command, child))
