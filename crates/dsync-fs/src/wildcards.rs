@@ -10,6 +10,7 @@
 //! person who started the run, holds what arrives against a [`PathPattern`] of it.
 
 use std::{
+    cell::Cell,
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -23,7 +24,7 @@ pub fn has_wildcards(operand: &[u8]) -> bool {
     operand.iter().any(|byte| b"*?[".contains(byte)) || first_group(operand).is_some()
 }
 
-/// The names that an operand has or stands for are too many.
+/// The names that an operand has or stands for, or that have to be looked at, are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the wildcards of the operands stand for too many names")]
 pub struct TooManyNames;
@@ -35,6 +36,9 @@ pub struct MostNames {
     pub count: usize,
     /// Bytes of all names.
     pub bytes: usize,
+    /// Names of directories that are compared with a wildcard: `*/../*` reads one directory as often as
+    /// it has others in it.
+    pub looks: usize,
 }
 
 impl MostNames {
@@ -191,7 +195,7 @@ impl PathPattern {
 /// `open` opens a directory that an operand names. What can be named below a directory that cannot
 /// be opened is left to whoever opens the operand, for the error to be told.
 ///
-/// Cost: reads each directory in which a wildcard stands once.
+/// Cost: reads each directory in which a wildcard stands, `most.looks` names at most.
 ///
 /// # Errors
 /// [`TooManyNames`].
@@ -243,7 +247,11 @@ impl Expansion<'_> {
             } else {
                 let mut next = Vec::new();
                 for path in found {
-                    match self.names(&path, &pattern) {
+                    let names = self.names(&path, &pattern, &mut most.looks);
+                    if most.looks == 0 {
+                        return Err(TooManyNames);
+                    }
+                    match names {
                         Ok(names) => {
                             for name in names {
                                 let path = [&path, name.as_bytes(), slash].concat();
@@ -265,11 +273,25 @@ impl Expansion<'_> {
         Ok(found)
     }
 
-    /// Returns the names of a directory that match, in order.
-    fn names(&self, directory: &[u8], pattern: &NamePattern) -> io::Result<Vec<Component>> {
+    /// Returns the names of a directory that match, in order. Subtracts all of its names from `looks`.
+    fn names(
+        &self,
+        directory: &[u8],
+        pattern: &NamePattern,
+        looks: &mut usize,
+    ) -> io::Result<Vec<Component>> {
         let directory = if directory.is_empty() { b"." } else { directory };
-        let mut names = (self.open)(Path::new(OsStr::from_bytes(directory)))?
-            .names_where(|name| pattern.matches(name.as_bytes()))?;
+        let looked = Cell::new(1);
+        let opened = (self.open)(Path::new(OsStr::from_bytes(directory)));
+        let names = opened.and_then(|dir| {
+            dir.names_where(|name| {
+                looked.set(looked.get() + 1);
+                pattern.matches(name.as_bytes())
+            })
+        });
+        *looks = looks.saturating_sub(looked.get());
+
+        let mut names = names?;
         names.sort_unstable();
         names.dedup();
         Ok(names)

@@ -2,7 +2,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use super::*;
 
-const MOST: MostNames = MostNames { count: 1000, bytes: 100_000 };
+const MOST: MostNames = MostNames { count: 1000, bytes: 100_000, looks: 100_000 };
 
 fn alternatives_of(operand: &str) -> Vec<String> {
     let found = alternatives(operand.as_bytes(), MOST).unwrap();
@@ -120,6 +120,25 @@ fn too_many_names_are_an_error() {
         fs::write(scratch.path().join(number.to_string()), "").unwrap();
     }
     let open = |path: &Path| Dir::open_operand(&scratch.path().join(path));
-    let mut most = MostNames { count: 10, bytes: 1000 };
+    let mut most = MostNames { count: 10, bytes: 1000, looks: 1000 };
     assert_eq!(expand(Path::new("*"), &mut most, &open), Err(TooManyNames));
+}
+
+/// Each of 20 names leads back to the directory that has 20.
+#[test]
+fn a_directory_is_not_read_as_often_as_it_has_entries() {
+    let scratch = tempfile::tempdir().unwrap();
+    for number in 0..20 {
+        fs::create_dir(scratch.path().join(number.to_string())).unwrap();
+    }
+    let open = |path: &Path| Dir::open_operand(&scratch.path().join(path));
+    let names = |operand: &str, looks| {
+        let mut most = MostNames { looks, ..MOST };
+        expand(Path::new(operand), &mut most, &open).map(|paths| paths.len())
+    };
+    assert_eq!(names("*/../1?", 19 * 20), Err(TooManyNames));
+    assert_eq!(names("*/../1?", 22 * 22), Ok(200));
+    // As many as there are, and what a directory itself costs.
+    assert_eq!(names("*", 20), Err(TooManyNames));
+    assert_eq!(names("*", 22), Ok(20));
 }

@@ -68,7 +68,11 @@ pub(crate) fn too_many(_: dsync_fs::TooManyNames) -> SyncError {
 }
 
 /// Bounds of what operands with wildcards stand for: those of operands that are typed.
-pub(crate) const MOST_NAMES: MostNames = MostNames { count: MAX_OPERANDS, bytes: MAX_OPERAND_BYTES };
+pub(crate) const MOST_NAMES: MostNames =
+    MostNames { count: MAX_OPERANDS, bytes: MAX_OPERAND_BYTES, looks: MAX_LOOKS };
+
+/// Names that wildcards may be compared with, of all operands: some seconds of one core.
+const MAX_LOOKS: usize = 64 << 20;
 
 impl Wild {
     /// Returns whether there are none.
