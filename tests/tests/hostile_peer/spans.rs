@@ -12,10 +12,10 @@ use dsync_tests::{
     needs_dsync,
 };
 
-use super::{RELAY, after_tops, destination_breaks, list, server_gives_up, source_breaks};
+use super::{RELAY, after_tops, client_gives_up, destination_breaks, list, server_gives_up, source_breaks};
 
 /// Makes a `Span` that ends with the root directory.
-fn span(items: u64) -> Vec<u8> {
+pub(super) fn span(items: u64) -> Vec<u8> {
     Message::new(30).int(items).text(b"").text(b"").bytes(&[7; 16]).frame()
 }
 
@@ -135,4 +135,46 @@ fn a_span_that_stands_for_much_more_is_listed() {
     // Its own walk goes no further than the span could.
     session.control(&Message::new(30).int(1).text(b"sub").text(b"").bytes(&[7; 16]).frame());
     assert_eq!(session.expect(31), [1, 0]);
+}
+
+/// A walk of the destination's own tree copies the paths of all directories to come, and a listing
+/// between two spans makes the next span begin another.
+#[test]
+fn spans_of_a_short_listing_begin_few_walks() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (server, session) = arena.destination(&format!(r#"{COPY},"dry-run":true"#));
+    session.tops();
+    let mut walks = 0;
+    for round in 0..100 {
+        let items = [0, 1].map(|half| [Item::file(format!("a{:04}", 2 * round + half), 1)]);
+        session.control(&listing_part(0, 2, &items[0]));
+        session.control(&span(1));
+        session.control(&listing_part(0, 2, &items[1]));
+        // It has pieces only if the destination has looked at its tree.
+        let answer = session.expect(31);
+        assert_eq!(answer[0], 1, "{answer:?}");
+        walks += u32::from(answer[1] > 0);
+    }
+    assert!((1..=16).contains(&walks), "{walks} walks for 200 entries");
+    drop(session);
+    drop(server);
+}
+
+/// A span that is released before it is answered would let the source gather the next ones: their
+/// listings stay in its memory until then.
+#[test]
+fn a_span_without_an_answer_cannot_be_released() {
+    needs_dsync!();
+    let arena = Arena::new();
+    fill(&arena);
+    let (client, pipe) = arena.push(RELAY, &[]);
+    let session = Session::serve(pipe).answer();
+    let mut parts = 0;
+    while session.hear().0 != 30 {
+        parts += 1;
+    }
+    // Those before it count as well, but for the message of the operands.
+    (0..parts).for_each(|part| session.control(&Message::new(13).int(part).frame()));
+    client_gives_up(client, session, "released twice or never sent");
 }

@@ -8,7 +8,7 @@
 //! each.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -39,6 +39,9 @@ struct State {
     parts: BTreeMap<u64, Arc<Part>>,
     /// Unreleased listing messages and spans by their numbers.
     unreleased: HashMap<u64, Unreleased>,
+    /// The numbers of spans without an answer, the oldest first. They cannot be released: the source
+    /// still holds their listings.
+    unanswered: VecDeque<u64>,
     next_number: u64,
     entries: usize,
     /// Bytes that their attribute sets take at the destination.
@@ -54,6 +57,17 @@ struct Unreleased {
     firsts: Vec<u64>,
     entries: usize,
     set_bytes: u64,
+}
+
+/// The message that a part of the listing is released with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartOf {
+    /// Its own.
+    Listing,
+    /// The span that begins with it.
+    NewSpan,
+    /// The span of the part before.
+    SameSpan,
 }
 
 /// The entries of one listing message.
@@ -162,12 +176,11 @@ impl Catalogue {
     }
 
     /// Keeps one part of the listing, waiting until there is room, and calls `before_wait` before that.
-    /// One that `goes_on` is released together with the one before. Returns `false` when the run has
-    /// ended.
+    /// Returns `false` when the run has ended.
     pub(super) fn add(
         &self,
         part: Part,
-        goes_on: bool,
+        place: PartOf,
         halt: &Halt,
         before_wait: impl FnOnce() -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
@@ -193,11 +206,13 @@ impl Catalogue {
         state.waiting = false;
         state.entries += part.entries.len();
         state.set_bytes += part.set_bytes;
-        if !goes_on {
+        if place != PartOf::SameSpan {
             state.next_number += 1;
         }
-        // The first part of all goes on from none.
         let number = state.next_number.saturating_sub(1);
+        if place == PartOf::NewSpan {
+            state.unanswered.push_back(number);
+        }
         let unreleased = state.unreleased.entry(number).or_default();
         unreleased.entries += part.entries.len();
         unreleased.set_bytes += part.set_bytes;
@@ -209,9 +224,18 @@ impl Catalogue {
         Ok(true)
     }
 
-    /// Forgets a listing message, or all parts of a span. Returns `false` when none has this number.
+    /// Notes the answer to the oldest span, which can then be released.
+    pub(super) fn answered(&self) {
+        lock(&self.state).unanswered.pop_front();
+    }
+
+    /// Forgets a listing message, or all parts of a span. Returns `false` when none has this number, or
+    /// it is that of a span without an answer.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut state = lock(&self.state);
+        if state.unanswered.contains(&number) {
+            return false;
+        }
         let Some(Unreleased { firsts, entries, set_bytes }) = state.unreleased.remove(&number) else {
             return false;
         };
@@ -273,16 +297,19 @@ mod tests {
         let (catalogue, halt) = (Catalogue::default(), halt());
         let large = MAX_UNRELEASED_SET_BYTES - 10;
         let at_once = || Err(SyncError::Cancelled);
-        assert!(catalogue.add(part(1, large), false, &halt, at_once).unwrap());
-        assert!(catalogue.add(part(2, 10), false, &halt, at_once).unwrap());
+        assert!(catalogue.add(part(1, large), PartOf::Listing, &halt, at_once).unwrap());
+        assert!(catalogue.add(part(2, 10), PartOf::Listing, &halt, at_once).unwrap());
         // Without sets of its own a part has nothing to wait for.
-        assert!(catalogue.add(part(3, 0), false, &halt, at_once).unwrap());
-        assert!(matches!(catalogue.add(part(4, 1), false, &halt, at_once), Err(SyncError::Cancelled)));
+        assert!(catalogue.add(part(3, 0), PartOf::Listing, &halt, at_once).unwrap());
+        assert!(matches!(
+            catalogue.add(part(4, 1), PartOf::Listing, &halt, at_once),
+            Err(SyncError::Cancelled)
+        ));
         std::thread::scope(|scope| {
             let (told, asked) = std::sync::mpsc::channel();
             let (catalogue, halt) = (&catalogue, &halt);
             let waiting = scope.spawn(move || {
-                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), false, halt, || {
+                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), PartOf::Listing, halt, || {
                     told.send(()).unwrap();
                     Ok(())
                 })

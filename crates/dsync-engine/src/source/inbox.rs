@@ -80,7 +80,10 @@ pub(super) fn run(
                     return Err(misbehaved(PeerMisbehaved::BadRelease { part }));
                 }
             }
-            ControlMessage::SpanAnswer(answer) => shared.spans.answer(&shared.session.control, &answer)?,
+            ControlMessage::SpanAnswer(answer) => {
+                shared.spans.answer(&shared.session.control, &answer)?;
+                shared.catalogue.answered();
+            }
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {

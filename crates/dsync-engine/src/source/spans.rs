@@ -17,7 +17,10 @@ use dsync_wire::{
     message::{ControlMessage, Digest, Entry, Listing, Same, Span, SpanAnswer},
 };
 
-use super::{Shared, catalogue::Part};
+use super::{
+    Shared,
+    catalogue::{Part, PartOf},
+};
 use crate::{
     SyncError,
     halt::{lock, wait},
@@ -110,12 +113,19 @@ impl Outlet {
         }
 
         let control = &shared.session.control;
-        let goes_on = !self.stretch.parts.is_empty();
-        if !shared.catalogue.add(part, goes_on, &shared.session.halt, || control.flush())? {
+        let is_plain = self.key.is_none() || self.plain > 0;
+        let place = if is_plain {
+            PartOf::Listing
+        } else if self.stretch.parts.is_empty() {
+            PartOf::NewSpan
+        } else {
+            PartOf::SameSpan
+        };
+        if !shared.catalogue.add(part, place, &shared.session.halt, || control.flush())? {
             return Ok(());
         }
         let items = items_of(&listing);
-        if self.key.is_none() || self.plain > 0 {
+        if is_plain {
             self.plain = self.plain.saturating_sub(items);
             control.queue(&ControlMessage::Listing(listing))?;
             return control.flush_now_and_then();

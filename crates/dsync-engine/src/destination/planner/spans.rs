@@ -38,6 +38,7 @@ pub(super) struct Spans {
     key: SpanKey,
     order: ListingOrder,
     own: Own,
+    walks: Walks,
     filter: FilterSet,
     owners: Guesses,
     /// Those whose listing was not planned, in order.
@@ -53,6 +54,24 @@ enum Own {
     Lost,
     /// The destination has nothing that could be equal.
     Nothing,
+}
+
+/// The walks that a source may make this end begin. Each copies the paths of all directories to come and
+/// reads some of them ahead, while a span that needs one is some bytes.
+#[derive(Default)]
+struct Walks {
+    begun: u64,
+    /// Items of the listing so far, sent or not.
+    items: u64,
+}
+
+impl Walks {
+    /// Counts one more; `false` if the listing so far is too short for it.
+    fn begin(&mut self) -> bool {
+        let may = self.begun < FREE_WALKS + self.items / ITEMS_PER_WALK;
+        self.begun += u64::from(may);
+        may
+    }
 }
 
 /// A span that was answered.
@@ -103,6 +122,7 @@ impl Spans {
             key,
             order: ListingOrder::new(root_announced),
             own: Own::Idle,
+            walks: Walks::default(),
             filter,
             owners: Guesses::default(),
             waiting: VecDeque::new(),
@@ -111,6 +131,7 @@ impl Spans {
 
     /// Checks a part of the listing, sent or not, before it is planned.
     pub(super) fn check(&mut self, listing: &Listing) -> Result<(), SyncError> {
+        self.walks.items += listing.entries.len() as u64 + u64::from(listing.last);
         Ok(self.order.check(listing)?)
     }
 
@@ -150,7 +171,9 @@ impl Planner<'_> {
 
     /// Compares a span with the same stretch of this end's tree.
     fn compare_span(&mut self, spans: &mut Spans, span: &Span) -> Result<(SpanAnswer, Pieces), SyncError> {
-        if matches!(spans.own, Own::Idle) || matches!(spans.own, Own::Lost) && spans.waiting.is_empty() {
+        let can_begin =
+            matches!(spans.own, Own::Idle) || matches!(spans.own, Own::Lost) && spans.waiting.is_empty();
+        if can_begin && spans.walks.begin() {
             spans.own = OwnWalk::begin(self.site, &self.comparison, &spans.filter)?
                 .map_or(Own::Nothing, |walk| Own::Walking(Box::new(walk)));
         }
@@ -270,6 +293,12 @@ fn add(listing: &mut Listing, content: OwnContent) {
         OwnContent::End { complete } => (listing.last, listing.complete) = (true, complete),
     }
 }
+
+/// Walks that may begin however short the listing is: a source's first spans may all miss.
+const FREE_WALKS: u64 = 16;
+/// Items of the listing for each further one. A source whose spans do not pay sends none for many times
+/// as many.
+const ITEMS_PER_WALK: u64 = 4096;
 
 fn digests(key: &SpanKey, stretch: &OwnStretch) -> Digests {
     let mut digester = Digester::new(key, End::Destination);
