@@ -94,8 +94,21 @@ impl Arena {
     /// # Panics
     /// If it cannot be started.
     pub fn server_with(&self, args: &[&str]) -> (Server, Pipe) {
+        self.serve(&[args, &["--server"]].concat())
+    }
+
+    /// Starts `dsync --server --restrict TREE,ACCESS`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn restricted_server(&self, access: &str) -> (Server, Pipe) {
+        let restrict = format!("{},{access}", self.scratch.at("tree").display());
+        self.serve(&["--server", "--restrict", &restrict])
+    }
+
+    fn serve(&self, args: &[&str]) -> (Server, Pipe) {
         let mut command = Command::new(program());
-        command.args(args).arg("--server").current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
+        command.args(args).current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("dsync --server");
         let writer = Box::new(child.stdin.take().expect("its stdin"));

@@ -276,6 +276,18 @@ impl Session {
         }
     }
 
+    /// Waits as [`expect_end_of_needs`](Self::expect_end_of_needs) does; returns `false` if dsync gives
+    /// up.
+    pub fn hear_to_end_of_needs(&self) -> bool {
+        loop {
+            match self.hear() {
+                (14, _) => return true,
+                (4, _) => return false,
+                _ => {}
+            }
+        }
+    }
+
     /// Returns the payload of the next `ListingDone`.
     ///
     /// # Panics

@@ -6,10 +6,12 @@
 
 mod asked;
 mod beyond;
+mod bounds;
 mod destination;
 mod entries;
 mod files;
 mod frames;
+mod grants;
 mod greeting;
 mod honest;
 mod lists;
@@ -18,6 +20,7 @@ mod opening;
 mod phases;
 mod rules;
 mod spans;
+mod spelling;
 mod standing;
 
 use std::{

@@ -23,7 +23,7 @@ use super::{RELAY, STREAM, int, list, list_new, segment};
 /// Exit code of a run whose peer does nothing.
 const TIMEOUT: i32 = 30;
 /// The most that either end may take under its default bound of 256 MiB, in bytes.
-const MOST: u64 = 300 << 20;
+pub(super) const MOST: u64 = 300 << 20;
 /// The option for the lowest bound that a run works with.
 const SMALL: &str = "--max-alloc=67108864";
 /// The most that an end may take under that bound, in bytes.
@@ -146,7 +146,7 @@ fn packed_listing(dir: u64, content: &[u8]) -> Vec<u8> {
 }
 
 /// Makes an attribute set of nearly 1 MiB.
-fn large_set() -> Vec<u8> {
+pub(super) fn large_set() -> Vec<u8> {
     let mut set = vec![0];
     put_int(&mut set, 15);
     for at in 0..15 {

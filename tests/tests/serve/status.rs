@@ -1,8 +1,20 @@
 //! `dsync serve --status`: who has a session, and what passed.
 
-use std::fs;
+use std::{
+    fs,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            net::{SocketAddr, UnixStream},
+            process::CommandExt,
+        },
+    },
+    process::Command,
+};
 
-use dsync_tests::{Outcome, Run, needs_dsync, run::wait_for, scratch::slash, tree::noise};
+use dsync_tests::{
+    Outcome, Run, attack::ATTACKER, needs_dsync, needs_root, run::wait_for, scratch::slash, tree::noise,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -80,4 +92,58 @@ fn where_no_server_stands_the_answer_says_so() {
     let nas = Nas::new("append");
     let _ = ask(&nas, &[]).expect_code(1);
     let _ = Run::dsync().args(["serve", "--json"]).run().expect_code(1);
+}
+
+/// Returns the name of a server's socket.
+fn socket(process: u32) -> String {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let files: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    let name = sockets.lines().find_map(|line| {
+        let (fields, name) = line.split_once(" @")?;
+        let inode = format!("socket:[{}]", fields.split_whitespace().last()?);
+        files.iter().any(|file| file.as_os_str() == inode.as_str()).then(|| name.to_owned())
+    });
+    name.unwrap()
+}
+
+fn open_files(process: u32) -> usize {
+    fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+#[test]
+fn who_asks_and_never_reads_keeps_no_other_from_the_answer() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    wait_for(|| ask(&nas, &["--json"]).code() == Some(0));
+    let server = nas.server.as_ref().unwrap().process.id();
+    let address = SocketAddr::from_abstract_name(socket(server)).unwrap();
+    let files = open_files(server);
+    let asking: Vec<_> = (0..200).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
+    let _ = ask(&nas, &[]).expect_code(0);
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let _ = nas.push(&[]).expect_code(0);
+    // Each was answered, and none is held.
+    wait_for(|| open_files(server) <= files);
+    drop(asking);
+}
+
+#[test]
+fn only_root_and_the_servers_user_get_an_answer() {
+    needs_root!();
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    wait_for(|| ask(&nas, &["--json"]).code() == Some(0));
+    let name = socket(nas.server.as_ref().unwrap().process.id());
+    let script = "socket(S, PF_UNIX, SOCK_STREAM, 0) or die; \
+                  connect(S, pack_sockaddr_un(\"\\0\" . shift)) or die \"no connection\"; print <S>; print 'over'";
+    let asked_by = |user: u32| {
+        let mut perl = Command::new("perl");
+        perl.args(["-MSocket", "-e", script, &name]).uid(user);
+        let output = perl.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(asked_by(0).contains("sessions"));
+    assert_eq!(asked_by(ATTACKER), "over");
 }
