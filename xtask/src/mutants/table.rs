@@ -33,6 +33,10 @@ impl Guard {
             ("dsync-engine", Some((module, _))) if module.ends_with("asked::tests") => {
                 "crates/dsync-engine/src/destination/asked/tests.rs".to_owned()
             }
+            ("dsync-fs", Some((module, _))) if module.starts_with("wildcards::") => {
+                "crates/dsync-fs/src/wildcards/tests.rs".to_owned()
+            }
+            ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
             (_, Some(_)) => self.file.to_owned(),
             ("serve", None) => "tests/tests/serve/main.rs".to_owned(),
             ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
@@ -677,5 +681,53 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "false",
         binary: "hostile_peer",
         test: "rules::a_further_name_of_a_link_is_judged_by_the_text_that_it_gets",
+    },
+    Guard {
+        name: "walks for spans",
+        file: "crates/dsync-engine/src/destination/planner/spans.rs",
+        guard: "let may = «self.begun < FREE_WALKS + self.items / ITEMS_PER_WALK»;",
+        instead: "true",
+        binary: "hostile_peer",
+        test: "spans::spans_of_a_short_listing_begin_few_walks",
+    },
+    Guard {
+        name: "spans without an answer",
+        file: "crates/dsync-engine/src/source/catalogue.rs",
+        guard: "if «state.unanswered.contains(&number)» {",
+        instead: "false",
+        binary: "hostile_peer",
+        test: "spans::a_span_without_an_answer_cannot_be_released",
+    },
+    Guard {
+        name: "names that wildcards look at",
+        file: "crates/dsync-fs/src/wildcards.rs",
+        guard: "if «most.looks == 0» {",
+        instead: "false",
+        binary: "dsync-fs",
+        test: "wildcards::tests::a_directory_is_not_read_as_often_as_it_has_entries",
+    },
+    Guard {
+        name: "spellings that do not come back",
+        file: "crates/dsync-fs/src/spelling.rs",
+        guard: "(«*self.to_there(&spelled) == *text»).then_some(spelled)",
+        instead: "true",
+        binary: "hostile_peer",
+        test: "spelling::no_name_gets_past_its_spelling",
+    },
+    Guard {
+        name: "homes of others for a restricted key",
+        file: "crates/dsync-engine/src/endpoint/homes.rs",
+        guard: "if «start.grant.is_some()» {",
+        instead: "false",
+        binary: "hostile_peer",
+        test: "grants::neither_wildcards_nor_homes_lead_out_of_a_restricted_directory",
+    },
+    Guard {
+        name: "users who ask for the status",
+        file: "crates/dsync-cli/src/serve/status.rs",
+        guard: "Ok(asking) if «is_trusted(&asking)» => {",
+        instead: "true",
+        binary: "serve",
+        test: "status::only_root_and_the_servers_user_get_an_answer",
     },
 ];
