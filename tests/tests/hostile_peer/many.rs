@@ -97,22 +97,32 @@ impl Flood {
         self.judge(&format!("client over {}", carrier.option()), peak);
         drop(session);
         let outcome = client.wait();
-        if let Some(text) = self.text {
+        if self.text.is_some() {
             let outcome = outcome.expect_code(STREAM);
-            assert!(outcome.stderr_text().contains(text), "{}", outcome.account());
+            assert!(self.is_told(carrier, &outcome.stderr_text()), "{}", outcome.account());
         }
         peak
     }
 
     /// Receives dsync's last message, if there must be one.
     fn hear(&self, carrier: Carrier, session: &Session, code: Option<i32>) {
-        let Some(text) = self.text else { return };
+        if self.text.is_none() {
+            return;
+        }
         let fatal = session.last_word();
         assert!(fatal.is_some() || carrier != Carrier::Pipe, "{}: no last word", self.name);
         if let Some(fatal) = fatal {
             assert!(code.is_none_or(|code| i32::from(fatal.code) == code), "{}", fatal.text);
-            assert!(fatal.text.contains(text), "it says: {}", fatal.text);
+            assert!(self.is_told(carrier, &fatal.text), "it says: {}", fatal.text);
         }
+    }
+
+    /// Returns whether dsync's message is the expected one. On a busy machine a client takes the path
+    /// for a long one and asks for 16 lanes, whose buffers are then most of a small bound.
+    fn is_told(&self, carrier: Carrier, said: &str) -> bool {
+        let is_over = said.contains("hold more than 64 MiB of memory, of which lanes have");
+        let may_have_lanes = carrier == Carrier::Quic && self.bound == Some(SMALL);
+        self.text.is_none_or(|text| said.contains(text) || may_have_lanes && is_over)
     }
 
     /// Runs with dsync as the destination.
