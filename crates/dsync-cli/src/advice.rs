@@ -6,7 +6,8 @@
 use std::io;
 
 use dsync_engine::{
-    AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, SyncError, exit_code,
+    ActingUserError, AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, ShellStatus, SyncError,
+    exit_code,
     grant::{Demand, Excess},
 };
 
@@ -75,6 +76,12 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::NotGranted { .. } => {
             "Leave it out, or have the administrator there change the key's command in authorized_keys."
         }
+        SyncError::ActingUser { source: ActingUserError::NotRoot, .. } => {
+            "--copy-as needs root at its end: sudo dsync here; with -M--copy-as root@HOST, or --dsync-path='sudo dsync'."
+        }
+        SyncError::ActingUser { source: ActingUserError::NoUser, .. } => {
+            "--copy-as takes an account of its end, by name or number; a number without an account needs a group: NUMBER:GROUP."
+        }
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
         SyncError::EmptySource { .. } => "Is the source mounted? --allow-empty-source deletes all the same.",
         SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
@@ -121,6 +128,9 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         ConnectError::ShellFailed { stderr, .. } if is_dovecot(stderr) => {
             "The 'dsync' there belongs to Dovecot, a mail server: install this one at another path and name that with --dsync-path."
         }
+        ConnectError::ShellFailed { status: ShellStatus::Exited(SSH_FAILED), .. } => {
+            "dsync logs in as ssh does: when 'ssh HOST true' works, with the same user and -e, so does this."
+        }
         ConnectError::NoGreeting { .. } => "See --dsync-path.",
         ConnectError::PortBlocked { .. } => "A firewall? Use --transport=auto or --transport=ssh.",
         ConnectError::OnlyPipe { .. } | ConnectError::PortUnavailable { .. } => {
@@ -131,6 +141,9 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// ssh's own exit code when it did not get as far as the command.
+const SSH_FAILED: i32 = 255;
 
 /// Returns whether these are the last words of Dovecot's program of the same name, given `--server`.
 fn is_dovecot(stderr: &[String]) -> bool {
@@ -171,6 +184,7 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::WriteDevices => "--write-devices",
         Demand::KeepDirlinks => "--keep-dirlinks",
         Demand::InsecureLinks => "--insecure-links",
+        Demand::CopyAs => "--copy-as",
         _ => "what was asked for",
     }
 }

@@ -8,6 +8,7 @@ mod info;
 pub(crate) use info::HELP as INFO_HELP;
 mod rights;
 mod spelling;
+mod users;
 mod writing;
 
 use std::{
@@ -135,6 +136,7 @@ pub(crate) fn order(
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
     set_rights(&mut options, flags, &source, &destination);
+    options.copy_as = users::copy_as(flags, &source, &destination)?;
     options.insecure_links = insecure_links(flags, &source, &destination);
     options.munge_links = munge_links(flags, &source);
     options.wildcards = matches!(&source, Source::Remote { paths, .. } if
@@ -482,13 +484,15 @@ const MUNGE: &str = "--munge-links";
 /// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     let known = [FAKE, REAL, WITHOUT, INSECURE, MUNGE];
-    let takes = |word: &str| known.contains(&word) || Accepted::find(word).is_some() || is_log(word);
+    let takes = |word: &str| {
+        known.contains(&word) || Accepted::find(word).is_some() || is_log(word) || users::is_copy_as(word)
+    };
     match flags.remote.remote_option.iter().find(|word| !takes(word.as_str())) {
         None => Ok(()),
         Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
             value: other.clone(),
-            known: format!("{FAKE}, {WITHOUT}, {INSECURE} or {MUNGE}"),
+            known: format!("{FAKE}, {WITHOUT}, {INSECURE}, {MUNGE} or --copy-as=USER"),
         }),
     }
 }

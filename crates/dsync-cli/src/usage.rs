@@ -340,7 +340,10 @@ mod tests {
         assert_eq!(refusal(&["-N"]), crtimes);
         assert_eq!(refusal(&["-avNz", "a", "b"]), crtimes);
         assert_eq!(refusal(&["--crtimes"]), crtimes);
-        assert_eq!(refusal(&["a", "b", "--copy-as=x"]), (4, "--copy-as is not supported by dsync".into()));
+        assert_eq!(
+            refusal(&["a", "b", "--confine-root=x"]),
+            (4, "--confine-root is not supported by dsync".into())
+        );
         assert_eq!(
             refusal(&["--early-input=x"]),
             (4, "--early-input is not supported by dsync; there is no daemon; dsync starts its remote end through ssh".into())

@@ -29,7 +29,9 @@ pub(crate) use self::{
     serving::{Means, serve_link},
 };
 use crate::{
-    CancelToken, Observer, Resources, Summary, SyncError, check,
+    CancelToken, Observer, Resources, Summary, SyncError,
+    acting::{acting, on_own_thread},
+    check,
     destination::{self, asked::AskedFor},
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
@@ -349,7 +351,12 @@ fn local(
     let Remote { connect, resources, throttle, spelling, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
     let asked = AskedFor::of(&spelled::paths(paths, spelling), remote.list(), &options)?;
-    let filters = Filters::of(&options, path, asked.contents(), (None, None))?;
+    let users = options.copy_as.clone();
+    let user = users.destination.as_ref();
+    let filters = acting(user, Inmates::Thread, |became| {
+        became?;
+        Filters::of(&options, path, asked.contents(), (None, None))
+    })?;
     let is_somewhere = path != Path::new(NOWHERE);
     if is_somewhere {
         let sources = guard::Sources { paths, list: remote.list(), spelling };
@@ -374,8 +381,9 @@ fn local(
 
     let (files, list) = (ListedFiles::default(), remote.list().cloned());
     let theirs = files.clone();
-    // Content that is copied from file to file crosses no link whose rate could be limited.
-    let direct = bytes_per_second.is_none().then_some(files);
+    // Content that is copied from file to file crosses no link whose rate could be limited, and is read
+    // with the destination's rights.
+    let direct = (bytes_per_second.is_none() && users.source == users.destination).then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
         let barred = is_somewhere.then_some(path);
@@ -387,7 +395,10 @@ fn local(
                 let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
                 let terms =
                     destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
-                destination::run(session, mail, terms, cancel)
+                acting(user, Inmates::Thread, |became| {
+                    became?;
+                    destination::run(session, mail, terms, cancel)
+                })
             });
         here.close(CloseReason::Done);
         (result, peer.join())
@@ -413,11 +424,15 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
+    let user = options.copy_as.source.as_ref();
     let open = |list: Option<&FileList>| {
-        let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
-        let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
-        let place = Place { spelling: remote.spelling, ..Place::default() };
-        open_tree((paths, list), (options, filter), files, spools, place)
+        acting(user, Inmates::Thread, |became| {
+            became?;
+            let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
+            let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
+            let place = Place { spelling: remote.spelling, ..Place::default() };
+            open_tree((paths, list), (options, filter), files, spools, place)
+        })
     };
     let list = names::place(remote.files_from, false);
     // Unreadable operands are reported before anybody is asked for a password.
@@ -441,7 +456,10 @@ fn push(
             attempt.note_begun(&session.peer_lacks());
         }
         match opened {
-            Ok(tree) => source::run(session, mail, tree, Some(attempt), cancel),
+            Ok(tree) => acting(user, Inmates::Thread, |became| {
+                became?;
+                source::run(session, mail, tree, Some(attempt), cancel)
+            }),
             Err(error) => Err(session.refuse(error)),
         }
     })
@@ -462,7 +480,12 @@ fn pull(
         Some(FilesFrom::AtPeer { .. }) => AskedFor::in_unknown_list(),
         _ => AskedFor::of(&operands, remote.list(), options)?,
     };
-    let filters = Filters::of(options, path, asked.contents(), (None, remote.spelling))?;
+    let user = options.copy_as.destination.as_ref();
+    // A user that there is not is reported before anybody is asked for a password.
+    let filters = acting(user, Inmates::Thread, |became| {
+        became?;
+        Filters::of(options, path, asked.contents(), (None, remote.spelling))
+    })?;
     let list = names::place(remote.files_from, true);
 
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
@@ -480,14 +503,17 @@ fn pull(
             spools: remote.resources.spool_home(),
             start: Start { spelling: remote.spelling, ..Start::default() },
         };
-        match remote.cage {
-            None => destination::run(session, mail, terms, cancel),
-            Some(cage) => {
-                let footprint =
-                    || Footprint::of_destination(path, asked.may_be_file(), options, &Start::default());
-                confined(footprint, cage, || destination::run(session, mail, terms, cancel))
+        acting(user, Inmates::Thread, |became| {
+            became?;
+            match remote.cage {
+                None => destination::run(session, mail, terms, cancel),
+                Some(cage) => {
+                    let footprint =
+                        || Footprint::of_destination(path, asked.may_be_file(), options, &Start::default());
+                    confined(footprint, cage, || destination::run(session, mail, terms, cancel))
+                }
             }
-        }
+        })
     })
 }
 
@@ -498,14 +524,9 @@ fn confined<T: Send>(
     cage: &dyn Cage,
     work: impl FnOnce() -> Result<T, SyncError> + Send,
 ) -> Result<T, SyncError> {
-    let work = || {
+    on_own_thread(|| {
         cage.enter(&footprint(), Inmates::Thread);
         work()
-    };
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("destination".into()).spawn_scoped(scope, work);
-        let thread = thread.map_err(|source| SyncError::Thread { source })?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

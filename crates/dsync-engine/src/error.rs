@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{FileListError, LeadsOut, UntrustedLink};
+use dsync_fs::{ActingUserError, FileListError, LeadsOut, UntrustedLink};
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     budget::OverBudget,
@@ -219,6 +219,17 @@ pub enum SyncError {
         group: bool,
         /// Its name, lossily decoded.
         name: String,
+    },
+    /// An end cannot work as the user that the run asks of it (`copy_as`).
+    #[error("cannot work as user '{user}'{}", group.as_ref().map_or_else(String::new, |group| format!(" in group '{group}'")))]
+    ActingUser {
+        /// The user's name or number, lossily decoded.
+        user: String,
+        /// The group's, if one was named.
+        group: Option<String>,
+        /// The reason.
+        #[source]
+        source: ActingUserError,
     },
     /// The remote end could not be started or reached.
     #[error(transparent)]
@@ -489,6 +500,7 @@ impl SyncError {
             | Self::Locked { .. }
             | Self::BadPattern { .. }
             | Self::UnknownOwner { .. }
+            | Self::ActingUser { .. }
             | Self::UnknownHome { .. }
             | Self::Cancelled => Fault::Caller,
 
@@ -526,6 +538,7 @@ impl SyncError {
             | Self::BadPattern { .. }
             | Self::DirectoryUnusable { .. }
             | Self::UnknownOwner { .. }
+            | Self::ActingUser { .. }
             | Self::UnknownHome { .. } => exit_code::USAGE,
             // rsync's code for a source that is not there, alone or among others.
             Self::SourceMissing { .. } | Self::SourceUnreadable { .. } => exit_code::PARTIAL,

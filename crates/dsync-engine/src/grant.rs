@@ -99,10 +99,13 @@ impl Access {
                 [true, false, true, false, false, false]
             }
             Demand::RemoveSource => [true, false, false, false, false, false],
-            // They give the client a say in where paths lead, or lead to what is no file.
-            Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
-                [false; 6]
-            }
+            // They give the client a say in where paths lead or whose rights count, or lead to what is
+            // no file.
+            Demand::KeepDirlinks
+            | Demand::InsecureLinks
+            | Demand::CopyDevices
+            | Demand::WriteDevices
+            | Demand::CopyAs => [false; 6],
         };
 
         match self {
@@ -166,11 +169,13 @@ pub enum Demand {
     KeepDirlinks,
     /// Links of other users are followed on the way to the destination.
     InsecureLinks,
+    /// The work is done as another user.
+    CopyAs,
 }
 
 impl Demand {
     /// All of them.
-    pub const EACH: [Self; 17] = [
+    pub const EACH: [Self; 18] = [
         Self::Read,
         Self::Write,
         Self::Delete,
@@ -188,6 +193,7 @@ impl Demand {
         Self::WriteDevices,
         Self::KeepDirlinks,
         Self::InsecureLinks,
+        Self::CopyAs,
     ];
 
     /// Lists a client's demands in the request that assigns this end its role.
@@ -201,6 +207,7 @@ impl Demand {
                 (Self::Read, true),
                 (Self::RemoveSource, options.remove_source_files),
                 (Self::CopyDevices, options.copy_devices),
+                (Self::CopyAs, options.copy_as.source.is_some()),
             ],
             PeerRole::Destination { .. } => &[
                 (Self::Write, true),
@@ -219,6 +226,7 @@ impl Demand {
                 (Self::MakePath, options.mkpath),
                 (Self::KeepDirlinks, options.follows_dirlinks()),
                 (Self::InsecureLinks, options.insecure_links),
+                (Self::CopyAs, options.copy_as.destination.is_some()),
             ],
         };
 
@@ -246,6 +254,7 @@ impl fmt::Display for Demand {
             Self::CopyDevices => "copying the content of devices",
             Self::KeepDirlinks => "following links to directories",
             Self::InsecureLinks => "following the links of others",
+            Self::CopyAs => "working as another user",
         })
     }
 }
@@ -539,7 +548,7 @@ impl Start {
 mod tests {
     use dsync_wire::{
         message::Asked,
-        options::{AlternateUse, Alternates, Backup},
+        options::{ActAs, AlternateUse, Alternates, Backup, CopyAs},
     };
 
     use super::*;
@@ -573,9 +582,11 @@ mod tests {
                 | Demand::DelayUpdates
                 | Demand::PartialDir => &[ReadWrite, WriteOnly],
                 Demand::RemoveSource => &[ReadWrite],
-                Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
-                    &[]
-                }
+                Demand::KeepDirlinks
+                | Demand::InsecureLinks
+                | Demand::CopyDevices
+                | Demand::WriteDevices
+                | Demand::CopyAs => &[],
             };
             assert_eq!(allowed, expected, "{demand:?}");
         }
@@ -615,6 +626,12 @@ mod tests {
                 with(&|options| (options.relative, options.no_implied_dirs) = (true, true)),
             ),
             (Demand::InsecureLinks, with(&|options| options.insecure_links = true)),
+            (
+                Demand::CopyAs,
+                with(&|options| {
+                    options.copy_as.destination = Some(ActAs::new(b"root".to_vec()));
+                }),
+            ),
         ]
     }
 
@@ -631,6 +648,10 @@ mod tests {
         let opening = plain.clone().copy_devices(true);
         assert_eq!(Demand::of((&source(), &NO_LIST), &opening), [Demand::Read, Demand::CopyDevices]);
         assert_eq!(Demand::of((&destination(), &NO_LIST), &opening), [Demand::Write]);
+        let other = CopyAs::default().source(Some(ActAs::new(b"root".to_vec())));
+        let acting = plain.clone().copy_as(other);
+        assert_eq!(Demand::of((&source(), &NO_LIST), &acting), [Demand::Read, Demand::CopyAs]);
+        assert_eq!(Demand::of((&destination(), &NO_LIST), &acting), [Demand::Write]);
         let moving = plain.remove_source_files(true);
         assert_eq!(Demand::of((&source(), &NO_LIST), &moving), [Demand::Read, Demand::RemoveSource]);
         assert_eq!(Demand::of((&destination(), &NO_LIST), &moving), [Demand::Write]);

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod account;
+mod acting;
 pub mod cancel;
 mod check;
 mod content;
@@ -45,9 +46,9 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links, OperatorFiles,
-    ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Spelling, UntrustedLink, append_operator_file,
-    has_wildcards, open_operator_file,
+    ActingUserError, CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links,
+    OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Spelling, UntrustedLink,
+    append_operator_file, has_wildcards, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::standing;
@@ -65,9 +66,9 @@ pub use dsync_wire::{
     link::{Carrier, LinkError, Traffic},
     message::{Cause, Operation, Problem},
     options::{
-        AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
-        EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, MungeLinks,
-        SyncOptions, WritePolicy,
+        ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, DeleteTiming,
+        Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule,
+        MungeLinks, SyncOptions, WritePolicy,
     },
     ruling::{RulePlace, Ruled, Ruling},
     unprintable::is_unprintable,

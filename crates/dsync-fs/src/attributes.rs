@@ -8,11 +8,7 @@
 //! may not set are left alone as `rsync -a` leaves them: the owner always, the group unless the
 //! user is in it.
 
-use std::{
-    io,
-    os::fd::BorrowedFd,
-    sync::{Arc, OnceLock},
-};
+use std::{cell::RefCell, io, os::fd::BorrowedFd, rc::Rc, sync::Arc};
 
 use rustix::{
     fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid},
@@ -42,7 +38,8 @@ pub struct Wanted {
     pub extended: Option<Arc<Extended>>,
 }
 
-/// The rights of this process to change owners.
+/// The rights of a thread to change owners; all threads of a process have the same, unless one of
+/// them became [another user](crate::ActingUser).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Privileges {
     root: bool,
@@ -51,14 +48,20 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Returns the privileges of this process. Asks the kernel once.
-    pub fn current() -> &'static Self {
-        static CURRENT: OnceLock<Privileges> = OnceLock::new();
-        CURRENT.get_or_init(|| {
-            let mut groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
-            groups.push(getegid().as_raw());
-            Self { root: geteuid().is_root(), user: geteuid().as_raw(), groups }
-        })
+    /// Returns the privileges of the calling thread. Asks the kernel once for each thread.
+    pub fn current() -> Rc<Self> {
+        CURRENT.with_borrow_mut(|current| Rc::clone(current.get_or_insert_with(|| Rc::new(Self::asked()))))
+    }
+
+    fn asked() -> Self {
+        let mut groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+        groups.push(getegid().as_raw());
+        Self { root: geteuid().is_root(), user: geteuid().as_raw(), groups }
+    }
+
+    /// Asks the kernel anew, as the calling thread's rights have changed.
+    pub(crate) fn forget() {
+        CURRENT.with_borrow_mut(|current| *current = None);
     }
 
     /// Returns the privileges of a process that does without those of root.
@@ -92,6 +95,10 @@ impl Privileges {
             ..wanted.clone()
         }
     }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Privileges>>> = const { RefCell::new(None) };
 }
 
 /// The kind of a descriptor.

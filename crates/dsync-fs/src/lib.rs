@@ -16,6 +16,7 @@
 //! decides which entries to copy or remove. Linux only.
 
 mod acl;
+mod acting_user;
 pub mod apart;
 mod attributes;
 mod backup;
@@ -59,6 +60,7 @@ mod wildcards;
 
 pub use crate::{
     acl::Acl,
+    acting_user::{ActingUser, ActingUserError},
     attributes::{Privileges, Wanted},
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},

@@ -164,6 +164,8 @@ pub struct SyncOptions {
     /// At the destination: set nothing of the source's that only root may, even as root
     /// (`--no-super`). Not with `fake_super` there.
     pub no_super: bool,
+    /// The users whose rights the ends work with (`--copy-as`).
+    pub copy_as: CopyAs,
     /// The unfinished files that outlive the run.
     pub keep_partial: KeepPartial,
     /// The time when data must be on the disk.
@@ -263,6 +265,7 @@ setters!(SyncOptions {
     open_noatime: bool,
     fake_super: FakeSuper,
     no_super: bool,
+    copy_as: CopyAs,
     keep_partial: KeepPartial,
     durability: Durability,
     compression: Compression,
@@ -373,6 +376,42 @@ pub struct FakeSuper {
 }
 
 setters!(FakeSuper { source: bool, destination: bool });
+
+/// The users that the ends work as, which only root may ask of its end; `None`: the user that
+/// started it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct CopyAs {
+    /// The user that reads.
+    pub source: Option<ActAs>,
+    /// The user that writes.
+    pub destination: Option<ActAs>,
+}
+
+setters!(CopyAs { source: Option<ActAs>, destination: Option<ActAs> });
+
+/// A user, by the name or number that the end concerned knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct ActAs {
+    /// Login name or number.
+    #[serde(with = "byte_text")]
+    pub user: Vec<u8>,
+    /// The only group, by name or number; `None`: the groups of the user's account.
+    #[serde(with = "byte_text::optional")]
+    pub group: Option<Vec<u8>>,
+}
+
+impl ActAs {
+    /// Works as this user in the groups of his account.
+    pub fn new(user: Vec<u8>) -> Self {
+        Self { user, group: None }
+    }
+}
+
+setters!(ActAs { user: Vec<u8>, group: Option<Vec<u8>> });
 
 /// The time when the destination makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -563,6 +563,14 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "no_log_and_no_list_is_what_a_source_may_have_put_there",
     },
     Guard {
+        name: "another user's rights",
+        file: "crates/dsync-engine/src/grant.rs",
+        guard: "(Self::CopyAs, «options.copy_as.destination.is_some()»),",
+        instead: "false",
+        binary: "copy_as",
+        test: "the_key_of_one_directory_names_no_user",
+    },
+    Guard {
         name: "fifos in the destination",
         file: "crates/dsync-fs/src/dir/trusted.rs",
         guard: "Ok(fd) if «doubted && stat_fd(fd.as_fd())?.kind != Kind::File» =>",

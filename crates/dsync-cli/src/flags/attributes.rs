@@ -1,5 +1,7 @@
 //! The attributes that are made equal.
 
+use std::ffi::OsString;
+
 use clap::{ArgAction, Args};
 
 use super::{
@@ -133,6 +135,15 @@ pub(crate) struct Attributes {
     /// Set by --no-super.
     #[arg(skip)]
     pub(crate) no_super: bool,
+    /// Do the work with the rights of this user, as root only: not what the user may not read or write
+    ///
+    /// USER and GROUP are names or numbers of the end concerned. GROUP is then the only group; without
+    /// it the user has the groups of his account. New files are the user's, and owners are not set.
+    /// It counts for the local end of a run, where ssh still is root's, and for both ends of a local
+    /// one; -M--copy-as=USER is for the remote end, or only the destination of a local run. An end that is not
+    /// root, or does not know the user, ends the run with exit code 1 before it opens anything.
+    #[arg(long, value_name = "USER[:GROUP]", allow_hyphen_values = true)]
+    pub(crate) copy_as: Option<OsString>,
     /// Same as --devices --specials
     #[arg(short = 'D')]
     pub(crate) devices_specials: bool,

@@ -96,7 +96,6 @@ static TABLE: &[Foreign] = &[
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
-    option("copy-as"),
     option("crtimes").letter('N').negatable(),
     option("daemon").advice(NO_DAEMON),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),

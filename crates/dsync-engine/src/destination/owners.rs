@@ -60,7 +60,7 @@ impl Owners {
             xattrs: options.xattrs,
             fake_super: options.fake_super.destination,
             no_super,
-            privileges: if no_super { privileges.without_root() } else { privileges.clone() },
+            privileges: if no_super { privileges.without_root() } else { Privileges::clone(&privileges) },
             last: None,
             translated: HashMap::new(),
         })

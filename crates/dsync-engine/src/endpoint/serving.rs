@@ -20,6 +20,7 @@ use dsync_wire::{
 use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
+    acting::acting,
     destination::{self, asked::AskedFor},
     error::Wording,
     footprint::{Cage, Footprint, Inmates},
@@ -66,7 +67,7 @@ pub fn serve(
 
     let start = Start::of(grant);
     let means = Means::new(resources.allowance(budget), resources.spool_home());
-    let means = Means { start, cage, wording, ..means };
+    let means = Means { start, cage, inmates: Inmates::Process, wording, ..means };
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
 }
 
@@ -80,6 +81,8 @@ pub(crate) struct Means<'a> {
     pub(crate) start: Start,
     /// The cage of the process.
     pub(crate) cage: Option<&'a dyn Cage>,
+    /// The threads that may take another user's rights for good.
+    pub(crate) inmates: Inmates,
     /// The source's operands, where the client is this process; else those that it sends.
     pub(crate) operands: Option<&'a [PathBuf]>,
     /// The list of the paths to copy, where the client is this process.
@@ -97,7 +100,8 @@ impl Means<'_> {
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
         let (cage, operands, list, barred, spelling) = Default::default();
-        Self { allowance, spools, start, cage, operands, list, barred, spelling, wording }
+        let inmates = Inmates::Thread;
+        Self { allowance, spools, start, cage, inmates, operands, list, barred, spelling, wording }
     }
 }
 
@@ -124,28 +128,36 @@ pub(crate) fn serve_link(
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));
     }
-    let (role, list) = match at_homes(role, list, &session.options, &means.start) {
-        Ok(asked) => asked,
-        Err(error) => return Err(session.refuse(error)),
+    let users = session.options.copy_as.clone();
+    let user = match &role {
+        PeerRole::Source { .. } => users.source.as_ref(),
+        PeerRole::Destination { .. } => users.destination.as_ref(),
     };
-    if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.grant, &role)
-        && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
-    {
-        return Err(session.refuse(error));
-    }
+    acting(user, means.inmates, move |became| {
+        let asked = became.and_then(|()| at_homes(role, list, &session.options, &means.start));
+        let (role, list) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return Err(session.refuse(error)),
+        };
+        if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.grant, &role)
+            && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
+        {
+            return Err(session.refuse(error));
+        }
 
-    match role {
-        PeerRole::Source { paths } => {
-            let (order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
-            let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
-            serve_source((session, mail), (paths, &list), files, cancel, means)
+        match role {
+            PeerRole::Source { paths } => {
+                let (order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
+                let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
+                serve_source((session, mail), (paths, &list), files, cancel, means)
+            }
+            PeerRole::Destination { path, asked } => {
+                let spans = span_key(theirs.features, &theirs);
+                let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key, spans };
+                serve_destination((session, mail), path, (asked, &list), cancel, means)
+            }
         }
-        PeerRole::Destination { path, asked } => {
-            let spans = span_key(theirs.features, &theirs);
-            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key, spans };
-            serve_destination((session, mail), path, (asked, &list), cancel, means)
-        }
-    }
+    })
 }
 
 /// Serves as the source.

@@ -15,8 +15,8 @@ use crate::{
     },
     name::Name,
     options::{
-        Alternates, Append, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, OptionFault,
-        SyncOptions, WritePolicy,
+        ActAs, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, IdMatch, IdRule, IdTarget,
+        OptionFault, SyncOptions, WritePolicy,
     },
 };
 
@@ -75,6 +75,7 @@ impl SyncOptions {
         check_rules(self)?;
         check_writing(&self.writing)?;
         check_explained(self)?;
+        check_users(&self.copy_as)?;
         if let Some(DeleteLimit::Percent(percent)) = self.max_delete {
             at_most(percent.into(), 100, ("max_delete", "deletion limit"))?;
         }
@@ -121,6 +122,16 @@ fn check_explained(SyncOptions { explain, dry_run, .. }: &SyncOptions) -> Result
         at_most(path.len(), MAX_OPERAND, ("explain", "explained path"))?;
         let is_path = path.split(|&byte| byte == b'/').all(|name| Name::check(name).is_ok());
         has_meaning(is_path, 0, ("explain", "explained path"))?;
+    }
+    Ok(())
+}
+
+fn check_users(CopyAs { source, destination }: &CopyAs) -> Result<(), OptionFault> {
+    for ActAs { user, group } in [source, destination].into_iter().flatten() {
+        for name in [Some(user), group.as_ref()].into_iter().flatten() {
+            at_most(name.len(), MAX_ID_NAME, ("copy_as", "user or group"))?;
+            has_meaning(!name.is_empty(), 0, ("copy_as", "user or group"))?;
+        }
     }
     Ok(())
 }
