@@ -375,7 +375,8 @@ mod tests {
             (&[":e a/.f"], Ok(&["-.f", "-a/.f :"])),
             (&[":C"], Ok(&["-.cvsignore :Cwn"])),
             (&["hide,r x"], Err(1)),
-            (&["-x user.*"], Err(4)),
+            (&["-x user.*", "-x! user.a", "Px z"], Ok(&["-user.* x", "-user.a !x", "-z rx"])),
+            (&[":x .f"], Err(4)),
         ] {
             let expected =
                 expected.map(|rules| rules.iter().map(|&rule| rule.to_owned()).collect::<Vec<_>>());

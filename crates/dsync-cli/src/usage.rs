@@ -248,7 +248,7 @@ impl UsageError {
             Self::FilterRule { rule, why: Refused::Unsupported } => {
                 write!(
                     f,
-                    "filter rule {rule}: the names of extended attributes (modifier 'x') are not filtered by dsync"
+                    "filter rule {rule}: modifier 'x' is not supported by dsync for a file of rules, nor with 'C'"
                 )
             }
             Self::PatternFilesTooDeep { path, limit } => {

@@ -445,7 +445,7 @@ impl Policy {
             changes.insert(Changes::GROUP);
         }
         if let Some(wanted) = &mapped.extended {
-            let have = standing.extended(wanted.scope());
+            let have = standing.extended(wanted.scope()).map(|have| have.ruled(&wanted.rules));
             let mode = kept_mode(entry, mapped);
             if have.as_ref().is_none_or(|have| !same_lists(wanted, have, mode)) {
                 changes.insert(Changes::ACL);

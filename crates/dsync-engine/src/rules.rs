@@ -5,8 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleOrigin, RuleSpec, Spelling};
-use dsync_wire::{message::Cause, options::SyncOptions, ruling::RulePlace};
+use dsync_fs::{
+    Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleOrigin, RuleSpec, Spelling, XattrRules,
+};
+use dsync_wire::{
+    message::Cause,
+    options::{FilterRule, SyncOptions},
+    ruling::RulePlace,
+};
 
 use crate::SyncError;
 
@@ -52,13 +58,27 @@ impl Filters {
 /// # Errors
 /// [`SyncError::BadPattern`]; [`SyncError::InvalidOption`] for modifiers that no rule has.
 pub(crate) fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
-    let mut specs = Vec::with_capacity(options.filters.len());
-    for rule in &options.filters {
-        let spec = RuleSpec::from_modifiers(rule.include, &rule.modifiers, &rule.pattern);
-        let why = || "has modifiers that no rule has".to_owned();
-        specs.push(spec.ok_or_else(|| SyncError::InvalidOption { option: "filters", why: why() })?);
-    }
-    let set = FilterSet::of(&specs).map_err(|error| SyncError::BadPattern {
+    let specs = options.filters.iter().map(spec).collect::<Result<Vec<_>, _>>()?;
+    of_specs(&specs, options)
+}
+
+/// Returns the rules about names of extended attributes, for the source's end.
+///
+/// # Errors
+/// As [`compile`].
+pub(crate) fn of_xattrs(options: &SyncOptions) -> Result<XattrRules, SyncError> {
+    let specs = options.filters.iter().map(spec).filter(|spec| spec.as_ref().is_ok_and(|spec| spec.xattrs));
+    Ok(of_specs(&specs.collect::<Result<Vec<_>, _>>()?, options)?.xattr_rules())
+}
+
+fn spec(rule: &FilterRule) -> Result<RuleSpec, SyncError> {
+    let spec = RuleSpec::from_modifiers(rule.include, &rule.modifiers, &rule.pattern);
+    let why = || "has modifiers that no rule has".to_owned();
+    spec.ok_or_else(|| SyncError::InvalidOption { option: "filters", why: why() })
+}
+
+fn of_specs(specs: &[RuleSpec], options: &SyncOptions) -> Result<FilterSet, SyncError> {
+    let set = FilterSet::of(specs).map_err(|error| SyncError::BadPattern {
         pattern: String::from_utf8_lossy(&error.pattern).into_owned(),
         column: error.column,
         reason: error.reason.as_str(),

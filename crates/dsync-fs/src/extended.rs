@@ -31,6 +31,7 @@ use rustix::{
 use crate::{
     acl::Acl,
     attributes::{Handle, Privileges},
+    filter::XattrRules,
     sys,
 };
 
@@ -68,6 +69,8 @@ pub struct Extended {
     pub xattrs: Option<Vec<Xattr>>,
     /// Whether attributes that only root may set are out of scope.
     pub users_only: bool,
+    /// The rules by which further attributes are out of scope.
+    pub rules: XattrRules,
 }
 
 /// The access control lists of one entry.
@@ -108,7 +111,18 @@ impl Extended {
         self
     }
 
-    /// Encodes the attributes for this process's own files.
+    /// Returns the same without the attributes that rules exclude, for which they are the scope from
+    /// now on.
+    #[must_use]
+    pub fn ruled(mut self, rules: &XattrRules) -> Self {
+        self.xattrs
+            .iter_mut()
+            .for_each(|xattrs| xattrs.retain(|xattr| !rules.excludes(xattr.name.to_bytes())));
+        self.rules = rules.clone();
+        self
+    }
+
+    /// Encodes the attributes for this process's own files, without the rules.
     pub fn to_bytes(&self) -> Vec<u8> {
         let scope = [self.acls.is_some(), self.xattrs.is_some(), self.users_only];
         let mut bytes = scope.map(u8::from).to_vec();
@@ -133,6 +147,7 @@ impl Extended {
             acls: (acls == 1).then(Acls::default),
             xattrs: (xattrs == 1).then(Vec::new),
             users_only: users_only == 1,
+            rules: XattrRules::default(),
         };
 
         while !rest.is_empty() {
@@ -329,6 +344,7 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) ->
             acls: scope.acls.then(Acls::default),
             xattrs: scope.xattrs.then(Vec::new),
             users_only: scope.users_only,
+            rules: XattrRules::default(),
         };
         let listed = match ask(names, LIST_BYTES, |buffer| place.list(buffer)) {
             Ok(listed) => listed,
@@ -425,7 +441,7 @@ pub(crate) struct Reconciling<'a> {
 impl<'a> Reconciling<'a> {
     /// Reads the present lists and attributes.
     pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended, keeping: Keeping) -> io::Result<Self> {
-        let have = read(place, wanted.scope(), keeping)?;
+        let have = read(place, wanted.scope(), keeping)?.ruled(&wanted.rules);
         Ok(Self { place, wanted, keeping, have, withheld: Withheld::default() })
     }
 
@@ -612,7 +628,7 @@ mod tests {
         let acl = Acl { user: 7, group: 5, mask: Some(5), other: 0, users: vec![(5, 7)], groups: vec![] };
         let acls = Acls { access: Some(acl.clone()), default: Some(acl) };
         let xattr = Xattr { name: c"user.a".to_owned(), value: vec![0, 1, 2] };
-        let full = Extended { acls: Some(acls), xattrs: Some(vec![xattr]), users_only: false };
+        let full = Extended { acls: Some(acls), xattrs: Some(vec![xattr]), ..Extended::default() };
         let none = Extended { acls: Some(Acls::default()), ..Extended::default() };
         for extended in [full.clone(), full.of_users(), none, Extended::default()] {
             let bytes = extended.to_bytes();

@@ -41,6 +41,8 @@ use crate::component::{Component, RelPath};
 #[derive(Debug, Clone, Default)]
 pub struct FilterSet {
     rules: Arc<[Rule]>,
+    /// The rules about names of extended attributes.
+    xattrs: Arc<[Rule]>,
     /// The files that are looked for in each directory.
     merges: Arc<[Arc<RuleSpec>]>,
     /// The rules of those files above the roots of transfers.
@@ -70,7 +72,7 @@ struct Rule {
 /// The things that a rule speaks of.
 #[derive(Debug)]
 enum What {
-    /// A file that another rule names already.
+    /// A file that another rule names already, or names of extended attributes.
     Nothing,
     Pattern(Pattern),
     /// The rules of a file in each directory, by its number.
@@ -95,11 +97,17 @@ impl FilterSet {
     pub fn of(specs: &[RuleSpec]) -> Result<Self, FilterError> {
         let mut merges: Vec<Arc<RuleSpec>> = Vec::new();
         let mut rules = Vec::with_capacity(specs.len());
+        let mut xattrs = Vec::new();
         // A long list may not take gigabytes.
         let build = if specs.len() > MAX_FAST_RULES { Build::Lean } else { Build::Fast };
         for spec in specs {
             let what = if spec.rule_file.is_none() {
                 match Pattern::parse(&spec.pattern, build) {
+                    Ok(pattern) if spec.xattrs => {
+                        xattrs.push(Rule::of(spec, What::Pattern(pattern), None));
+                        // Keeps the numbers of the others.
+                        What::Nothing
+                    }
                     Ok(pattern) => What::Pattern(pattern),
                     Err((column, reason)) => {
                         return Err(FilterError { pattern: spec.pattern.clone(), column, reason });
@@ -113,8 +121,9 @@ impl FilterSet {
             };
             rules.push(Rule::of(spec, what, None));
         }
-        let is_absolute = specs.iter().any(|spec| spec.absolute);
-        Ok(Self { rules: rules.into(), merges: merges.into(), is_absolute, ..Self::default() })
+        let is_absolute = specs.iter().any(|spec| spec.absolute && !spec.xattrs);
+        let (rules, xattrs) = (rules.into(), xattrs.into());
+        Ok(Self { rules, xattrs, merges: merges.into(), is_absolute, ..Self::default() })
     }
 
     /// Asks the rules at the destination's end: those that protect from deletion.
@@ -217,9 +226,62 @@ impl FilterSet {
         self.own_directories.as_ref().is_some_and(|own| is_dir && name() == Some(own.as_bytes()))
     }
 
+    /// Returns the rules about names of extended attributes, at the end that is asked.
+    pub fn xattr_rules(&self) -> XattrRules {
+        XattrRules((!self.xattrs.is_empty()).then(|| Arc::new(self.clone())))
+    }
+
     /// Returns whether the first rule that matches is an exclude. As [`check`](Self::check).
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.check(path, is_dir) == Some(false)
+    }
+}
+
+/// The rules by which some names of extended attributes are out of scope. Cheap to clone.
+///
+/// ```
+/// use dsync_fs::{FilterSet, RuleSpec};
+/// let rule = RuleSpec::from_modifiers(false, "!x", b"user.*").ok_or("no rule")?;
+/// let rules = FilterSet::of(&[rule])?.xattr_rules();
+/// assert!(rules.excludes(b"trusted.a") && !rules.excludes(b"user.a"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct XattrRules(Option<Arc<FilterSet>>);
+
+impl XattrRules {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns whether the first rule that matches an attribute's name, name space included, is an
+    /// exclude.
+    pub fn excludes(&self, name: &[u8]) -> bool {
+        let Some(set) = &self.0 else { return false };
+        let subject = Subject { path: name, is_dir: false, perishing: false };
+        let decides = |rule: &&Rule| {
+            let What::Pattern(pattern) = &rule.what else { return false };
+            set.applies(rule.ends) && rule.matches(pattern, subject)
+        };
+        set.xattrs.iter().find(decides).is_some_and(|rule| !rule.include)
+    }
+}
+
+impl PartialEq for XattrRules {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for XattrRules {}
+
+impl std::hash::Hash for XattrRules {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.is_empty().hash(state);
     }
 }
 

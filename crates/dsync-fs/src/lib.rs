@@ -78,6 +78,7 @@ pub use crate::{
     filter::{
         CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
         RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
+        XattrRules,
     },
     ids::{Names, home_directory, home_directory_of},
     kept::{KeptNames, Notes, reap_kept},

@@ -320,6 +320,11 @@ fn list_odd(session: &Session, sets: &[&[u8]], entry: &[u8]) {
 #[test]
 fn attributes_that_were_not_asked_for_are_refused() {
     const XATTRS: (&[&str], &str) = (&["-rX"], r#","recursive":true,"xattrs":true"#);
+    const RULED: (&[&str], &str) = (
+        &["-rX", "-f-x user.b", "-f+x user.*", "-f-xs *"],
+        r#","recursive":true,"xattrs":true,"filters":[{"include":false,"pattern":"user.b","modifiers":"x"},
+            {"include":true,"pattern":"user.*","modifiers":"x"},{"include":false,"pattern":"*","modifiers":"sx"}]"#,
+    );
     const ACLS: (&[&str], &str) = (&["-rA", "--no-X"], r#","recursive":true,"perms":true,"acls":true"#);
     const CONTENT: (&[&str], &str) = (
         &["-rD", "--copy-devices"],
@@ -359,6 +364,12 @@ fn attributes_that_were_not_asked_for_are_refused() {
         Deed::of(&[], XATTRS, "an extended attribute of 'x', which nobody asked for: no source", |s| {
             let set = b"\x00\x01\x17system.posix_acl_access\x01v";
             list_odd(s, &[set], &odd_entry([0, 1], 0, 0, &[0], b""));
+        }),
+        Deed::of(&[], RULED, "an extended attribute of 'x', which nobody asked for: the filters", |s| {
+            list_odd(s, &[b"\x00\x01\x06user.b\x01v"], &odd_entry([0, 1], 0, 0, &[0], b""));
+        }),
+        Deed::of(&[], RULED, "an extended attribute of 'x', which nobody asked for: the filters", |s| {
+            list_odd(s, &[b"\x00\x01\x09trusted.t\x01v"], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
         Deed::of(&[], RECURSIVE, "the link text of 'link', which nobody asked for: links are not", |s| {
             list_contents(s, &[Item::symlink("link", b"../outside")]);

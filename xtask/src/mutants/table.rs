@@ -227,6 +227,14 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "asked::attributes_that_were_not_asked_for_are_refused",
     },
     Guard {
+        name: "attributes that rules exclude",
+        file: "crates/dsync-engine/src/destination/asked.rs",
+        guard: "if «set.xattrs.iter().any(|xattr| self.xattr_rules.excludes(&xattr.name))» {",
+        instead: "false",
+        binary: "hostile_peer",
+        test: "asked::attributes_that_were_not_asked_for_are_refused",
+    },
+    Guard {
         name: "link texts",
         file: "crates/dsync-engine/src/destination/asked.rs",
         guard: "EntryKind::Symlink { target } if «options.links == target.is_empty()» =>",

@@ -36,7 +36,7 @@ pub(crate) struct Selection {
     /// rsync's rules, as signs or words: exclude (-), include (+), hide (H) and show (S) for the
     /// source alone, protect (P) and risk (R) for what may be deleted, merge (.) to read rules from
     /// a file, dir-merge (:) to read them from the file of that name in each directory, clear (!).
-    /// After the sign modifiers: '!', '/', 's', 'r', 'p', and for files '-', '+', 'C', 'e', 'n',
+    /// After the sign modifiers: '!', '/', 's', 'r', 'p', 'x', and for files '-', '+', 'C', 'e', 'n',
     /// 'w'. A '_' may stand for the space. With --delete the destination's own files of rules
     /// protect there, as they are when everything has arrived (with --delete-before and
     /// --delete-during: as they were).

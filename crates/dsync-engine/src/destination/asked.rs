@@ -17,7 +17,7 @@ use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use dsync_fs::{
     Component, FileList, FilterSet, InvalidRelative, Naming, OperandForm, OperandPaths, PathSorter, RelPath,
-    RelativeForm, Standing, Within, Xattr, is_own_name, leads_out,
+    RelativeForm, Standing, Within, Xattr, XattrRules, is_own_name, leads_out,
 };
 use dsync_wire::{
     error::PeerText,
@@ -168,6 +168,8 @@ pub(crate) fn listed_by(filter: FilterSet, options: &SyncOptions) -> FilterSet {
 pub(super) struct Bounds<'a> {
     options: &'a SyncOptions,
     filter: FilterSet,
+    /// The rules by which the source leaves extended attributes out.
+    xattr_rules: XattrRules,
     /// Whether an operand stands for its content.
     contents: bool,
     /// The names that the other operands have, in order, each once; `None` when any may come.
@@ -260,6 +262,7 @@ impl<'a> Bounds<'a> {
         Self {
             options,
             filter: listed_by(filter.clone(), options),
+            xattr_rules: filter.xattr_rules(),
             contents,
             names,
             wild,
@@ -544,6 +547,9 @@ impl<'a> Bounds<'a> {
         }
         if set.xattrs.iter().any(|xattr| !Xattr::is_ever_copied(&xattr.name)) {
             return Err(Unasked::part("an extended attribute", "no source copies one of that name"));
+        }
+        if set.xattrs.iter().any(|xattr| self.xattr_rules.excludes(&xattr.name)) {
+            return Err(Unasked::part("an extended attribute", "the filters exclude its name"));
         }
         self.last_set = Some(Arc::clone(set));
         Ok(())

@@ -269,6 +269,11 @@ pub(super) fn settle_locked(site: &Site<'_>) -> Result<(), SyncError> {
 
 /// Sets a directory's attributes.
 fn dress(site: &Site<'_>, path: &RelPath, dir: &Dir, wanted: &Wanted) -> Result<(), SyncError> {
+    // A record of it has none.
+    let ruled = |extended: &Arc<Extended>| Arc::new(Extended::clone(extended).ruled(&site.xattr_rules));
+    let with_rules = (!site.xattr_rules.is_empty())
+        .then(|| Wanted { extended: wanted.extended.as_ref().map(ruled), ..wanted.clone() });
+    let wanted = with_rules.as_ref().unwrap_or(wanted);
     match site.hands.dress_itself(dir, wanted) {
         Ok(withheld) => {
             site.withheld(withheld);

@@ -117,7 +117,8 @@ pub(crate) fn run(
         let control = Arc::clone(&session.control);
         let Terms { operand, filters, asked, observer, files, spools, start } = terms;
         let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
-        let site = Site::new(&session, mail.key.clone(), audience, &start);
+        let rules = filters.destination.xattr_rules();
+        let site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
         let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));

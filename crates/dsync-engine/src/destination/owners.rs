@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, ffi::CString, sync::Arc};
 
-use dsync_fs::{Acl, Acls, Extended, FilterSet, Names, Privileges, Xattr};
+use dsync_fs::{Acl, Acls, Extended, FilterSet, Names, Privileges, Xattr, XattrRules};
 use dsync_wire::{
     limits::MAX_ID_NAMES,
     message::{self, Attributes, IdName},
@@ -28,6 +28,8 @@ pub(super) struct Owners {
     learned: usize,
     acls: bool,
     xattrs: bool,
+    /// The rules by which some of them are left alone here.
+    xattr_rules: XattrRules,
     /// Nothing is only root's.
     fake_super: bool,
     /// Everything that is only root's is left out.
@@ -45,7 +47,7 @@ impl Owners {
     ///
     /// # Errors
     /// [`SyncError`] when a rule cannot be carried out here.
-    pub(super) fn new(options: &SyncOptions) -> Result<Self, SyncError> {
+    pub(super) fn new(options: &SyncOptions, xattr_rules: XattrRules) -> Result<Self, SyncError> {
         let (names, no_super) = (Names::new(), options.no_super);
         let privileges = Privileges::current();
 
@@ -58,6 +60,7 @@ impl Owners {
             learned: 0,
             acls: options.acls,
             xattrs: options.xattrs,
+            xattr_rules,
             fake_super: options.fake_super.destination,
             no_super,
             privileges: if no_super { privileges.without_root() } else { Privileges::clone(&privileges) },
@@ -126,8 +129,9 @@ impl Owners {
                 .xattrs
                 .then(|| wire.xattrs.iter().filter_map(|wire| xattr(wire, self.fake_super)).collect())
                 .map(|xattrs: Vec<Xattr>| self.trusted_with(xattrs)),
-            users_only: false,
+            ..Extended::default()
         };
+        let translated = translated.ruled(&self.xattr_rules);
         let translated = Arc::new(if self.no_super { translated.of_users() } else { translated });
 
         let both = (Arc::clone(wire), Arc::clone(&translated));
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn names_of_the_source_are_bounded() {
-        let mut owners = Owners::new(&SyncOptions::default()).unwrap();
+        let mut owners = Owners::new(&SyncOptions::default(), XattrRules::default()).unwrap();
         let name = |id| IdName { group: false, id, name: b"root".to_vec() };
         owners.learned = MAX_ID_NAMES - 1;
         owners.learn(&name(7)).unwrap();

@@ -138,7 +138,7 @@ pub(super) fn run<'a>(
 ) -> Result<Option<Leftover>, SyncError> {
     let site = transfers.site;
     let options = &site.policy.options;
-    let mut owners = Owners::new(options)?;
+    let mut owners = Owners::new(options, site.xattr_rules.clone())?;
     let mut bounds = Bounds::new(asked, &filters.source, options);
     let Some(tops) = hear_tops(site, listing, &mut bounds, &mut owners)? else { return Ok(None) };
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use dsync_delta::Key;
-use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, Withheld};
+use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, Withheld, XattrRules};
 use dsync_wire::{
     event::BackedUp,
     limits::MAX_PATH,
@@ -49,6 +49,8 @@ pub(super) struct Site<'a> {
     pub(super) hands: Hands,
     /// The rights of the client where it is a stranger.
     pub(super) start: Start,
+    /// The rules by which some extended attributes are left alone here.
+    pub(super) xattr_rules: XattrRules,
     pub(super) account: Account<'a>,
     pub(super) rulings: WantedRulings,
     pub(super) tree: Tree,
@@ -83,7 +85,12 @@ impl Tree {
 }
 
 impl<'a> Site<'a> {
-    pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, start: &Start) -> Self {
+    pub(super) fn new(
+        session: &'a Session,
+        key: Key,
+        audience: Audience<'a>,
+        (start, xattr_rules): (&Start, XattrRules),
+    ) -> Self {
         let descriptors = dsync_fs::sys::nofile_limit();
         let options = session.options.clone();
 
@@ -95,6 +102,7 @@ impl<'a> Site<'a> {
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
             start: start.clone(),
+            xattr_rules,
             policy: Policy {
                 privileged: Privileges::current().is_root() && !options.no_super
                     || options.fake_super.destination,

@@ -12,7 +12,7 @@ use std::{
 
 use dsync_fs::{
     DirRef, ExtendedScope, Kind, Metadata, RelPath, SpoolError, Walk, WalkOperation, WalkRuled, WalkRuling,
-    WalkedDir, WalkedEntry,
+    WalkedDir, WalkedEntry, XattrRules,
 };
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
@@ -57,6 +57,8 @@ struct Lister<'a> {
     next_entry: u64,
     bytes: u64,
     outlet: Outlet,
+    /// The rules by which some extended attributes are left out.
+    xattr_rules: XattrRules,
 }
 
 /// Names the operands that are missing, for the destination to remove what has their names.
@@ -106,7 +108,7 @@ pub(super) fn run(
 ) -> Result<(), SyncError> {
     // On a short path the bytes cost less than the destination's second reading of its tree.
     let key = key.filter(|_| !shared.session.link.is_near());
-    let mut lister = Lister::new(shared, key);
+    let mut lister = Lister::new(shared, key, rules::of_xattrs(&shared.session.options)?);
     let options = &shared.session.options;
     if walk.root().is_some() && !options.takes_directories() {
         // A directory without `recursive` or `dirs` is left out like a named operand, not copied without its
@@ -162,7 +164,7 @@ pub(super) fn run(
 }
 
 impl<'a> Lister<'a> {
-    fn new(shared: &'a Shared<'a>, key: Option<SpanKey>) -> Self {
+    fn new(shared: &'a Shared<'a>, key: Option<SpanKey>, xattr_rules: XattrRules) -> Self {
         Self {
             shared,
             names: dsync_fs::Names::new(),
@@ -174,6 +176,7 @@ impl<'a> Lister<'a> {
             next_entry: 1,
             bytes: 0,
             outlet: Outlet::new(key),
+            xattr_rules,
         }
     }
 
@@ -184,7 +187,7 @@ impl<'a> Lister<'a> {
         }
         match walk.root_extended(self.scope()) {
             Ok(extended) => {
-                let extended = extended.map(wire_extended);
+                let extended = extended.map(|extended| wire_extended(extended.ruled(&self.xattr_rules)));
                 self.announce_named(extended.as_ref())?;
                 Ok(extended)
             }
@@ -348,7 +351,7 @@ impl<'a> Lister<'a> {
                 Ok(None)
             } else {
                 dir.extended(&entry.name, &entry.metadata, entry.followed, scope)
-                    .map(Some)
+                    .map(|extended| Some(extended.ruled(&self.xattr_rules)))
                     .map_err(|error| read::cause(&error))
             },
         };

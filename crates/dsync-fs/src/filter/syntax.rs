@@ -20,6 +20,8 @@ pub struct RuleSpec {
     pub absolute: bool,
     /// Whether it protects nothing in a directory that is removed (`p`).
     pub perishable: bool,
+    /// Whether it is about names of extended attributes, not of entries (`x`).
+    pub xattrs: bool,
     /// Set for a file that is looked for in each directory; the other fields are then the defaults
     /// of its rules.
     pub rule_file: Option<RuleFile>,
@@ -93,8 +95,8 @@ pub enum RuleFault {
     /// It is none of the rules.
     #[error("it is not a filter rule")]
     Malformed,
-    /// It is for attributes' names, which are not filtered.
-    #[error("the names of extended attributes are not filtered")]
+    /// It makes a whole file of rules one about names of extended attributes, or of what CVS ignores.
+    #[error("a rule about the names of extended attributes is one of its own")]
     Xattrs,
     /// It states its ends in a file whose rule has stated them.
     #[error("the rule of its file has stated the side already")]
@@ -138,6 +140,7 @@ impl RuleSpec {
         put(matches!(self.ends, Ends::Source | Ends::Both), 's');
         put(matches!(self.ends, Ends::Destination | Ends::Both), 'r');
         put(self.perishable, 'p');
+        put(self.xattrs, 'x');
         text
     }
 
@@ -159,6 +162,7 @@ impl RuleSpec {
                 ('s', _) => spec.ends = spec.ends.and(Ends::Source),
                 ('r', _) => spec.ends = spec.ends.and(Ends::Destination),
                 ('p', _) => spec.perishable = true,
+                ('x', None) => spec.xattrs = true,
                 ('-', Some(file)) => (spec.include, file.lines) = (false, RuleLines::Patterns),
                 ('+', Some(file)) => (spec.include, file.lines) = (true, RuleLines::Patterns),
                 ('C', Some(file)) => file.lines = RuleLines::CvsPatterns,
@@ -380,7 +384,7 @@ impl Kind {
                 b's' if !has_side => spec.ends = spec.ends.and(Ends::Source),
                 b'r' if !has_side => spec.ends = spec.ends.and(Ends::Destination),
                 b'p' => spec.perishable = true,
-                b'x' => return Err(RuleFault::Xattrs),
+                b'x' => spec.xattrs = true,
                 b'C' if is_file && !has_lines => {
                     file = RuleFile { lines: RuleLines::CvsPatterns, words: true, own_only: true, ..file };
                 }
@@ -395,6 +399,9 @@ impl Kind {
             }
         }
 
+        if spec.xattrs && (is_file || said.cvs) {
+            return Err(RuleFault::Xattrs);
+        }
         spec.rule_file = is_file.then_some(file);
         Ok((spec, said))
     }
@@ -413,7 +420,12 @@ mod tests {
     use super::*;
 
     /// Whether rsync 3.5.0 took the rule, by running it.
-    const TRIED: [(&str, bool); 62] = [
+    const TRIED: [(&str, bool); 67] = [
+        ("-x user.*", true),
+        ("-x! user.*", true),
+        ("Px user.a", true),
+        ("exclude,xp user.a", true),
+        ("-/x user.a", true),
         ("-n x", false),
         ("-e x", false),
         ("-w x", false),
@@ -483,7 +495,9 @@ mod tests {
         for (rule, taken) in TRIED {
             assert_eq!(ParsedRule::read(rule.as_bytes()).is_ok(), taken, "{rule:?}");
         }
-        assert_eq!(ParsedRule::read(b"-x user.*"), Err(RuleFault::Xattrs));
+        for rule in [&b":x .rules"[..], b".x rules", b"-Cx"] {
+            assert_eq!(ParsedRule::read(rule), Err(RuleFault::Xattrs));
+        }
     }
 
     #[test]
@@ -529,7 +543,7 @@ mod tests {
 
         #[test]
         fn modifiers_come_back_as_they_were(
-            text in "([-+HSPR]|[:.])[-+CenwsrpC/!]{0,4} [a-z/*]{1,4}",
+            text in "([-+HSPR]|[:.])[-+CenwsrpxC/!]{0,4} [a-z/*]{1,4}",
         ) {
             if let Ok(ParsedRule::Rule(spec)) = ParsedRule::read(text.as_bytes()) {
                 let back = RuleSpec::from_modifiers(spec.include, &spec.modifiers(), &spec.pattern);

@@ -282,6 +282,10 @@ impl Reading<'_> {
                     self.slots.push(Slot { spec: Arc::new(spec), frame: None });
                 }
             }
+            // Which attributes are copied does not depend on the directory.
+            ParsedRule::Rule(spec) if spec.xattrs => {
+                return Err(fail(RuleFileFault::Line { line: origin.1 }));
+            }
             ParsedRule::Rule(spec) => {
                 let line = RuleFileFault::Line { line: origin.1 };
                 draft.rules.push(compile(&spec, origin).map_err(|()| fail(line))?);
