@@ -3,10 +3,7 @@
 //!
 //! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, and the letter.
 //! Other text stands for itself, as do the letters that rsync fills only in its
-//! daemon. The sum of a file, which dsync does not have, is refused: a script would take an empty
-//! column for the truth.
-
-use std::{error::Error, fmt};
+//! daemon.
 
 use crate::numbers::Style;
 
@@ -55,34 +52,19 @@ pub(crate) enum Field {
     Transferred,
     /// `%c`: bytes of sums of the old file.
     Sums,
+    /// `%C`: BLAKE3 hash of a regular file's content, blanks for anything else.
+    Content,
 }
-
-/// A letter for something that dsync does not know of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UnknownFact {
-    pub(crate) letter: char,
-}
-
-impl fmt::Display for UnknownFact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "%{} (leave it out: dsync's sums are keyed for each session)", self.letter)
-    }
-}
-
-impl Error for UnknownFact {}
 
 impl Format {
     /// Reads a format.
-    ///
-    /// # Errors
-    /// [`UnknownFact`] for the first letter that rsync fills and dsync cannot.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, UnknownFact> {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         let mut parts = Vec::new();
         let mut plain = Vec::new();
         let mut rest = text;
 
         while let Some((&first, after)) = rest.split_first() {
-            let value = if first == b'%' { value(after)? } else { None };
+            let value = if first == b'%' { value(after) } else { None };
             let Some((part, used)) = value else {
                 plain.push(first);
                 // `%%` is one.
@@ -98,7 +80,7 @@ impl Format {
         if !plain.is_empty() {
             parts.push(Part::Text(plain));
         }
-        Ok(Self { parts })
+        Self { parts }
     }
 
     /// Returns whether the format shows this fact.
@@ -132,7 +114,7 @@ impl Format {
 
 /// Reads what follows a `%`: the value and how many bytes it takes; `None` where it stands for
 /// itself.
-fn value(text: &[u8]) -> Result<Option<(Part, usize)>, UnknownFact> {
+fn value(text: &[u8]) -> Option<(Part, usize)> {
     let marks = text.iter().take_while(|&&byte| byte == b'\'').count();
     let left = text.get(marks) == Some(&b'-');
     let digits_at = marks + usize::from(left);
@@ -158,9 +140,8 @@ fn value(text: &[u8]) -> Result<Option<(Part, usize)>, UnknownFact> {
         Some(b'G') => Field::Group,
         Some(b'b') => Field::Transferred,
         Some(b'c') => Field::Sums,
-        // Sums here have the session's key: they are no names of contents.
-        Some(b'C') => return Err(UnknownFact { letter: 'C' }),
-        _ => return Ok(None),
+        Some(b'C') => Field::Content,
+        _ => return None,
     };
     let style = match marks {
         0 => Style::Plain,
@@ -168,7 +149,7 @@ fn value(text: &[u8]) -> Result<Option<(Part, usize)>, UnknownFact> {
         2 => Style::Thousands,
         _ => Style::Binary,
     };
-    Ok(Some((Part::Value { field, style, left, width }, letter_at + 1)))
+    Some((Part::Value { field, style, left, width }, letter_at + 1))
 }
 
 /// Widest column: more is a typing error that would fill the disk.
@@ -186,7 +167,7 @@ mod tests {
             Field::Nothing => Vec::new(),
             _ => b"?".to_vec(),
         };
-        String::from_utf8(Format::parse(format.as_bytes()).unwrap().line(&fact, &<[u8]>::to_vec)).unwrap()
+        String::from_utf8(Format::parse(format.as_bytes()).line(&fact, &<[u8]>::to_vec)).unwrap()
     }
 
     /// Each as rsync 3.5.0 printed it.
@@ -206,8 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_dsync_does_not_have_are_refused() {
-        assert_eq!(Format::parse(b"%n %-7C"), Err(UnknownFact { letter: 'C' }));
+    fn no_column_fills_the_disk() {
         assert!(line("%999999999999999999999999n").len() == MAX_WIDTH);
     }
 }

@@ -156,6 +156,11 @@ impl Listing {
                 _ if self.receives => b"recv".to_vec(),
                 _ => b"send".to_vec(),
             },
+            Field::Content => match facts.content {
+                Some(hash) => hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into_bytes(),
+                // As wide as a hash, as rsync's.
+                None => vec![b' '; 64],
+            },
             Field::Process => std::process::id().to_string().into_bytes(),
             Field::Time => self.clock.as_ref().map(LocalClock::now).unwrap_or_default().into_bytes(),
 

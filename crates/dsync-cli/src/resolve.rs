@@ -37,7 +37,7 @@ use crate::{
         Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Output, Owner, ProgressKind,
         Stream, When, accepted::Accepted,
     },
-    format::Format,
+    format::{Field, Format},
     json::Opening,
     listing::{Base, Listing},
     log::LocalClock,
@@ -163,6 +163,17 @@ pub(crate) fn order(
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share })
 }
 
+/// Refuses a single word that a person types to ask for help, unless there is a file of its name.
+fn check_words(operands: &[OsString]) -> Result<(), UsageError> {
+    let [word] = operands else { return Ok(()) };
+    match word.to_str() {
+        Some(word @ ("help" | "version")) if !is_here(OsStr::new(word)) => {
+            Err(UsageError::Unknown { option: word.to_owned(), suggestion: Some(format!("--{word}")) })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the rules for opening the files that the command line names.
 fn operator_files(flags: &Flags, destination: &Destination) -> OperatorFiles {
     let files = OperatorFiles::new(if flags.writing.insecure_links { Links::Any } else { Links::Trusted });
@@ -229,6 +240,7 @@ fn list_only(mut options: SyncOptions) -> SyncOptions {
         .xattrs(false)
         .hard_links(false)
         .checksum(false)
+        .event_contents(false)
         .update(false)
         .existing(false)
         .ignore_existing(false)
@@ -386,7 +398,7 @@ fn listing(
 ) -> Result<Listing, UsageError> {
     let output = &flags.output;
     let format = output.out_format.as_ref();
-    let format = format.map(|format| read_format("--out-format", format)).transpose()?;
+    let format = format.map(|format| Format::parse(format.as_bytes()));
     let verbose = info.name.unwrap_or(output.verbose);
     let lists = verbose > 0 || output.itemize_changes > 0 || format.is_some();
 
@@ -420,7 +432,7 @@ fn logging(
 ) -> Result<Option<(PathBuf, Listing, OperatorFiles)>, UsageError> {
     let Some(file) = &output.log_file else { return Ok(None) };
     let format = output.log_file_format.as_ref();
-    let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
+    let format = format.map(|format| Format::parse(format.as_bytes()));
 
     let of_log = Listing {
         verbose: output.verbose,
@@ -433,9 +445,17 @@ fn logging(
     Ok(Some((PathBuf::from(file), of_log, files.clone())))
 }
 
-fn read_format(option: &str, text: &OsString) -> Result<Format, UsageError> {
-    Format::parse(text.as_bytes())
-        .map_err(|fact| UsageError::UnsupportedFact { option: option.to_owned(), fact })
+/// Refuses hashes of contents where nobody computes them: what dsync checks a transfer with has the
+/// session's key, and names no content.
+fn check_hashes(flags: &Flags, report: &Reporting) -> Result<bool, UsageError> {
+    let has = |listing: &Listing| listing.format.as_ref().is_some_and(|format| format.has(Field::Content));
+    let listed = has(&report.voice.listing);
+    let wanted = listed || report.log.as_ref().is_some_and(|(_, listing, _)| has(listing));
+    if wanted && !flags.comparison.checksum {
+        let option = if listed { "--out-format" } else { "--log-file-format" };
+        return Err(UsageError::HashesWithoutChecksum { option });
+    }
+    Ok(wanted)
 }
 
 fn sync_options(
@@ -456,6 +476,7 @@ fn sync_options(
     delete(&mut options, &flags.deletion);
     writing::write(&mut options, &flags.writing, environment)?;
     tell_more(&mut options, report);
+    options.event_contents = check_hashes(flags, report)? && options.event_ends;
     explain(&mut options, flags);
 
     Ok(options)

@@ -14,7 +14,7 @@ use std::{
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use dsync_engine::{FileListError, OperandError, SyncError, exit_code};
 
-use crate::{flags::unsupported::Foreign, format::UnknownFact, refused::Refused};
+use crate::{flags::unsupported::Foreign, refused::Refused};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) enum UsageError {
     CommandMissing { command: &'static str, file: bool },
     /// A command with words that it does not take.
     CommandWords { command: &'static str, wanted: String, file: bool },
-    /// A format asks for what dsync does not know of an entry.
-    UnsupportedFact { option: String, fact: UnknownFact },
+    /// A format asks for hashes that the run does not compute.
+    HashesWithoutChecksum { option: &'static str },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
     /// No program has such an option.
@@ -135,7 +135,6 @@ impl UsageError {
             Self::Unsupported(_)
             | Self::UnsupportedValue { .. }
             | Self::UnsupportedUse { .. }
-            | Self::UnsupportedFact { .. }
             | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
@@ -157,7 +156,9 @@ impl fmt::Display for UsageError {
             Self::UnsupportedValue { option, value, known } => {
                 write!(f, "{option}={value} is not supported by dsync; use {known}")
             }
-            Self::UnsupportedFact { option, fact } => write!(f, "{option}: dsync has no {fact}"),
+            Self::HashesWithoutChecksum { option } => {
+                write!(f, "{option}: %C needs -c (--checksum), with which it is each file's BLAKE3 hash")
+            }
             Self::UnsupportedUse { text } => write!(f, "{text} is not supported by dsync"),
             Self::NotForRsync => f.write_str(
                 "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",

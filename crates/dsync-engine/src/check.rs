@@ -112,6 +112,9 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.event_removals && !options.remove_source_files {
         return invalid("event_removals", "needs remove_source_files");
     }
+    if options.event_contents && !(options.checksum && options.event_ends) {
+        return invalid("event_contents", "needs checksum and event_ends");
+    }
     if options.remove_source_files && options.copy_devices {
         return invalid("remove_source_files", "removes no devices");
     }

@@ -53,7 +53,12 @@ fn switches(on: u64) -> SyncOptions {
 
 /// Leaves out the switches that most others contradict.
 fn sensibly(options: SyncOptions) -> SyncOptions {
-    options.remove_source_files(false).remove_sent_only(false).event_removals(false).no_super(false)
+    options
+        .remove_source_files(false)
+        .remove_sent_only(false)
+        .event_removals(false)
+        .event_contents(false)
+        .no_super(false)
 }
 
 fn options() -> impl Strategy<Value = SyncOptions> {

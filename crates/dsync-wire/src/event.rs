@@ -159,9 +159,19 @@ pub struct Facts {
     pub uid: u32,
     /// Group's number; 0 if the run does not preserve groups.
     pub gid: u32,
+    /// BLAKE3 hash of a regular file's content when it was listed, without a key; only with
+    /// [`SyncOptions::event_contents`](crate::options::SyncOptions::event_contents).
+    pub content: Option<[u8; 32]>,
 }
 
-setters!(Facts { number: u64, mode: u16, mtime: Timestamp, uid: u32, gid: u32 });
+setters!(Facts {
+    number: u64,
+    mode: u16,
+    mtime: Timestamp,
+    uid: u32,
+    gid: u32,
+    content: Option<[u8; 32]>,
+});
 
 /// The end of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

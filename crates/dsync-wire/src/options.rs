@@ -193,6 +193,9 @@ pub struct SyncOptions {
     /// Tell of each entry that leaves the source
     /// ([`Event::Removed`](crate::event::Event::Removed)). With `remove_source_files` only.
     pub event_removals: bool,
+    /// Tell the hash of each regular file's content with its attributes
+    /// ([`Facts::content`](crate::event::Facts::content)). With `checksum` and `event_ends` only.
+    pub event_contents: bool,
     /// Tell of each entry that a rule hides or protects which rule it is
     /// ([`Event::Ruling`](crate::event::Event::Ruling)).
     pub rulings: bool,
@@ -277,6 +280,7 @@ setters!(SyncOptions {
     event_ends: bool,
     event_backups: bool,
     event_removals: bool,
+    event_contents: bool,
     rulings: bool,
     explain: Vec<Vec<u8>>,
 });

@@ -96,8 +96,8 @@ pub(super) struct Told {
 impl Told {
     fn encode(&self, bytes: &mut Vec<u8>) {
         // The number is of the plan, not of the entry.
-        const { assert!(Facts::FIELDS.len() == 5, "a field is neither kept nor left out") };
-        let Self { changes, size, facts: Facts { mode, mtime, uid, gid, .. } } = *self;
+        const { assert!(Facts::FIELDS.len() == 6, "a field is neither kept nor left out") };
+        let Self { changes, size, facts: Facts { mode, mtime, uid, gid, content, .. } } = *self;
         bytes.extend(changes.bits().to_ne_bytes());
         bytes.extend(size.to_ne_bytes());
         bytes.extend(mode.to_ne_bytes());
@@ -105,6 +105,8 @@ impl Told {
         bytes.extend(mtime.nanoseconds.to_ne_bytes());
         bytes.extend(uid.to_ne_bytes());
         bytes.extend(gid.to_ne_bytes());
+        bytes.push(u8::from(content.is_some()));
+        bytes.extend(content.unwrap_or_default());
     }
 
     fn decode(rest: &mut &[u8]) -> Option<Self> {
@@ -116,11 +118,10 @@ impl Told {
             nanoseconds: u32::from_ne_bytes(take(rest)?),
         };
         let (uid, gid) = (u32::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
-        Some(Self {
-            changes,
-            size,
-            facts: Facts::default().number(0).mode(mode).mtime(mtime).uid(uid).gid(gid),
-        })
+        let ([has_content], content) = (take(rest)?, take(rest)?);
+        let content = (has_content == 1).then_some(content);
+        let facts = Facts::default().number(0).mode(mode).mtime(mtime).uid(uid).gid(gid).content(content);
+        Some(Self { changes, size, facts })
     }
 }
 
@@ -427,7 +428,7 @@ mod tests {
             told: displaces.then_some(Told {
                 changes: Changes::SIZE,
                 size: 5,
-                facts: Facts::default().uid(7),
+                facts: Facts::default().uid(7).content(Some([9; 32])),
             }),
         };
         let links = vec![

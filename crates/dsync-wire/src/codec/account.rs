@@ -118,7 +118,11 @@ pub(super) fn decode_outcome(
 pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     match event {
         Event::Planned(planned) => {
-            w.byte(if planned.facts.is_some() { 2 } else { 0 });
+            w.byte(match planned.facts {
+                None => 0,
+                Some(Facts { content: None, .. }) => 2,
+                Some(_) => 8,
+            });
             w.byte(planned.action as u8);
             w.byte(planned.kind as u8);
             w.u16(planned.changes.bits());
@@ -166,14 +170,14 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     let offset = r.offset();
 
     Ok(match r.byte("type of event")? {
-        shape @ (0 | 2) => Event::Planned(Planned {
+        shape @ (0 | 2 | 8) => Event::Planned(Planned {
             action: r.choice("action", action)?,
             kind: r.choice("type of entry", file_type)?,
             changes: decode_changes(r)?,
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
             target: r.bytes(MAX_PATH, "target")?.to_vec(),
             size: r.file_len("file size")?,
-            facts: (shape == 2).then(|| decode_facts(r)).transpose()?,
+            facts: (shape != 0).then(|| decode_facts(r, shape == 8)).transpose()?,
         }),
         3 => Event::Ended(Ended {
             number: r.u64("number")?,
@@ -203,22 +207,24 @@ fn why_left(value: u8) -> Option<WhyLeft> {
 }
 
 fn encode_facts(facts: Facts, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    let Facts { number, mode, mtime, uid, gid } = facts;
+    let Facts { number, mode, mtime, uid, gid, content } = facts;
     w.u64(number);
     w.u16(mode);
     w.timestamp(mtime)?;
     w.u32(uid);
     w.u32(gid);
+    content.iter().for_each(|content| w.raw(content));
     Ok(())
 }
 
-fn decode_facts(r: &mut Reader<'_>) -> Result<Facts, DecodeError> {
+fn decode_facts(r: &mut Reader<'_>, has_content: bool) -> Result<Facts, DecodeError> {
     Ok(Facts {
         number: r.u64("number")?,
         mode: r.u16("mode")?,
         mtime: r.timestamp(EntryId(0))?,
         uid: r.u32("owner")?,
         gid: r.u32("group")?,
+        content: has_content.then(|| r.array("content hash")).transpose()?,
     })
 }
 

@@ -90,10 +90,11 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     all
 }
 
-fn events() -> [(&'static str, Event); 8] {
+fn events() -> [(&'static str, Event); 9] {
     [
         ("event-planned", Event::Planned(planned())),
         ("event-facts", Event::Planned(planned().facts(Some(facts())))),
+        ("event-contents", Event::Planned(planned().facts(Some(facts().content(Some([7; 32])))))),
         ("event-left-alone", Event::LeftAlone(left_alone())),
         ("event-backed-up", Event::BackedUp(backed_up())),
         ("event-removed", Event::Removed(b"a/b".to_vec())),

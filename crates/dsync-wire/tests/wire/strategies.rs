@@ -449,9 +449,11 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::BlockDevice,
     ]);
     let changes = (0..0x400u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
-    let facts = (number(), any::<u16>(), timestamp(), any::<u32>(), any::<u32>()).prop_map(
-        |(number, mode, mtime, uid, gid)| {
-            Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid)
+    let owners = (any::<u32>(), any::<u32>());
+    let content = option::of(any::<[u8; 32]>());
+    let facts = (number(), any::<u16>(), timestamp(), owners, content).prop_map(
+        |(number, mode, mtime, (uid, gid), content)| {
+            Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid).content(content)
         },
     );
     prop_oneof![

@@ -25,7 +25,7 @@ use super::{
     merge::Merge,
     place::{Finished, Place},
     requests::Request,
-    subject::{Found, Subject, facts},
+    subject::{Found, Subject},
     way::Way,
 };
 use crate::{SyncError, plan::Decision};
@@ -221,7 +221,7 @@ pub(super) fn request(
         first_name: place.first_name,
         phase: Mutex::default(),
         number: AtomicU64::new(0),
-        facts: options.event_ends.then(|| facts(&subject.entry.attributes)),
+        facts: subject.facts(options),
         signature_bytes: AtomicU64::new(0),
     }
 }

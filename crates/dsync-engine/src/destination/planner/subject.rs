@@ -7,6 +7,7 @@ use dsync_fs::{Component, Kind, Metadata, RelPath, SharedPath};
 use dsync_wire::{
     event::{Action, Changes, Facts, Planned},
     message::{Attributes, Cause, Entry, EntryId, EntryKind, Operation, Problem},
+    options::SyncOptions,
 };
 
 use super::{
@@ -91,7 +92,7 @@ impl Subject<'_> {
     ) -> Option<Planned> {
         let kind = file_type(&self.entry.kind)?;
         let size = self.file_size().unwrap_or(0);
-        let facts = site.policy.options.event_ends.then(|| facts(&self.entry.attributes));
+        let facts = self.facts(&site.policy.options);
         let planned = Planned::new(action, kind, self.listed_path())
             .changes(changes)
             .target(target)
@@ -99,6 +100,15 @@ impl Subject<'_> {
             .facts(facts);
         site.account.count(&planned);
         Some(planned)
+    }
+
+    /// Returns what is told of the entry, if its end is.
+    pub(super) fn facts(&self, options: &SyncOptions) -> Option<Facts> {
+        let content = match self.entry.kind {
+            EntryKind::File { content, .. } if options.event_contents => content,
+            _ => None,
+        };
+        options.event_ends.then(|| facts(&self.entry.attributes).content(content))
     }
 
     /// Returns the text of a symbolic link; of other entries nothing.
