@@ -84,6 +84,8 @@ const CHOICES: &[&[&str]] = &[
     &["-aLx", "--exclude=null"],
     &["-aL", "--exclude=to_dir/", "--exclude=/out_file"],
     &["-aLc"],
+    &["-aRL"],
+    &["-aR", "-k"],
 ];
 
 #[test]

@@ -138,3 +138,39 @@ fn what_stays_at_the_source_is_not_told() {
         outcome.account()
     );
 }
+
+#[test]
+fn a_list_is_told_of_in_rsyncs_words_when_it_is_asked_for() {
+    needs_dsync!();
+    let rsync = |options: &[&str]| {
+        let at = Scratch::new();
+        plant(at.path());
+        let operands = [slash(&at.src()), slash(&at.dst())];
+        oracle::rsync(options.iter().map(Into::into).chain(operands)).stdout_text()
+    };
+    assert_eq!(rsync(&["-a", "--info=flist"]), "sending incremental file list\n");
+    for (direction, dsync) in in_each_direction(&["-a", "--info=flist"]) {
+        let does = if direction == "pull" { "receiving" } else { "sending" };
+        assert_eq!(dsync.stdout_text(), format!("{does} incremental file list\n"), "{direction}");
+    }
+    for (direction, dsync) in in_each_direction(&["-av", "--info=flist0"]) {
+        assert_eq!(lines(&dsync, "sending"), [""; 0], "{direction}");
+    }
+}
+
+/// rsync's own hash is another one (xxh128), and so is its width.
+#[test]
+fn hash_of_each_file_is_printed_with_c_and_blanks_for_what_has_none() {
+    needs_dsync!();
+    for (direction, dsync) in in_each_direction(&["-ac", "--out-format=%C %n"]) {
+        let at = Scratch::new();
+        plant(at.path());
+        let text = dsync.stdout_text();
+        for file in ["f", "d/g"] {
+            let hash = dsync_tests::compare::sum(&at.src().join(file));
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert!(text.contains(&format!("{hash} {file}\n")), "{direction}: {text}");
+        }
+        assert!(text.contains(&format!("{:64} link\n", "")), "{direction}: {text}");
+    }
+}

@@ -66,7 +66,6 @@ use crate::{
     escape::{Escaped, escape_text},
     flags::{Flags, Stream, accepted::Accepted},
     log::Log,
-    numbers::Number,
     resolve::{Order, Reporting},
     rules::Rules,
     usage::UsageError,
@@ -194,7 +193,7 @@ fn run(flags: &Flags) -> u8 {
         let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
         flags.accepted.iter().for_each(|option| console.talk(&reason(option)));
     }
-    tell_deltas(flags, &report, &console);
+    tell_beginning(flags, &report, &console);
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
     let cage = Arc::new(Cage::default());
     let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), &console, &cancel);
@@ -229,9 +228,14 @@ fn conduct(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> 
     }
 }
 
-/// Says in rsync's words whether content may be sent as differences, if the run lists all that it does.
-fn tell_deltas(flags: &Flags, report: &Reporting, console: &Console) {
+/// Says in rsync's words that a list is on its way, if that was asked for, and whether content may be
+/// sent as differences, if the run lists all that it does.
+fn tell_beginning(flags: &Flags, report: &Reporting, console: &Console) {
     let listing = &report.voice.listing;
+    if report.tells_list && !report.lists_only {
+        let does = if listing.receives { "receiving" } else { "sending" };
+        console.result(&format!("{does} incremental file list"));
+    }
     if report.verbose < 2 || report.lists_only {
         return;
     }
@@ -373,13 +377,10 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         block.lines().for_each(|line| console.note(line));
     }
 
-    let number = |value| Number(value, report.style);
-    let (sent, received) = (summary.traffic.sent_bytes, summary.traffic.received_bytes);
+    // As rsync writes it: without commas, whatever -h says.
     console.note(&format!(
         "sent {} bytes  received {} bytes  total size {}",
-        number(sent),
-        number(received),
-        number(summary.report.total_bytes)
+        summary.traffic.sent_bytes, summary.traffic.received_bytes, summary.report.total_bytes
     ));
     if report.paragraph {
         console.result(&format!("\n{}", closing.paragraph()));

@@ -36,7 +36,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("ignoring unsafe symlink \"{name}\"")
         }
         Cause::Skipped if problem.operation == Operation::ReadBasis => {
-            format!("alternate directory '{name}' does not exist: nothing is taken from it")
+            format!(
+                "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
+            )
         }
         // rsync's words.
         Cause::Os(ENOENT) if problem.operation == Operation::FollowLink => {
@@ -129,7 +131,7 @@ pub(crate) fn unescaped_failure(error: &SyncError) -> String {
         _ => with_causes(error),
     };
     match advice::on(error) {
-        Some(advice) => format!("{text}. {advice}"),
+        Some(advice) => format!("{}. {advice}", text.trim_end_matches('.')),
         None => text,
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Reporting {
     pub(crate) voice: Voice,
     /// `-v` times.
     pub(crate) verbose: u8,
+    /// Whether the list begins with rsync's line about it.
+    pub(crate) tells_list: bool,
     /// Whether the run ends with a paragraph.
     pub(crate) paragraph: bool,
     pub(crate) stats: bool,
@@ -121,6 +123,7 @@ pub(crate) fn order(
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Order, UsageError> {
     combinations::check(flags)?;
+    check_words(&flags.operands)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
     let (source, destination) = ends(&operands, flags.output.list_only)?;
     let files = operator_files(flags, &destination);
@@ -349,6 +352,7 @@ fn reporting(
     Ok(Reporting {
         voice,
         verbose: output.verbose,
+        tells_list: info.flist.is_some_and(|level| level > 0),
         lists_only: *destination == Destination::Nowhere,
         paragraph: info.stats.map_or(output.verbose > 0 || stats, |level| level > 0 || stats),
         stats,

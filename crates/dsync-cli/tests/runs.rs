@@ -448,7 +448,7 @@ fn alternate_directory_that_does_not_exist_is_told_and_costs_no_more() {
     {
         for round in 1..=2 {
             let (code, out, err) = run(at.path(), &format!("-a {option}=../none {more} src/ dst"));
-            let text = "dsync: alternate directory '../none' does not exist: nothing is taken from it\n";
+            let text = "dsync: alternate directory '../none' does not exist (a relative one starts at the destination): nothing is taken from it\n";
             assert_eq!((code, out.as_str(), err.as_str()), (0, "", text), "{option} {round}");
         }
     }

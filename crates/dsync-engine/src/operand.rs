@@ -65,6 +65,10 @@ impl Operand {
             return Err(OperandError::Daemon { operand: text.to_owned() });
         }
 
+        if URL_SCHEMES.iter().any(|scheme| starts_with_ignore_case(bytes, scheme)) {
+            return Err(OperandError::Url { operand: text.to_owned() });
+        }
+
         let Some((place, path)) = split_place(bytes) else {
             return Ok(Self::Local(text.into()));
         };
@@ -179,6 +183,12 @@ pub enum OperandError {
         /// The operand as given.
         operand: OsString,
     },
+    /// The address of a remote place in another program's form.
+    #[error("'{}' is a URL: write [USER@]HOST:PATH, and a port as -e 'ssh -p PORT'", operand.display())]
+    Url {
+        /// The operand as given.
+        operand: OsString,
+    },
     /// rsync's daemon syntax, `host::module` or `rsync://host/module`.
     #[error("'{}': rsync's daemon syntax is not supported by dsync; write HOST:PATH", operand.display())]
     Daemon {
@@ -220,6 +230,9 @@ impl std::fmt::Display for Part {
 pub const MAX_PART_BYTES: usize = 255;
 
 const DAEMON_SCHEME: &[u8] = b"rsync://";
+
+/// Schemes of programs that copy over ssh; no host is called so.
+const URL_SCHEMES: [&[u8]; 3] = [b"ssh://", b"sftp://", b"scp://"];
 
 /// Splits at the `:` that makes an operand remote; `None` when it is local. There is no path when a
 /// bracket is not closed or no `:` follows it.
@@ -400,6 +413,9 @@ mod tests {
 
     #[test]
     fn daemon_syntax_is_refused_as_unsupported() {
+        for url in ["ssh://host/m", "SFTP://u@host:22/m", "scp://host/m"] {
+            assert!(matches!(parse(url), Err(OperandError::Url { .. })), "{url}");
+        }
         for daemon in ["host::module", "u@host::m/x", "rsync://host/m", "RSYNC://h/m", "[::1]::m"] {
             let error = parse(daemon).unwrap_err();
             assert!(matches!(error, OperandError::Daemon { .. }), "{daemon}: {error:?}");

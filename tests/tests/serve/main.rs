@@ -422,3 +422,27 @@ fn options_about_ssh_are_refused_for_a_share() {
         assert!(refused.stderr_text().contains("names no share"), "{}", refused.account());
     }
 }
+
+#[test]
+fn wildcards_of_a_share_stand_for_what_it_has() {
+    needs_dsync!();
+    for way in [Nas::new, Nas::standing] {
+        let nas = way("read");
+        for name in ["a.txt", "b.txt", "c.jpg", ".d.txt"] {
+            fs::write(nas.there(name), name).unwrap();
+        }
+        let got = nas.scratch.at("got");
+        let pull = |path: &str| nas.run().arg("-a").arg(nas.operand(path)).arg(slash(&got)).run();
+        let _ = pull("tree/*.txt").expect_quiet_success();
+        let mut names: Vec<_> = fs::read_dir(&got).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.txt", "b.txt"], "{}", nas.log());
+        let _ = pull("tree/{c.jpg,.d*}").expect_quiet_success();
+        assert!(got.join("c.jpg").exists() && got.join(".d.txt").exists());
+        let none = pull("tree/*.zip").expect_code(23);
+        assert!(none.stderr_text().contains("*.zip"), "{}", none.account());
+        // No pattern leads above the directory of the key.
+        let above = pull("../*");
+        assert_ne!(above.code(), Some(0), "{}", above.account());
+    }
+}

@@ -563,20 +563,20 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "each_access_allows_the_pushes_that_it_says_and_no_others",
     },
     Guard {
-        name: "log and lists in the destination",
-        file: "crates/dsync-fs/src/operator_files.rs",
-        guard: "self.destination = «opened.ok().map(Arc::new)»;",
-        instead: "None",
-        binary: "links_of_others",
-        test: "no_log_and_no_list_is_what_a_source_may_have_put_there",
-    },
-    Guard {
         name: "another user's rights",
         file: "crates/dsync-engine/src/grant.rs",
         guard: "(Self::CopyAs, «options.copy_as.destination.is_some()»),",
         instead: "false",
         binary: "copy_as",
         test: "the_key_of_one_directory_names_no_user",
+    },
+    Guard {
+        name: "log and lists in the destination",
+        file: "crates/dsync-fs/src/operator_files.rs",
+        guard: "self.destination = «opened.ok().map(Arc::new)»;",
+        instead: "None",
+        binary: "links_of_others",
+        test: "no_log_and_no_list_is_what_a_source_may_have_put_there",
     },
     Guard {
         name: "fifos in the destination",

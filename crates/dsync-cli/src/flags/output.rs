@@ -78,7 +78,7 @@ pub(crate) struct Output {
     /// source, del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
     /// entries of types that are not copied, symsafe links that --safe-links leaves out, skip what
     /// --update, --existing, --ignore-existing and limits of size leave alone; none turns all off,
-    /// all all on. flist, copy, misc, mount and owner are taken and have no lines.
+    /// all all on. flist is rsync's line that a list is sent; copy, misc, mount and owner are taken and have no lines.
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
     /// Say on standard error why things are done: --debug=help names the parts

@@ -24,6 +24,8 @@ pub(super) struct Info {
     pub(super) backup: Option<u8>,
     /// Entries that leave the source.
     pub(super) remove: Option<u8>,
+    /// That a list is sent.
+    pub(super) flist: Option<u8>,
 }
 
 impl Info {
@@ -39,6 +41,7 @@ impl Info {
             skip: level,
             backup: level,
             remove: level,
+            flist: level,
         }
     }
 }
@@ -50,6 +53,7 @@ digit behind a word is its level, 1 without one, 0 is off.
 
 BACKUP      backups, but in a dry run
 DEL         deletions
+FLIST       rsync's first line: sending (or receiving) incremental file list
 NAME        1) what is changed, 2) what is up to date, too
 NONREG      entries of types that are not copied (on by default)
 PROGRESS    the progress bar, as PROGRESS2
@@ -60,7 +64,7 @@ SYMSAFE     links that --safe-links leaves out
 ALL, NONE   all of them at a level, none of them
 HELP        this text
 
-COPY, FLIST, MISC, MOUNT and OWNER are taken and have no lines.
+COPY, MISC, MOUNT and OWNER are taken and have no lines.
 -v is DEL, NAME, STATS and SYMSAFE; -vv is BACKUP, NAME2, REMOVE and SKIP, too.
 ";
 
@@ -83,11 +87,12 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
             "skip" => info.skip = Some(level),
             "backup" => info.backup = Some(level),
             "remove" => info.remove = Some(level),
+            "flist" => info.flist = Some(level),
             "none" => info = Info::all(0),
             "all" => info = Info::all(level),
             // Progress is the bar's; the others are about lists and copies that dsync makes in
             // another way.
-            "progress" | "flist" | "copy" | "misc" | "mount" | "owner" => {}
+            "progress" | "copy" | "misc" | "mount" | "owner" => {}
             _ => return Err(unknown(word)),
         }
     }

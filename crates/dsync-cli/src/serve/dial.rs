@@ -78,7 +78,10 @@ pub(super) fn list(address: &Address) -> u8 {
 /// Makes a channel to a server that this user knows, or gets to know.
 fn connect(share: &str, address: &Address) -> Result<Channel, Failure> {
     let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
-    let key = keys::own_path().and_then(|path| keys::read(&path)).map_err(unusable)?;
+    let key = keys::own_path().and_then(|path| keys::read(&path));
+    let key = key.map_err(|why| {
+        unusable(format!("HOST::SHARE is a share of a dsync server, which knows a key of yours: {why}"))
+    })?;
     let known = KnownHosts::own().map_err(unusable)?;
     let (host, port) = (&address.host, address.port);
 
