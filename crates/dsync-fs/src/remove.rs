@@ -128,7 +128,7 @@ impl Dir {
         self.open_child(name).map(|dir| (dir, Some(now.mode)))
     }
 
-    /// Gives this process's user the permissions to work in this directory of his own, if he may
+    /// Grants this process's user the permissions to work in this directory of his own, if he may
     /// enter but not read it. Returns the directory's previous mode if that changed.
     ///
     /// # Errors

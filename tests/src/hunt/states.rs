@@ -94,7 +94,7 @@ fn lock_roots(case: &mut Case, dice: &mut Dice) {
     }
 }
 
-/// Gives a case with an alternate directory a second one of its kind.
+/// Adds a second alternate directory of its kind to a case that has one.
 fn second_alternate(case: &mut Case, dice: &mut Dice) {
     let of_one = ["--link-dest=", "--copy-dest=", "--compare-dest="];
     let Some(kind) =
