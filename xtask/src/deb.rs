@@ -55,7 +55,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// The step of `cargo xtask ci`: the tests have built the program.
+/// Makes and tries out the packages of the program that the tests have built.
 ///
 /// # Errors
 /// As [`run`].
@@ -226,7 +226,7 @@ fn printed(command: &mut Command) -> Result<String, TaskError> {
 
 /// The revision of the package.
 const FIRST: &str = "1";
-/// That of the package which the first one is upgraded to in the test.
+/// The revision of the package which the first one is upgraded to in the test.
 const SECOND: &str = "2";
 
 const DESCRIPTION: &str = "fast, encrypted and durable copies of directory trees

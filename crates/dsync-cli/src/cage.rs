@@ -118,6 +118,7 @@ impl dsync_engine::Cage for Cage {
         if let Err(error) = withhold_memory() {
             self.note(format!("the run is caged without limits on core dumps: {error}"));
         }
+
         if footprint.is_unbounded() {
             self.note(
                 "the run is caged without Landlock: --insecure-links lets --keep-dirlinks lead it anywhere"
@@ -130,11 +131,13 @@ impl dsync_engine::Cage for Cage {
                 Err(error) => self.note(format!("the run is caged without Landlock: {error}")),
             }
         }
+
         if is_interposed() {
             self.note("the run is caged without a seccomp list: LD_PRELOAD may need any call".to_owned());
         } else if let Err(error) = confine_calls(inmates) {
             self.note(format!("the run is caged without a seccomp list: {error}"));
         }
+
         self.hold_to();
         tracing::debug!(elapsed = ?started.elapsed(), "caged");
     }

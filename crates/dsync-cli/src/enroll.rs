@@ -49,7 +49,7 @@ struct Words {
     /// The share; not needed where the server has one only
     #[arg(long, value_name = "NAME")]
     share: Option<String>,
-    /// What the key may do there; read where neither this nor the server says more
+    /// The key's role there; read where neither this nor the server says more
     #[arg(long, value_name = "ROLE", value_parser = ["read", "append", "keep", "write", "full"])]
     role: Option<String>,
     /// The key's directory in the share; {key} is the key's name, and the default
@@ -61,7 +61,7 @@ struct Words {
     /// The key's name in the server's configuration; this host's name by default
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
-    /// How runs reach the server; by default HOST, and the port of the server's configuration
+    /// The server's address for runs; by default HOST, and the port of the server's configuration
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<OsString>,
     /// The server's configuration, if it is not /etc/dsync/serve.toml
@@ -91,6 +91,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     if words == ["--answer"] {
         return crate::serve::enrolment::run();
     }
+
     let words = std::iter::once(OsString::from("dsync enroll")).chain(words.iter().cloned());
     let outcome = match Words::try_parse_from(words) {
         Ok(words) => conduct(&words),
@@ -105,6 +106,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         }
         Err(error) => Err(UsageError::from_clap(&error).into()),
     };
+
     match outcome {
         Ok(()) => exit_code::OK,
         Err(Failure(code, why)) => {

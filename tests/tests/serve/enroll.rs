@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::nas::Nas;
 
-/// A server that knows no client, and its key.
+/// Makes a server that knows no client; returns its key too.
 fn nas_of_nobody() -> (Nas, String) {
     let mut nas = Nas::new("append");
     let server = Nas::public(&nas.scratch.at("server.key"));

@@ -90,7 +90,7 @@ fn fail_a_handshake(nas: &Nas, number: usize) {
     let _ = stranger.read_to_end(&mut Vec::new());
 }
 
-/// Has clients push at once while strangers fail; returns when both are done.
+/// Makes clients push at once while strangers fail; returns when both are done.
 fn round(nas: &Nas, size: &Size, number: usize) {
     let failed = AtomicUsize::new(0);
     // Each has begun what it will never end, and is closed by the server in time.

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
 };
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
@@ -69,8 +68,8 @@ fn linked(metadata: &Metadata) -> BTreeSet<PackageId> {
 
 /// Returns the texts of licences and notices in a package.
 fn texts_of(package: &Package) -> Vec<String> {
-    let dir = package.manifest_path.parent().map(|dir| dir.as_std_path()).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let dir = package.manifest_path.parent();
+    let entries = dir.map(fs::read_dir).into_iter().flatten().flatten().flatten();
     let is_licence = |name: &str| {
         let name = name.to_ascii_uppercase();
         ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"].iter().any(|word| name.starts_with(word))

@@ -39,7 +39,6 @@ impl Guard {
             ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
             (_, Some(_)) => self.file.to_owned(),
             ("serve", None) => "tests/tests/serve/main.rs".to_owned(),
-            ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
             (binary, None) => format!("tests/tests/{binary}.rs"),
         }
     }

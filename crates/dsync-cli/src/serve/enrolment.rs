@@ -185,7 +185,7 @@ fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
     let (key, is_new) = name_of(config, request, public)?;
 
     let found = offer.keys.get(&key);
-    let role = request.role.as_deref().or(found.map(|part| part.role.role())).unwrap_or(LEAST);
+    let role = request.role.as_deref().or_else(|| found.map(|part| part.role.role())).unwrap_or(LEAST);
     let directory = match (&request.directory, found) {
         (Some(directory), _) => directory.clone(),
         (None, Some(part)) => part
@@ -198,14 +198,10 @@ fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
         Directory::Whole => None,
         Directory::Named(named) => Some(PathBuf::from(named.replace("{key}", &key))),
     };
-    let place_words = match &place {
-        Some(place) => format!("'{}' in it", place.display()),
-        None => "all of it".to_owned(),
-    };
     let known = Known {
         share: share.to_owned(),
         key: key.clone(),
-        purpose: format!("{role}, {place_words}"),
+        purpose: format!("{role}, {}", in_words(place.as_deref())),
         ..Known::default()
     };
 
@@ -218,6 +214,14 @@ fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
     let lines = lines(config, (share, &key), is_new.then_some(&public), (role, &directory));
     check(config, &lines, (share, &key), public, (role, place))?;
     Ok(Known { lines, ..known })
+}
+
+/// Describes a key's place in a share.
+fn in_words(directory: Option<&Path>) -> String {
+    match directory {
+        Some(directory) => format!("'{}' in it", directory.display()),
+        None => "all of it".to_owned(),
+    }
 }
 
 /// Finds the share that is meant.
@@ -272,8 +276,7 @@ fn name_of(config: &Config, request: &Request, public: PublicKey) -> Result<(Str
 
 /// Says that a key has another part of the share than the one that is asked for.
 fn other_part(share: &str, key: &str, part: &Part, wanted: &str) -> Refusal {
-    let place =
-        part.directory.as_ref().map_or("all of it".to_owned(), |dir| format!("'{}' in it", dir.display()));
+    let place = in_words(part.directory.as_deref());
     let why = format!(
         "the key '{key}' is there already, for share '{share}' with another role or directory: {}, {place}; asked for \
          is {wanted}. Nothing is changed that is there: edit [shares.{share}.keys.{key}], or leave --role and \
@@ -350,7 +353,7 @@ fn sum(text: &str) -> String {
 
 /// The role of a key for which none is asked.
 const LEAST: &str = "read";
-/// What to do where the login may not.
+/// The advice where the login may not.
 const LOGIN: &str = "log in as who may (root@HOST), or name the program so: --dsync-path='sudo dsync'";
 /// Bytes of the longest request: names and one key.
 const LONGEST_REQUEST: u64 = 64 << 10;
