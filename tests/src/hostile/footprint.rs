@@ -1,5 +1,8 @@
 //! The memory of a process under attack: its largest resident size, its files that are memory, and
 //! what the kernel charges it for, where the test may make a control group.
+//!
+//! The group has a limit. The kernel drops pages of files to stay below it, and kills a process that needs
+//! more: so what cannot be dropped is below it as well, whatever was charged on the way.
 
 use std::{
     fs,
@@ -40,8 +43,8 @@ pub struct Peak {
     pub memfds: u64,
     /// Files on a disk without a name.
     pub spooled: u64,
-    /// Everything that the kernel holds for it since it was watched: also buffers of pipes and
-    /// sockets, and pages of files that it can drop; `None` without a control group.
+    /// Everything that the kernel holds for it since it was watched, at most [`MOST_CHARGED`]: also
+    /// buffers of pipes and sockets, and pages of files; `None` without a control group.
     pub charged: Option<u64>,
 }
 
@@ -109,6 +112,7 @@ impl ControlGroup {
         }
         let own = above.join(format!("{GROUPS}{pid}"));
         fs::create_dir(&own).ok()?;
+        fs::write(own.join("memory.limit_in_bytes"), MOST_CHARGED.to_string()).ok()?;
         let group = Self { pid, above, own };
         fs::write(group.own.join("cgroup.procs"), pid.to_string()).is_ok().then_some(group)
     }
@@ -126,6 +130,8 @@ impl Drop for ControlGroup {
     }
 }
 
+/// The most that the kernel may hold for a process, in bytes: it reclaims pages of files, then kills.
+pub const MOST_CHARGED: u64 = 300 << 20;
 /// Beginning of the groups' names.
 const GROUPS: &str = "dsync-tests-";
 

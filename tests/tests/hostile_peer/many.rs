@@ -83,7 +83,8 @@ impl Flood {
 
     /// Runs against a client that pulls, or pushes.
     fn against_client(&self, arena: &Arena, carrier: Carrier, pulls: bool) -> Peak {
-        let flags = [self.flags, self.bound.as_slice()].concat();
+        // This peer shows no signs of life, and a busy machine takes its time.
+        let flags = [&["--timeout=3600"], self.flags, self.bound.as_slice()].concat();
         let (client, pipe) = if pulls {
             arena.pull_over(carrier, RELAY, &flags)
         } else {
