@@ -173,8 +173,7 @@ impl Opening {
         };
         let as_directory = || self.open_way(layer, path, options).and_then(|dir| dir.metadata());
         let found = match contents.then(as_directory) {
-            // As rsync: in a list the slash after a file counts for nothing, and so it does after a
-            // link that leads to no directory.
+            // As rsync: in a list a slash counts for nothing after what leads to no directory.
             Some(Err(error)) if is_line && leads_to_no_directory(&error) => {
                 contents = false;
                 by_name()
