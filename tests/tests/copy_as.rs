@@ -123,12 +123,16 @@ fn destination_of_a_local_run_alone_may_have_a_user() {
     needs_dsync!();
     needs_root!();
     let place = Place::new();
-    let to = place.destination("to", DAEMON.0);
-    // The source is root's, who reads all of it.
-    let _ = place.run(dsync(), Way::Local, &["-M--copy-as=daemon"], &to).expect_quiet_success();
-    let all = ["closed", "closed/f", "mails", "open", "secret"];
-    let expected = all.map(|name| (name.to_owned(), DAEMON.0, DAEMON.1));
-    assert_eq!(owners(&to), expected);
+    // Hashes and attributes of a list are read by threads that the ends could share.
+    for (name, more) in [("plain", &[][..]), ("hashed", &["-cX"]), ("again", &["-cX", "--no-W"])] {
+        let to = place.destination(name, DAEMON.0);
+        // The source is root's, who reads all of it.
+        let options = [&["-M--copy-as=daemon"], more].concat();
+        let _ = place.run(dsync(), Way::Local, &options, &to).expect_quiet_success();
+        let all = ["closed", "closed/f", "mails", "open", "secret"];
+        let expected = all.map(|name| (name.to_owned(), DAEMON.0, DAEMON.1));
+        assert_eq!(owners(&to), expected);
+    }
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The users that the ends of a run work as (`copy_as`).
 //!
 //! The law: once an end has a user to work as, nothing of its trees is opened, read, written or
-//! looked up by a thread with more rights than that user's. Connecting, and files that the caller
+//! looked up by a thread with more rights than that user's, nor by one of another end's. Connecting, and files that the caller
 //! opened before, keep the rights of the process.
 
 use dsync_fs::ActingUser;
 use dsync_wire::options::ActAs;
 
-use crate::{SyncError, footprint::Inmates};
+use crate::{SyncError, footprint::Inmates, session::Session};
 
 /// Makes this the user of the calling thread and of those that it starts from now on. The threads
 /// that carry bytes were started before, and keep their rights.
@@ -39,6 +39,14 @@ pub(crate) fn acting<T: Send>(
         Inmates::Process => work(),
         Inmates::Thread => on_own_thread(work),
     }
+}
+
+/// Gives a session of an end that has a user threads for its work that nobody has started yet.
+pub(crate) fn with_own_workers(mut session: Session, who: Option<&ActAs>) -> Session {
+    if who.is_some() {
+        session.workers = session.workers.apart();
+    }
+    session
 }
 
 /// Does work on a thread of its own, whose rights and cage end with it.

@@ -30,7 +30,7 @@ pub(crate) use self::{
 };
 use crate::{
     CancelToken, Observer, Resources, Summary, SyncError,
-    acting::{acting, on_own_thread},
+    acting::{acting, on_own_thread, with_own_workers},
     check,
     destination::{self, asked::AskedFor},
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
@@ -397,7 +397,7 @@ fn local(
                     destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
                 acting(user, Inmates::Thread, |became| {
                     became?;
-                    destination::run(session, mail, terms, cancel)
+                    destination::run(with_own_workers(session, user), mail, terms, cancel)
                 })
             });
         here.close(CloseReason::Done);
@@ -458,7 +458,7 @@ fn push(
         match opened {
             Ok(tree) => acting(user, Inmates::Thread, |became| {
                 became?;
-                source::run(session, mail, tree, Some(attempt), cancel)
+                source::run(with_own_workers(session, user), mail, tree, Some(attempt), cancel)
             }),
             Err(error) => Err(session.refuse(error)),
         }
@@ -503,6 +503,7 @@ fn pull(
             spools: remote.resources.spool_home(),
             start: Start { spelling: remote.spelling, ..Start::default() },
         };
+        let session = with_own_workers(session, user);
         acting(user, Inmates::Thread, |became| {
             became?;
             match remote.cage {

@@ -40,6 +40,12 @@ impl Workers {
         Self(Arc::new(Inner { threads, pool: OnceLock::new() }))
     }
 
+    /// Makes another pool of as many threads, none of which runs yet: they get the rights of the thread
+    /// that gives them their first work.
+    pub(crate) fn apart(&self) -> Self {
+        Self::new(self.0.threads)
+    }
+
     /// Runs `work` on the pool, where its parallel iterators use all threads; returns its result.
     pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, SyncError> {
         let start = || {

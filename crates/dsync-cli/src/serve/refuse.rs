@@ -234,6 +234,10 @@ const OPTIONS: &[Opt] = &[
     either("xattrs", 'X', |o, _| o.xattrs),
     either("atimes", 'U', |o, _| o.atimes),
     either("numeric-ids", ' ', |o, _| o.numeric_ids),
+    either("copy-as", ' ', |o, end| match end {
+        End::Source => o.copy_as.source.is_some(),
+        _ => o.copy_as.destination.is_some(),
+    }),
     either("fake-super", ' ', |o, end| match end {
         End::Source => o.fake_super.source,
         _ => o.fake_super.destination,

@@ -20,7 +20,7 @@ use dsync_wire::{
 use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
-    acting::acting,
+    acting::{acting, with_own_workers},
     destination::{self, asked::AskedFor},
     error::Wording,
     footprint::{Cage, Footprint, Inmates},
@@ -133,6 +133,7 @@ pub(crate) fn serve_link(
         PeerRole::Source { .. } => users.source.as_ref(),
         PeerRole::Destination { .. } => users.destination.as_ref(),
     };
+    session = with_own_workers(session, user);
     acting(user, means.inmates, move |became| {
         let asked = became.and_then(|()| at_homes(role, list, &session.options, &means.start));
         let (role, list) = match asked {
