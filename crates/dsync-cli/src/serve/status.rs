@@ -244,6 +244,8 @@ pub(super) fn tell_to_reload(server: &str) -> bool {
     let trusted = stream.ok().filter(is_trusted);
     // The process that listens has the socket that was just connected to, so its number is its own.
     let process = trusted.and_then(|stream| socket_peercred(&stream).ok()).map(|peer| peer.pid);
+    // A server of another process namespace has no number here, and 0 would be this process's group.
+    let process = process.filter(|process| process.as_raw_nonzero().get() > 1);
     process.is_some_and(|process| kill_process(process, Signal::HUP).is_ok())
 }
 
