@@ -60,8 +60,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_locked =
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
             let is_told = says.contains("error: cannot open source '") || is_missing || is_locked;
+            // In a pull its remote end gives up, and the other loses it.
             seen.is(Class::Exit)
-                && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(23))
+                && [Some(3), Some(12)].contains(&seen.rsync.code())
+                && seen.dsync.code() == Some(23)
                 && is_told
                 && seen.rsync.stderr_text().contains("] change_dir")
         },
