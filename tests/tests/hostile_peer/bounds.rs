@@ -222,7 +222,7 @@ fn tokens_of_a_segment(bound: u64) {
     scenario.of_source(COPY, bound);
 }
 
-/// The account: attribute sets up to what it leaves for other shares, then until it is exceeded.
+/// Takes attribute sets from the account up to half of it, then until it is exceeded.
 fn account(bound: u64) {
     const XATTRS: &str = r#","recursive":true,"xattrs":true,"dry-run":true"#;
     let set = large_set();
@@ -253,7 +253,7 @@ fn account(bound: u64) {
     }
 }
 
-/// Sums of short blocks of an old file, which the destination asks the source about first.
+/// Asks for the sums of short blocks of an old file, once its long blocks were summed.
 fn fine_blocks(bound: u64) {
     const FINE: u64 = 1024;
     for (count, is_refused) in [(bound, false), (bound + 1, true)] {

@@ -9,7 +9,10 @@ use dsync_wire::{
     budget::{Held, Share},
     event::{Progress, Report},
     limits::MAX_OPEN_RESTS,
-    message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, Sums},
+    message::{
+        Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, SpanAnswer,
+        Sums,
+    },
 };
 
 use super::{
@@ -75,15 +78,8 @@ pub(super) fn run(
                 }
             }
             ControlMessage::Rest(rest) => keep_rest(shared, &mut rests, rest)?,
-            ControlMessage::ListingDone { part } => {
-                if !shared.catalogue.release(part) {
-                    return Err(misbehaved(PeerMisbehaved::BadRelease { part }));
-                }
-            }
-            ControlMessage::SpanAnswer(answer) => {
-                shared.spans.answer(&shared.session.control, &answer)?;
-                shared.catalogue.answered();
-            }
+            ControlMessage::ListingDone { part } => release(shared, part)?,
+            ControlMessage::SpanAnswer(answer) => settle_span(shared, &answer)?,
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
@@ -112,6 +108,18 @@ fn tell_progress(shared: &Shared<'_>, attempt: &Attempt<'_>, progress: &Progress
         file.inspect(|file| attempt.file(file));
         attempt.progress(progress);
     });
+}
+
+/// Sends what a span's answer lacks; the span can then be released.
+fn settle_span(shared: &Shared<'_>, answer: &SpanAnswer) -> Result<(), SyncError> {
+    shared.spans.answer(&shared.session.control, answer)?;
+    shared.catalogue.answered();
+    Ok(())
+}
+
+/// Releases a listing message, or a span that was answered.
+fn release(shared: &Shared<'_>, part: u64) -> Result<(), SyncError> {
+    if shared.catalogue.release(part) { Ok(()) } else { Err(misbehaved(PeerMisbehaved::BadRelease { part })) }
 }
 
 /// Keeps the destination's missing segments of a file until it asks for them.
