@@ -41,7 +41,7 @@ pub(crate) fn acting<T: Send>(
     }
 }
 
-/// Gives a session of an end that has a user threads for its work that nobody has started yet.
+/// Returns the session; of an end that has a user, with a pool of its own that has no threads yet.
 pub(crate) fn with_own_workers(mut session: Session, who: Option<&ActAs>) -> Session {
     if who.is_some() {
         session.workers = session.workers.apart();

@@ -353,10 +353,7 @@ fn local(
     let asked = AskedFor::of(&spelled::paths(paths, spelling), remote.list(), &options)?;
     let users = options.copy_as.clone();
     let user = users.destination.as_ref();
-    let filters = acting(user, Inmates::Thread, |became| {
-        became?;
-        Filters::of(&options, path, asked.contents(), (None, None))
-    })?;
+    let filters = filters(&options, path, asked.contents(), None)?;
     let is_somewhere = path != Path::new(NOWHERE);
     if is_somewhere {
         let sources = guard::Sources { paths, list: remote.list(), spelling };
@@ -369,15 +366,7 @@ fn local(
     let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
     let theirs_allowance = allowance.clone();
     let spools = resources.spool_home();
-    // The operands do not travel: there may be more of them than a message takes.
-    let terms = session::Terms {
-        role: PeerRole::Source { paths: vec![b".".to_vec()] },
-        options,
-        timeout: NO_TIMEOUT,
-        again: false,
-        allowance,
-        list: ListPlace::None,
-    };
+    let terms = local_terms(options, allowance);
 
     let (files, list) = (ListedFiles::default(), remote.list().cloned());
     let theirs = files.clone();
@@ -404,14 +393,47 @@ fn local(
         (result, peer.join())
     });
 
-    let report = match (result, peer) {
-        (Ok(report), _) => report,
-        // The peer's own error says more than this end's report of it.
-        (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => return Err(theirs),
-        (Err(error), _) => return Err(error),
-    };
-
+    let report = verdict(result, peer)?;
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
+}
+
+/// Returns the terms of a local run.
+fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
+    // The operands do not travel: there may be more of them than a message takes.
+    session::Terms {
+        role: PeerRole::Source { paths: vec![b".".to_vec()] },
+        options,
+        timeout: NO_TIMEOUT,
+        again: false,
+        allowance,
+        list: ListPlace::None,
+    }
+}
+
+/// Returns the report of both ends, or the error of the one that says more.
+fn verdict(
+    result: Result<Report, SyncError>,
+    peer: std::thread::Result<Result<(), SyncError>>,
+) -> Result<Report, SyncError> {
+    match (result, peer) {
+        (Ok(report), _) => Ok(report),
+        // The peer's own error says more than this end's report of it.
+        (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => Err(theirs),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Reads the rules of a destination here, with the rights of its user.
+fn filters(
+    options: &SyncOptions,
+    path: &Path,
+    contents: bool,
+    spelling: Option<Spelling>,
+) -> Result<Filters, SyncError> {
+    acting(options.copy_as.destination.as_ref(), Inmates::Thread, |became| {
+        became?;
+        Filters::of(options, path, contents, (None, spelling))
+    })
 }
 
 /// Runs this end as the source.
@@ -482,10 +504,7 @@ fn pull(
     };
     let user = options.copy_as.destination.as_ref();
     // A user that there is not is reported before anybody is asked for a password.
-    let filters = acting(user, Inmates::Thread, |became| {
-        became?;
-        Filters::of(options, path, asked.contents(), (None, remote.spelling))
-    })?;
+    let filters = filters(options, path, asked.contents(), remote.spelling)?;
     let list = names::place(remote.files_from, true);
 
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();

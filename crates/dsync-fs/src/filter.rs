@@ -100,6 +100,7 @@ impl FilterSet {
         let mut xattrs = Vec::new();
         // A long list may not take gigabytes.
         let build = if specs.len() > MAX_FAST_RULES { Build::Lean } else { Build::Fast };
+
         for spec in specs {
             let what = if spec.rule_file.is_none() {
                 match Pattern::parse(&spec.pattern, build) {
@@ -121,6 +122,7 @@ impl FilterSet {
             };
             rules.push(Rule::of(spec, what, None));
         }
+
         let is_absolute = specs.iter().any(|spec| spec.absolute && !spec.xattrs);
         let (rules, xattrs) = (rules.into(), xattrs.into());
         Ok(Self { rules, xattrs, merges: merges.into(), is_absolute, ..Self::default() })

@@ -53,6 +53,7 @@ pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("troubled_source", &["-p", "dsync-tests", "--test", "troubled_source"]),
     ("screen", &["-p", "dsync-tests", "--test", "screen"]),
     ("cage", &["-p", "dsync-tests", "--test", "cage"]),
+    ("copy_as", &["-p", "dsync-tests", "--test", "copy_as"]),
     ("restricted", &["-p", "dsync-tests", "--test", "restricted"]),
     ("special_bits", &["-p", "dsync-tests", "--test", "special_bits"]),
     ("devices", &["-p", "dsync-tests", "--test", "devices"]),

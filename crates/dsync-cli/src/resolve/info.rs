@@ -24,7 +24,7 @@ pub(super) struct Info {
     pub(super) backup: Option<u8>,
     /// Entries that leave the source.
     pub(super) remove: Option<u8>,
-    /// That a list is sent.
+    /// Beginning of a list.
     pub(super) flist: Option<u8>,
 }
 
