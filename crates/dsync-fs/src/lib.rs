@@ -55,6 +55,7 @@ mod spelling;
 mod spool;
 mod staged;
 pub mod sys;
+mod tree_watch;
 mod walk;
 mod wildcards;
 
@@ -98,6 +99,7 @@ pub use crate::{
     spelling::{Charset, Spelling, is_unspelled},
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},
+    tree_watch::{Seen, TreeWatch},
     walk::{
         DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions,
         WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings, default_readers,
