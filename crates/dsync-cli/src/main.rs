@@ -44,6 +44,7 @@ mod told;
 mod usage;
 mod verify;
 mod version;
+mod watch;
 mod words;
 
 use std::{
@@ -58,7 +59,7 @@ use std::{
 use dsync_engine::{CancelToken, Job, Summary, SyncError, TypeCounts, exit_code};
 
 use crate::{
-    bar::Bar,
+    bar::{Bar, Shown},
     cage::Cage,
     closing::Closing,
     console::{Console, Voice, blame, print, say},
@@ -69,6 +70,7 @@ use crate::{
     resolve::{Order, Reporting},
     rules::Rules,
     usage::UsageError,
+    watch::{Ran, Watch},
 };
 
 fn main() -> ExitCode {
@@ -167,7 +169,7 @@ fn run(flags: &Flags) -> u8 {
         Ok(None) => {}
         Err(error) => return refuse(&error),
     }
-    let Order { job, rules, report, doubtful, share } =
+    let Order { job, rules, report, doubtful, share, watched } =
         match resolve::order(flags, &|name| std::env::var_os(name)) {
             Ok(order) => order,
             Err(error) => return refuse(&error),
@@ -175,7 +177,9 @@ fn run(flags: &Flags) -> u8 {
     let cancel = CancelToken::new();
     // A log and a bar would tear each other.
     let draws = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let bar = Arc::new(Bar::new(report.bar(draws && !logs)));
+    // Nobody looks at the one of a watch for long.
+    let shown = if watched.is_some() { Shown::Nothing } else { report.bar(draws && !logs) };
+    let bar = Arc::new(Bar::new(shown));
     let has_bar = bar.is_drawn();
     if let Err(error) = signals::watch(cancel.clone(), Arc::clone(&bar)) {
         blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
@@ -188,24 +192,50 @@ fn run(flags: &Flags) -> u8 {
         return exit_code::START;
     };
 
-    let console = open_console(&report, bar);
+    let stopped = || stop.as_ref().is_some_and(|reached| reached.load(Ordering::Acquire));
+    let sums_up = has_bar || watched.is_some() && !report.voice.quiet;
+    let once = || {
+        let console = open_console(&report, Arc::clone(&bar));
+        let outcome = perform(flags, job.clone(), &report, (&console, &cancel));
+        let words =
+            Words { rules: &rules, doubtful: &doubtful, stopped: stopped(), dialled: share.is_some() };
+        let code = finish(&outcome, &console, &words, &report, sums_up);
+        Ran { code, ended: outcome.is_ok() }
+    };
+
+    let Some(paths) = &watched else { return once().code };
+    match Watch::begin(paths, &cancel).map(|watch| watch.go(once)) {
+        Ok(Some(code)) => code,
+        Ok(None) => {
+            let (code, line) = interrupted(stopped());
+            say(&line);
+            code
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Carries a run out, with what is said before and in it.
+fn perform(
+    flags: &Flags,
+    job: Job,
+    report: &Reporting,
+    (console, cancel): (&Console, &CancelToken),
+) -> Result<Summary, SyncError> {
     if report.verbose > 1 {
         let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
         flags.accepted.iter().for_each(|option| console.talk(&reason(option)));
     }
-    tell_beginning(flags, &report, &console);
+    tell_beginning(flags, report, console);
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
+
     let cage = Arc::new(Cage::default());
-    let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), &console, &cancel);
+    let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), console, cancel);
     console.end_list();
-    let outcome = outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary });
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
-
-    let stopped = stop.is_some_and(|reached| reached.load(Ordering::Acquire));
-    let words = Words { rules: &rules, doubtful: &doubtful, stopped, dialled: share.is_some() };
-    finish(&outcome, &console, &words, &report, has_bar)
+    outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary })
 }
 
 /// Carries the run out. Where the remote host lacks the program, and the person agrees, it gets a copy
@@ -294,19 +324,9 @@ fn finish(
 ) -> u8 {
     let (code, last_words) = match outcome {
         Ok(summary) => conclude(summary, console, report, has_bar),
-        // rsync's words.
-        Err(SyncError::Cancelled) if words.stopped => {
-            let code = exit_code::TIMEOUT;
-            (
-                code,
-                Some(format!(
-                    "dsync: stopping at requested limit; what was finished is kept (exit code {code})"
-                )),
-            )
-        }
         Err(SyncError::Cancelled) => {
-            let code = exit_code::INTERRUPTED;
-            (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))
+            let (code, line) = interrupted(words.stopped);
+            (code, Some(line))
         }
         Err(error) if words.dialled && serve::undialled(error).is_some() => {
             let (code, why) = serve::undialled(error).unwrap_or_default();
@@ -344,6 +364,17 @@ fn finish(
             if code == exit_code::OK { messages::OUTPUT } else { code }
         }
     }
+}
+
+/// Returns the exit code and the last line of a run that was interrupted, or whose time was over.
+fn interrupted(stopped: bool) -> (u8, String) {
+    // rsync's words.
+    let (code, what) = if stopped {
+        (exit_code::TIMEOUT, "stopping at requested limit")
+    } else {
+        (exit_code::INTERRUPTED, "interrupted")
+    };
+    (code, format!("dsync: {what}; what was finished is kept (exit code {code})"))
 }
 
 /// Prints statistics and summary; returns the exit code and the line that comes last.

@@ -57,6 +57,8 @@ pub(crate) struct Order {
     pub(crate) doubtful: Vec<OsString>,
     /// The share that the run goes to, if it goes to one.
     pub(crate) share: Option<ShareAddress>,
+    /// The directories to watch.
+    pub(crate) watched: Option<Vec<PathBuf>>,
 }
 
 /// The output that a run was asked for.
@@ -126,6 +128,7 @@ pub(crate) fn order(
     check_words(&flags.operands)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
     let (source, destination) = ends(&operands, flags.output.list_only)?;
+    let watched = watched(flags, (&source, &destination))?;
     let files = operator_files(flags, &destination);
     let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
     let mut rules = Rules::collect(&flags.selection, &files, &CvsNames::of_user())?;
@@ -163,7 +166,23 @@ pub(crate) fn order(
         job = job.spelling(spelling);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
-    Ok(Order { job: job.resources(resources), rules, report, doubtful, share })
+    Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
+}
+
+/// Returns the directories to watch, if the source is to be watched.
+fn watched(
+    flags: &Flags,
+    (source, destination): (&Source, &Destination),
+) -> Result<Option<Vec<PathBuf>>, UsageError> {
+    match (source, destination) {
+        _ if !flags.stopping.watch => Ok(None),
+        (Source::Remote { .. }, _) => Err(UsageError::UnsupportedUse {
+            text: "--watch of a remote source (run it at the host that has the source, as a push)",
+        }),
+        (_, Destination::Nowhere) => Err(UsageError::Needs { option: "--watch", needed: "a destination" }),
+        (Source::Local { paths }, _) => Ok(Some(paths.clone())),
+        _ => Ok(None),
+    }
 }
 
 /// Refuses a single word that a person types to ask for help, unless there is a file of its name.

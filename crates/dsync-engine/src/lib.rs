@@ -41,14 +41,15 @@ mod spelled;
 pub mod summary;
 mod under_way;
 pub mod verify;
+mod watch;
 mod way;
 mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
     ActingUserError, CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links,
-    OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Spelling, UntrustedLink,
-    append_operator_file, has_wildcards, open_operator_file,
+    OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
+    UntrustedLink, append_operator_file, has_wildcards, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::standing;
@@ -92,6 +93,7 @@ pub use crate::{
     server::Server,
     share::{Share, ShareError},
     summary::Summary,
+    watch::watch_trees,
     way::{Connector, ask_host, host_command_line},
     workers::Workers,
 };

@@ -156,7 +156,7 @@ where
 impl Flags {
     /// Replaces each switch by its state after all words.
     fn settle(&mut self, matches: &ArgMatches) {
-        let groups: [&mut dyn Group; 9] = [
+        let groups: [&mut dyn Group; 10] = [
             &mut self.attributes,
             &mut self.selection,
             &mut self.links,
@@ -166,6 +166,7 @@ impl Flags {
             &mut self.compressing,
             &mut self.remote,
             &mut self.output,
+            &mut self.stopping,
         ];
 
         for group in groups {

@@ -163,6 +163,7 @@ mod tests {
             &mut flags.compressing,
             &mut flags.remote,
             &mut flags.output,
+            &mut flags.stopping,
         ]
         .into_iter()
         .flat_map(|group| group.switches().into_iter().map(|(id, _)| id))

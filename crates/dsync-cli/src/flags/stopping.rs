@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::{NotInRange, whole_number};
+use super::{Group, NotInRange, whole_number};
 use crate::stop::{Moment, NotAMoment};
 
-/// Time limits of a run.
+/// The end of a run, and whether others follow.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Stopping")]
 pub(crate) struct Stopping {
@@ -36,6 +36,22 @@ pub(crate) struct Stopping {
         value_parser = moment
     )]
     pub(crate) stop_at: Option<Moment>,
+    /// Run again whenever the source has changed, until an interrupt, with exit code 20
+    ///
+    /// Of a local source, whose operands are directories: to another directory, or as a push. A run
+    /// begins when nothing has changed for half a second, or every 10 s in a tree that never rests;
+    /// each is a whole run with a summary of its own, so nothing is missed. A run that fails is told
+    /// and made again after 1 s, then 2 s, up to a minute; if the first one cannot be made, the
+    /// command ends. Where the system allows fewer watches than there are directories, that is said,
+    /// and the source is looked through every minute as well. Changes that symbolic links lead to are not seen.
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+impl Group for Stopping {
+    fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
+        vec![("watch", &mut self.watch)]
+    }
 }
 
 fn minutes(value: &str) -> Result<u64, NotInRange> {

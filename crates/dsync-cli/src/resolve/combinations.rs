@@ -38,12 +38,32 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     if deletion.delete_all_or_nothing && deletion.max_delete.is_none() {
         return Err(UsageError::Needs { option: "--delete-all-or-nothing", needed: "--max-delete" });
     }
+    check_watch(flags)?;
     none_with((flags.remote.deploy, "--deploy"), &[(flags.remote.dsync_path.is_some(), "--dsync-path")])?;
     none_with((flags.output.json, "--json"), &[(flags.output.quiet, "--quiet")])?;
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }
     check_accepted(flags)
+}
+
+/// Refuses options of a watch that make no sense for a run that is made again.
+fn check_watch(flags: &Flags) -> Result<(), UsageError> {
+    let Flags { links, output, selection, .. } = flags;
+    none_with(
+        (flags.stopping.watch, "--watch"),
+        &[
+            (flags.writing.dry_run, "--dry-run"),
+            (output.list_only, "--list-only"),
+            (output.json, "--json"),
+            (output.progress_kind.is_some() || output.partial_progress, "--progress"),
+            (selection.files_from.is_some(), "--files-from"),
+            // The changes of what a link leads to are not seen.
+            (links.copy_links, "--copy-links"),
+            (links.copy_dirlinks, "--copy-dirlinks"),
+            (links.copy_unsafe_links, "--copy-unsafe-links"),
+        ],
+    )
 }
 
 /// Refuses options that are taken without effect where rsync would do something else.
