@@ -58,6 +58,7 @@ impl Alternates {
             } else {
                 base.open_operand_above(&from_missing(below, path))
             };
+
             match opened {
                 Ok(opened) => {
                     roots.push(opened);
