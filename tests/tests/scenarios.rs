@@ -147,6 +147,11 @@ const COVERED: &[(&str, &[&str])] = &[
     ("fake-super-backup-fifo-regression", &["scenarios.rs a_fifo_that_gives_way_under_fake_super_has_a_backup"]),
     ("delete-missing-args-files-from", &["scenarios.rs listed_paths_that_are_missing_go_at_the_destination"]),
     ("sender-remove-source-root-anchor", &["scenarios.rs files_leave_a_source_that_is_named_from_the_root"]),
+    ("batch-only-remove-source-regression", &["batch.rs files_that_would_leave_their_source_stay_in_a_run_that_only_records"]),
+    ("batch-mode", &["batch.rs a_recorded_run_is_applied_elsewhere_as_rsync_applies_its_own", "batch.rs a_batch_of_a_push_is_applied_here_and_on_a_host", "batch.rs a_batch_comes_through_a_pipe"]),
+    ("scanner-batch-flag-mismatch", &["batch.rs options_that_decide_what_is_copied_have_to_be_those_of_the_recorded_run"]),
+    ("write-batch-filter-injection", &["batch.rs rules_of_the_recorded_run_protect_where_none_are_given"]),
+    ("write-batch-quoting", &["batch.rs names_with_quotes_and_spaces_are_recorded"]),
     ("protected-regular", &["scenarios.rs a_file_of_another_user_in_a_sticky_directory_is_written"]),
 ];
 
@@ -156,11 +161,6 @@ const OPEN: &[(&str, &str)] = &[
     ("crtimes", "Linux keeps no settable time of creation; -N does not exist"),
     ("macos-setgid-ordinary-mode-regression", "dsync is for Linux"),
     ("iwildmatch-fold", "about a function of rsync's that folds case"),
-    ("batch-only-remove-source-regression", "batch files do not exist"),
-    ("batch-mode", "batch files do not exist"),
-    ("scanner-batch-flag-mismatch", "batch files do not exist"),
-    ("write-batch-filter-injection", "batch files do not exist"),
-    ("write-batch-quoting", "batch files do not exist"),
     ("compress-zlib-insert", "dsync has no zlib"),
     ("max-alloc-zero-rejected", "--max-alloc=0 means no limit, and a peer has no say in it"),
     ("msg-io-timeout-overflow", "no message of dsync's carries a time limit"),

@@ -3,13 +3,15 @@
 //! The library's errors name no option. This module names the option that an error is about, or the
 //! one that helps.
 
-use std::io;
+use std::{io, path::Path};
 
 use dsync_engine::{
-    ActingUserError, AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, ShellStatus, SyncError,
-    exit_code,
+    ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, Operation, PathRole, PeerMisbehaved,
+    ShellStatus, SyncError, exit_code,
     grant::{Demand, Excess},
 };
+
+use crate::messages;
 
 /// Returns an error's sentence in terms of options, if it needs one.
 pub(crate) fn in_options(error: &SyncError) -> Option<String> {
@@ -41,11 +43,76 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             terms.path.display(),
             terms.access.purpose(),
         )),
+        SyncError::BatchOptions { path, lacking, beyond, other } => {
+            Some(fitting(path, lacking, beyond, other))
+        }
         SyncError::Peer { text, .. } => unknown_field(text).map(|field| {
             let option = if field == "other-homes" { "~USER in its path" } else { field };
             format!("the other end has an older dsync, which lacks what this run asks it for ({option}): upgrade it there")
         }),
         _ => None,
+    }
+}
+
+/// Describes a batch file that cannot be used, with what to do.
+pub(crate) fn of_batch(error: &BatchError) -> String {
+    let advice = of_batch_fault(&error.source).map_or_else(String::new, |advice| format!(". {advice}"));
+    format!("{}{advice}", messages::caused(error))
+}
+
+/// Returns the next step after a fault of a batch file.
+fn of_batch_fault(fault: &BatchFault) -> Option<&'static str> {
+    Some(match fault {
+        BatchFault::NotRegular => "Name a regular file, or - to read one from standard input.",
+        BatchFault::Foreign => "--write-batch makes one.",
+        BatchFault::OfRsync => "Apply it with rsync, or record the run anew with --write-batch.",
+        BatchFault::Newer { .. } | BatchFault::OtherMessages { .. } => {
+            "Read it with the version of dsync that wrote it."
+        }
+        BatchFault::Truncated | BatchFault::Damaged | BatchFault::Malformed { .. } => {
+            "Nothing was changed. Copy it again from where it was made, or record the run anew."
+        }
+        _ => return None,
+    })
+}
+
+/// Says which options would fit a batch.
+fn fitting(path: &Path, lacking: &[&str], beyond: &[&str], other: &[&str]) -> String {
+    let spelled = |names: &[&str]| names.iter().map(|name| batch_option(name)).collect::<Vec<_>>().join(" ");
+    let parts = [("add", lacking), ("leave out", beyond), ("give as it was then:", other)];
+    let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+    let todo: Vec<_> = parts.map(|(what, names)| format!("{what} {}", spelled(names))).collect();
+    format!("the batch file '{}' was recorded with other options: {}", path.display(), todo.join(", "))
+}
+
+/// Returns the option of a name that a batch and a run may differ in.
+fn batch_option(name: &str) -> &str {
+    match name {
+        "recursive" => "-r",
+        "dirs" => "-d",
+        "relative" => "-R",
+        "links" => "-l",
+        "copy_links" => "-L",
+        "copy_dirlinks" => "-k",
+        "owner" => "-o",
+        "group" => "-g",
+        "acls" => "-A",
+        "xattrs" => "-X",
+        "atimes" => "-U",
+        "hard_links" => "-H",
+        "checksum" => "-c",
+        "prune_empty_dirs" => "-m",
+        "devices" => "--devices",
+        "specials" => "--specials",
+        "copy_devices" => "--copy-devices",
+        "numeric_ids" => "--numeric-ids",
+        "no_implied_dirs" => "--no-implied-dirs",
+        "copy_unsafe_links" => "--copy-unsafe-links",
+        "delete_missing_args" => "--delete-missing-args",
+        "munge_links" => "--munge-links",
+        "mode_rules" => "--chmod",
+        "filters" => "the filter rules (or none)",
+        other => other,
     }
 }
 
@@ -112,6 +179,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "With --numeric-ids no names are needed."
         }
         SyncError::Aborted { .. } => "This is an error in dsync; please report it.",
+        SyncError::Batch(error) => return of_batch_fault(&error.source),
         SyncError::Connect(error) => return on_connecting(error),
 
         _ => return None,

@@ -40,6 +40,10 @@ pub(crate) fn problem(problem: &Problem) -> String {
                 "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
             )
         }
+        Cause::Os(ENODATA) if problem.operation == Operation::ReadFile => format!(
+            "cannot {what} '{name}': the batch does not have its content, as the recorded run did not transfer it; \
+             what has the name stays as it is"
+        ),
         // rsync's words.
         Cause::Os(ENOENT) if problem.operation == Operation::FollowLink => {
             format!("symlink has no referent: \"{name}\"")
@@ -112,6 +116,9 @@ pub(crate) fn ruling(ruling: &Ruling, rules: &Rules) -> Option<String> {
 
 /// Linux' number for a link that may not be followed.
 const ELOOP: i32 = 40;
+
+/// Linux' number with which a batch says that it lacks a content.
+const ENODATA: i32 = 61;
 
 /// Linux' number for what does not exist.
 const ENOENT: i32 = 2;

@@ -1,6 +1,7 @@
 //! Resolves the command line into a run: parses operands, turns values into the engine's options,
 //! and reads pattern files and the environment.
 
+mod batch;
 mod combinations;
 mod files_from;
 mod info;
@@ -127,7 +128,14 @@ pub(crate) fn order(
     combinations::check(flags)?;
     check_words(&flags.operands)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
-    let (source, destination) = ends(&operands, flags.output.list_only)?;
+    let resources = resources(flags, environment);
+    let (source, destination) = match batch::source(flags, &resources)? {
+        Some(batch) => (batch, read_destination(operands.first().ok_or(UsageError::NoOperands)?)?),
+        None => ends(&operands, flags.output.list_only)?,
+    };
+    if matches!(source, Source::Remote { .. }) {
+        batch::check_pull(flags)?;
+    }
     let watched = watched(flags, (&source, &destination))?;
     let files = operator_files(flags, &destination);
     let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
@@ -155,7 +163,6 @@ pub(crate) fn order(
         check_for_share(flags)?;
         address::lead(&mut connect, share);
     }
-    let resources = resources(flags, environment);
     let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
     options.other_homes = names_other_home(&source, &destination, files_from.as_ref());
     let mut job = Job::new(source, destination).options(options).connect(connect);
@@ -164,6 +171,9 @@ pub(crate) fn order(
     }
     if let Some(spelling) = spelling {
         job = job.spelling(spelling);
+    }
+    if let Some(recording) = batch::recording(flags)? {
+        job = job.record(recording);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
@@ -180,6 +190,7 @@ fn watched(
             text: "--watch of a remote source (run it at the host that has the source, as a push)",
         }),
         (_, Destination::Nowhere) => Err(UsageError::Needs { option: "--watch", needed: "a destination" }),
+        (Source::Batch(_), _) => Err(UsageError::UnsupportedUse { text: "--watch with --read-batch" }),
         (Source::Local { paths }, _) => Ok(Some(paths.clone())),
         _ => Ok(None),
     }
@@ -285,19 +296,23 @@ fn ends(operands: &[OsString], list_only: bool) -> Result<(Source, Destination),
         return Ok((read_sources(operands)?, Destination::Nowhere));
     }
     let source = read_sources(sources)?;
-    let destination = Operand::parse(last).map_err(|error| UsageError::Operand {
+    let destination = read_destination(last)?;
+    if let (Source::Remote { .. }, Destination::Remote { .. }) = (&source, &destination) {
+        return Err(UsageError::BothRemote);
+    }
+    Ok((source, if list_only { Destination::Nowhere } else { destination }))
+}
+
+fn read_destination(word: &OsString) -> Result<Destination, UsageError> {
+    let destination = Operand::parse(word).map_err(|error| UsageError::Operand {
         role: Role::Destination,
-        operand: last.clone(),
+        operand: word.clone(),
         error,
     })?;
-    let destination = match destination {
+    Ok(match destination {
         Operand::Local(path) => Destination::Local { path },
-        Operand::Remote { .. } if matches!(source, Source::Remote { .. }) => {
-            return Err(UsageError::BothRemote);
-        }
         Operand::Remote { host, path } => Destination::Remote { host, path },
-    };
-    Ok((source, if list_only { Destination::Nowhere } else { destination }))
+    })
 }
 
 fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
@@ -402,7 +417,11 @@ fn opening(flags: &Flags, source: &Source, destination: &Destination) -> Opening
         (_, Destination::Remote { .. }) => "push",
         _ => "local",
     };
-    let dry_run = flags.writing.dry_run || mode == "list";
+    let dry_run = flags.writing.dry_run || flags.batch.only_write_batch.is_some() || mode == "list";
+    if let Some(batch) = &flags.batch.read_batch {
+        let destination = flags.operands.first().map(|word| word.as_bytes().to_vec());
+        return Opening { mode, dry_run, sources: vec![batch.as_bytes().to_vec()], destination };
+    }
     match flags.operands.split_last() {
         Some((last, sources)) if !sources.is_empty() => {
             let destination = (mode != "list").then(|| last.as_bytes().to_vec());

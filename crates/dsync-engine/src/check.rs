@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dsync_wire::{
     limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
-    options::{Append, Durability, SyncOptions},
+    options::{Append, CopyAs, Durability, SyncOptions},
 };
 
-use crate::{ConnectOptions, Destination, FilesFrom, Source, SyncError};
+use crate::{ConnectOptions, Destination, FilesFrom, Recording, Source, SyncError};
 
 /// Checks all of a job that needs no look at the disk.
 pub(crate) fn job(
@@ -32,6 +32,34 @@ pub(crate) fn job(
     options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
 }
 
+/// Checks a run that is to be recorded in a batch.
+pub(crate) fn recording(
+    recording: &Recording,
+    (source, is_spelled): (&Source, bool),
+    options: &SyncOptions,
+) -> Result<(), SyncError> {
+    if matches!(source, Source::Batch(_)) {
+        return invalid("recording", "is of a run that a batch replays");
+    }
+    let is_pull = matches!(source, Source::Remote { .. } | Source::Peer { .. });
+    if is_pull && recording.is_only() {
+        return invalid("recording", "needs the source at this end, which has the contents");
+    }
+    if is_pull && options.writing.inplace {
+        return invalid("recording", "of a remote source needs files that are not written in place");
+    }
+    if options.copy_as != CopyAs::default() {
+        return invalid("recording", "is made with the rights of the process, not with those of copy_as");
+    }
+    if is_spelled {
+        return invalid("recording", "has names in one character set");
+    }
+    if options.dry_run && !recording.is_only() {
+        return invalid("recording", "is of a run that changes nothing");
+    }
+    Ok(())
+}
+
 /// Checks a list of the paths to copy.
 pub(crate) fn files_from(
     list: Option<&FilesFrom>,
@@ -44,6 +72,7 @@ pub(crate) fn files_from(
             (paths.len(), matches!(destination, Destination::Local { .. } | Destination::Nowhere))
         }
         Source::Remote { paths, .. } | Source::Peer { paths } => (paths.len(), false),
+        Source::Batch(_) => (0, true),
     };
     match list {
         _ if count != 1 => invalid("files_from", "needs one source, the directory in which the paths begin"),
@@ -65,6 +94,7 @@ fn sources(source: &Source) -> Result<(), SyncError> {
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             (paths.len(), paths.iter().map(|path| path.len()).sum())
         }
+        Source::Batch(_) => return Ok(()),
     };
     if paths == 0 {
         return invalid("sources", "no path was given");

@@ -20,7 +20,7 @@ use dsync_wire::{
     event::Report,
     link::{CloseReason, Link, Traffic},
     message::{ListPlace, PeerRole},
-    options::SyncOptions,
+    options::{EventLevel, SyncOptions},
 };
 
 pub use self::serving::serve;
@@ -31,6 +31,7 @@ pub(crate) use self::{
 use crate::{
     CancelToken, Observer, Resources, Summary, SyncError,
     acting::{acting, on_own_thread, with_own_workers},
+    batch::{Batch, Recorder, Recording},
     check,
     destination::{self, asked::AskedFor},
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
@@ -45,7 +46,7 @@ use crate::{
     retry,
     rules::{self, Filters},
     session::{self, Session},
-    source::{self, ListedFiles},
+    source::{self, ListedFiles, Origin, Tree},
     spelled,
     way::{Connector, Way},
 };
@@ -61,6 +62,7 @@ pub struct Job {
     cage: Option<Arc<dyn Cage>>,
     files_from: Option<FilesFrom>,
     spelling: Option<Spelling>,
+    recording: Option<Recording>,
 }
 
 impl Job {
@@ -68,9 +70,9 @@ impl Job {
     /// preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
-        let (cage, files_from, spelling) = Default::default();
+        let (cage, files_from, spelling, recording) = Default::default();
         let resources = Resources::default();
-        Self { source, destination, options, connect, resources, cage, files_from, spelling }
+        Self { source, destination, options, connect, resources, cage, files_from, spelling, recording }
     }
 
     /// Sets the run's policy.
@@ -114,6 +116,15 @@ impl Job {
     #[must_use]
     pub fn spelling(mut self, spelling: Spelling) -> Self {
         self.spelling = Some(spelling);
+        self
+    }
+
+    /// Records the run in a batch file, which takes its name when the run has ended well, even if
+    /// entries failed. What a recording that changes nothing records is what the run would have sent.
+    /// A connection that breaks is not made again.
+    #[must_use]
+    pub fn record(mut self, recording: Recording) -> Self {
+        self.recording = Some(recording);
         self
     }
 
@@ -204,16 +215,23 @@ impl Job {
 
     /// Runs, at a speed that may change if there is a throttle.
     pub(crate) fn conduct(
-        self,
+        mut self,
         connector: Option<&dyn Connector>,
         throttle: Option<&Throttle>,
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
+        if let Some(recording) = &self.recording {
+            check::recording(recording, (&self.source, self.spelling.is_some()), &self.options)?;
+            self.options.dry_run |= recording.is_only();
+            // Contents that an earlier session recorded would have the numbers of its listing.
+            self.connect.retries = 0;
+        }
         check::job((&self.source, &self.destination), &self.options, &self.connect)?;
         check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
+        let recording = self.recording.clone();
         let guarded = Guarded::new(observer, cancel);
         let outcome = match self.spelling {
             None => self.dispatch((connector, throttle), &guarded, guarded.cancel()),
@@ -222,7 +240,15 @@ impl Job {
                 job.dispatch((connector, throttle), &hears, guarded.cancel())
             }),
         };
-        let Outcome { report, connection, traffic, earlier } = guarded.verdict(outcome)?;
+        // Of a run that was cancelled for its batch the batch's failure is the cause.
+        recording.as_ref().map_or(Ok(()), Recording::check)?;
+        let Outcome { mut report, connection, traffic, earlier } = guarded.verdict(outcome)?;
+        if let Some(recording) = recording {
+            recording.finish()?;
+            // What the run could not read either is counted already.
+            let counted = if recording.is_only() { 0 } else { report.failed + report.vanished };
+            report.failed += recording.lacking().saturating_sub(counted);
+        }
 
         Ok(Summary {
             report,
@@ -256,10 +282,22 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
-        let Self { source, destination, options, connect, resources, cage, files_from, spelling } = self;
-        let (cage, files_from) = (cage.as_deref(), files_from.as_ref());
-        let remote =
-            Remote { connect: &connect, resources: &resources, cage, throttle, files_from, spelling };
+        let Self { source, destination, mut options, connect, resources, .. } = self;
+        let (cage, files_from, spelling) = (self.cage.as_deref(), self.files_from.as_ref(), self.spelling);
+        let recording = self.recording.as_ref().map(|recording| (recording, options.events));
+        // What a pull records passes this end in any case.
+        if recording.is_some() && matches!(source, Source::Local { .. }) {
+            options.events = options.events.max(EventLevel::Changes);
+        }
+        let remote = Remote {
+            connect: &connect,
+            resources: &resources,
+            cage,
+            throttle,
+            files_from,
+            spelling,
+            recording,
+        };
         let source = source.for_list(files_from);
         let destination = match destination {
             Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
@@ -272,13 +310,25 @@ impl Job {
 
         match (source, destination, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
-                local(&paths, &path, options, remote, observer, cancel)
+                local(Files::Paths(&paths), &path, options, remote, observer, cancel)
+            }
+            (Source::Batch(batch), Destination::Local { path }, None) => {
+                let options = batch.options(options)?;
+                local(Files::Batch(&batch), &path, options, remote, observer, cancel)
             }
             (Source::Local { paths }, Destination::Remote { host, path }, None) => {
-                push(&paths, Way::Shell(&host), path, &options, remote, observer, cancel)
+                push(Files::Paths(&paths), Way::Shell(&host), path, &options, remote, observer, cancel)
+            }
+            (Source::Batch(batch), Destination::Remote { host, path }, None) => {
+                let options = batch.options(options)?;
+                push(Files::Batch(&batch), Way::Shell(&host), path, &options, remote, observer, cancel)
             }
             (Source::Local { paths }, Destination::Peer { path }, Some(own)) => {
-                push(&paths, Way::Own(own), path, &options, remote, observer, cancel)
+                push(Files::Paths(&paths), Way::Own(own), path, &options, remote, observer, cancel)
+            }
+            (Source::Batch(batch), Destination::Peer { path }, Some(own)) => {
+                let options = batch.options(options)?;
+                push(Files::Batch(&batch), Way::Own(own), path, &options, remote, observer, cancel)
             }
             (Source::Remote { host, paths }, Destination::Local { path }, None) => {
                 pull(Way::Shell(&host), paths, &path, &options, remote, observer, cancel)
@@ -286,7 +336,7 @@ impl Job {
             (Source::Peer { paths }, Destination::Local { path }, Some(own)) => {
                 pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)
             }
-            (Source::Local { .. }, _, _) | (_, Destination::Local { .. }, _) => {
+            (Source::Local { .. } | Source::Batch(_), _, _) | (_, Destination::Local { .. }, _) => {
                 let why = "one end, and one only, is a peer where the connection is the caller's";
                 Err(SyncError::InvalidOption { option: "destination", why: why.to_owned() })
             }
@@ -305,9 +355,71 @@ struct Remote<'a> {
     files_from: Option<&'a FilesFrom>,
     /// The character sets of this end's names and the other's.
     spelling: Option<Spelling>,
+    /// The batch that the run is recorded in, and the events that the caller wants.
+    recording: Option<(&'a Recording, EventLevel)>,
+}
+
+/// The files of a source at this end.
+#[derive(Clone, Copy)]
+enum Files<'a> {
+    Paths(&'a [PathBuf]),
+    Batch(&'a Batch),
+}
+
+impl Files<'_> {
+    /// Returns what a destination is asked to take.
+    fn asked(self, remote: Remote<'_>, options: &SyncOptions) -> Result<AskedFor, SyncError> {
+        match self {
+            Self::Paths(paths) => {
+                AskedFor::of(&spelled::paths(paths, remote.spelling), remote.list(), options)
+            }
+            Self::Batch(batch) => Ok(batch.asked().into()),
+        }
+    }
+
+    /// Opens the files, which are listed into `files`.
+    fn open(
+        self,
+        list: Option<&FileList>,
+        options: &SyncOptions,
+        remote: Remote<'_>,
+        files: ListedFiles,
+    ) -> Result<Tree, SyncError> {
+        let recording = remote.recording.map(|(recording, _)| recording.clone());
+        let paths = match self {
+            Self::Batch(batch) => {
+                return Ok(Tree { origin: Origin::Batch(batch.clone()), files, recording });
+            }
+            Self::Paths(paths) => paths,
+        };
+        let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
+        let place = Place { spelling: remote.spelling, ..Place::default() };
+        let spools = remote.resources.spool_home();
+        open_tree((paths, list), (options, filter), (files, recording), spools, place)
+    }
 }
 
 impl Remote<'_> {
+    /// Begins the batch that the run is recorded in, if it is.
+    fn begin(&self, asked: &AskedFor, options: &SyncOptions) -> Result<(), SyncError> {
+        let begin = |(recording, _): (&Recording, _)| recording.begin(asked.clone().into_recorded(), options);
+        self.recording.map_or(Ok(()), begin)
+    }
+
+    /// Returns what records the contents of files that are listed into `files`.
+    fn recorder<'b>(
+        &self,
+        observer: &'b dyn Observer,
+        files: &ListedFiles,
+        cancel: &'b CancelToken,
+    ) -> Option<Recorder<'b>>
+    where
+        Self: 'b,
+    {
+        let files = files.clone();
+        self.recording.map(|(recording, level)| Recorder { observer, recording, files, level, cancel })
+    }
+
     /// Returns the list that this end has.
     fn list(&self) -> Option<&FileList> {
         match self.files_from {
@@ -341,21 +453,21 @@ fn link_in_memory(
 
 /// Runs both ends in this process: the source is the peer, on threads of its own.
 fn local(
-    paths: &[PathBuf],
+    from: Files<'_>,
     path: &Path,
     options: SyncOptions,
     remote: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let Remote { connect, resources, throttle, spelling, .. } = remote;
+    let Remote { connect, resources, throttle, spelling, recording, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
-    let asked = AskedFor::of(&spelled::paths(paths, spelling), remote.list(), &options)?;
+    let asked = from.asked(remote, &options)?;
     let users = options.copy_as.clone();
     let user = users.destination.as_ref();
     let filters = filters(&options, path, asked.contents(), None)?;
     let is_somewhere = path != Path::new(NOWHERE);
-    if is_somewhere {
+    if let (Files::Paths(paths), true) = (from, is_somewhere) {
         let sources = guard::Sources { paths, list: remote.list(), spelling };
         guard::refuse(sources, path, &filters, &options)?;
     }
@@ -366,24 +478,40 @@ fn local(
     let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
     let theirs_allowance = allowance.clone();
     let spools = resources.spool_home();
+    remote.begin(&asked, &options)?;
     let terms = local_terms(options, allowance);
-
     let (files, list) = (ListedFiles::default(), remote.list().cloned());
     let theirs = files.clone();
+    let recorder = remote.recorder(observer, &files, cancel);
+    let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
+    let (operands, batch) = match from {
+        Files::Paths(paths) => (Some(paths), None),
+        Files::Batch(batch) => (None, Some(batch.clone())),
+    };
     // Content that is copied from file to file crosses no link whose rate could be limited, and is read
     // with the destination's rights.
-    let direct = (bytes_per_second.is_none() && users.source == users.destination).then_some(files);
+    let is_direct = bytes_per_second.is_none() && users.source == users.destination && batch.is_none();
+    let direct = is_direct.then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
-        let operands = Some(paths);
         let barred = is_somewhere.then_some(path);
-        let means =
-            Means { operands, list, barred, spelling, ..Means::new(theirs_allowance, spools.clone()) };
+        let recording = recording.map(|(recording, _)| recording.clone());
+        let means = Means::new(theirs_allowance, spools.clone());
+        let means = Means { operands, list, barred, spelling, batch, recording, ..means };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
                 let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
-                let terms =
-                    destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
+                let terms = destination::Terms {
+                    operand,
+                    filters,
+                    asked,
+                    observer,
+                    files: direct,
+                    spools,
+                    start,
+                    // The source records, which has the contents whatever becomes of them.
+                    recording: None,
+                };
                 acting(user, Inmates::Thread, |became| {
                     became?;
                     destination::run(with_own_workers(session, user), mail, terms, cancel)
@@ -393,25 +521,12 @@ fn local(
         (result, peer.join())
     });
 
-    let report = verdict(result, peer)?;
+    let report = report_of(result, peer)?;
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
 }
 
-/// Returns the terms of a local run.
-fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
-    // The operands do not travel: there may be more of them than a message takes.
-    session::Terms {
-        role: PeerRole::Source { paths: vec![b".".to_vec()] },
-        options,
-        timeout: NO_TIMEOUT,
-        again: false,
-        allowance,
-        list: ListPlace::None,
-    }
-}
-
-/// Returns the report of both ends, or the error of the one that says more.
-fn verdict(
+/// Returns the outcome of a local run, of what became of its two ends.
+fn report_of(
     result: Result<Report, SyncError>,
     peer: std::thread::Result<Result<(), SyncError>>,
 ) -> Result<Report, SyncError> {
@@ -436,9 +551,23 @@ fn filters(
     })
 }
 
+/// Returns the terms of the session of a local run.
+fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
+    session::Terms {
+        // The operands do not travel: there may be more of them than a message takes.
+        role: PeerRole::Source { paths: vec![b".".to_vec()] },
+        options,
+        timeout: NO_TIMEOUT,
+        again: false,
+        allowance,
+        list: ListPlace::None,
+        is_recorded: false,
+    }
+}
+
 /// Runs this end as the source.
 fn push(
-    paths: &[PathBuf],
+    from: Files<'_>,
     way: Way<'_>,
     path: OsString,
     options: &SyncOptions,
@@ -446,22 +575,27 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
+    // Shared with what records contents, of a run with one session. Each session of another run
+    // lists anew.
+    let listed = ListedFiles::default();
+    let files = || if remote.recording.is_some() { listed.clone() } else { ListedFiles::default() };
     let user = options.copy_as.source.as_ref();
     let open = |list: Option<&FileList>| {
         acting(user, Inmates::Thread, |became| {
             became?;
-            let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
-            let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
-            let place = Place { spelling: remote.spelling, ..Place::default() };
-            open_tree((paths, list), (options, filter), files, spools, place)
+            from.open(list, options, remote, files())
         })
     };
     let list = names::place(remote.files_from, false);
     // Unreadable operands are reported before anybody is asked for a password.
     let mut tree = if list == ListPlace::None { Some(open(remote.list())?) } else { None };
 
-    let asked = AskedFor::of(&spelled::paths(paths, remote.spelling), remote.list(), options)?.into_sent();
+    let asked = from.asked(remote, options)?;
+    remote.begin(&asked, options)?;
+    let asked = asked.into_sent();
     let path = path.into_vec();
+    let recorder = remote.recorder(observer, &listed, cancel);
+    let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
         let terms = terms((role, list.clone()), options, remote, attempt, budget);
@@ -506,6 +640,7 @@ fn pull(
     // A user that there is not is reported before anybody is asked for a password.
     let filters = filters(options, path, asked.contents(), remote.spelling)?;
     let list = names::place(remote.files_from, true);
+    remote.begin(&asked, options)?;
 
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
@@ -519,6 +654,7 @@ fn pull(
             asked: asked.clone(),
             observer: Some(attempt),
             files: None,
+            recording: remote.recording.map(|(recording, _)| recording.clone()),
             spools: remote.resources.spool_home(),
             start: Start { spelling: remote.spelling, ..Start::default() },
         };
@@ -553,7 +689,7 @@ fn confined<T: Send>(
 fn terms(
     (role, list): (PeerRole, ListPlace),
     options: &SyncOptions,
-    Remote { connect, resources, .. }: Remote<'_>,
+    Remote { connect, resources, recording, .. }: Remote<'_>,
     attempt: &Attempt<'_>,
     budget: Arc<Budget>,
 ) -> session::Terms {
@@ -564,6 +700,7 @@ fn terms(
         again: attempt.again,
         allowance: resources.allowance(budget),
         list,
+        is_recorded: recording.is_some(),
     }
 }
 

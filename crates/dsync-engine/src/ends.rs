@@ -8,6 +8,8 @@ use dsync_transport::{AddressFamily, TransportChoice};
 use dsync_wire::setters;
 use dsync_wire::{bootstrap::PortRange, link::Carrier};
 
+use crate::Batch;
+
 /// The place of the new files.
 ///
 /// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and
@@ -28,6 +30,8 @@ pub enum Source {
         /// One or more paths; relative ones start at the remote home directory.
         paths: Vec<OsString>,
     },
+    /// A recorded run, in the place of the source that it had.
+    Batch(Batch),
     /// At the other end of a connection that [`Job::run_over`](crate::Job::run_over) is given.
     Peer {
         /// One or more paths; relative ones start where the server says.
@@ -68,6 +72,7 @@ impl Source {
             },
             Self::Remote { host, paths } => Self::Remote { host, paths: there(paths) },
             Self::Peer { paths } => Self::Peer { paths: there(paths) },
+            Self::Batch(batch) => Self::Batch(batch),
         }
     }
 }

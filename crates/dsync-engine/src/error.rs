@@ -18,7 +18,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    exit_code,
+    BatchError, exit_code,
     grant::{Demand, Excess, GrantTerms},
     misbehaved::PeerMisbehaved,
 };
@@ -77,6 +77,21 @@ pub enum SyncError {
         /// The reason.
         #[source]
         source: FileListError,
+    },
+    /// A batch file cannot be read, or written.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A batch was recorded under other options than those of the run that reads it.
+    #[error("the batch file '{}' was recorded with other options", path.display())]
+    BatchOptions {
+        /// The file as named.
+        path: PathBuf,
+        /// Options that the recorded run had and this one lacks, by their names in this API.
+        lacking: Vec<&'static str>,
+        /// Options that this run has and the recorded one lacked.
+        beyond: Vec<&'static str>,
+        /// Options with a value that differs.
+        other: Vec<&'static str>,
     },
     /// A source path cannot be opened.
     #[error("cannot open source '{}'", path.display())]
@@ -502,6 +517,8 @@ impl SyncError {
             | Self::UnknownOwner { .. }
             | Self::ActingUser { .. }
             | Self::UnknownHome { .. }
+            | Self::Batch(_)
+            | Self::BatchOptions { .. }
             | Self::Cancelled => Fault::Caller,
 
             Self::SourceUnreadable { .. }
@@ -535,6 +552,7 @@ impl SyncError {
         let code = match self {
             Self::InvalidOption { .. }
             | Self::BothRemote
+            | Self::BatchOptions { .. }
             | Self::BadPattern { .. }
             | Self::DirectoryUnusable { .. }
             | Self::UnknownOwner { .. }
@@ -582,6 +600,7 @@ impl SyncError {
             | Self::Thread { .. }
             | Self::Random { .. } => exit_code::FILE_IO,
 
+            Self::Batch(error) => error.exit_code(),
             Self::Cancelled => exit_code::INTERRUPTED,
         };
 

@@ -2,6 +2,7 @@
 
 mod account;
 mod acting;
+pub mod batch;
 pub mod cancel;
 mod check;
 mod content;
@@ -77,6 +78,7 @@ pub use dsync_wire::{
 };
 
 pub use crate::{
+    batch::{Batch, BatchError, BatchFault, Recording},
     cancel::CancelToken,
     endpoint::{Job, serve},
     ends::{ConnectOptions, Destination, FilesFrom, RemoteHost, Source},

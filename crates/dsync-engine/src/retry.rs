@@ -101,6 +101,7 @@ fn operands(source: &Source) -> Vec<Vec<u8>> {
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             paths.iter().map(|path| path.as_bytes().to_vec()).collect()
         }
+        Source::Batch(_) => Vec::new(),
     }
 }
 
@@ -110,6 +111,7 @@ fn with_operands(source: &Source, operands: Vec<Vec<u8>>) -> Source {
         Source::Local { .. } => Source::Local { paths: operands.map(PathBuf::from).collect() },
         Source::Remote { host, .. } => Source::Remote { host: host.clone(), paths: operands.collect() },
         Source::Peer { .. } => Source::Peer { paths: operands.collect() },
+        Source::Batch(batch) => Source::Batch(batch.clone()),
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -33,6 +33,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Grant, SyncError, Workers,
+    batch::Recording,
     error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
@@ -62,6 +63,8 @@ pub(crate) struct ControlOut {
     /// Time when queued messages last went, in microseconds since `opened`.
     flushed_us: AtomicU64,
     opened: Instant,
+    /// The batch that the listing is recorded in.
+    recording: OnceLock<Recording>,
     /// Set by each message but signs of life, and by all other progress; the watch clears it.
     moved: AtomicBool,
 }
@@ -70,7 +73,13 @@ impl ControlOut {
     /// Shares the sending half of the control lane.
     pub(crate) fn new(sender: ControlSender) -> Self {
         let (flushed_us, opened) = (AtomicU64::new(0), Instant::now());
-        Self { sender: Mutex::new(Some(sender)), flushed_us, opened, moved: AtomicBool::new(true) }
+        let (moved, recording) = (AtomicBool::new(true), OnceLock::new());
+        Self { sender: Mutex::new(Some(sender)), flushed_us, opened, recording, moved }
+    }
+
+    /// Records the listing that is sent from here on.
+    pub(crate) fn record(&self, recording: Recording) {
+        let _ = self.recording.set(recording);
     }
 
     /// Notes that the run makes progress.
@@ -78,15 +87,16 @@ impl ControlOut {
         self.moved.store(true, Ordering::Relaxed);
     }
 
-    fn note_sent(&self, message: &ControlMessage) {
+    fn note_sent(&self, message: &ControlMessage) -> Result<(), SyncError> {
         if !matches!(message, ControlMessage::Alive | ControlMessage::Progress(_)) {
             self.note_progress();
         }
+        self.recording.get().map_or(Ok(()), |recording| recording.message(message))
     }
 
     /// Sends one message.
     pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SyncError> {
-        self.note_sent(message);
+        self.note_sent(message)?;
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.send(message)?),
             None => Ok(()),
@@ -96,7 +106,7 @@ impl ControlOut {
     /// Sends one message together with others: at the latest when the next one is
     /// [sent](Self::send), which the pulse does several times a second.
     pub(crate) fn queue(&self, message: &ControlMessage) -> Result<(), SyncError> {
-        self.note_sent(message);
+        self.note_sent(message)?;
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.queue(message)?),
             None => Ok(()),
@@ -188,6 +198,8 @@ pub(crate) struct Terms {
     pub(crate) allowance: Allowance,
     /// The place of the list of the paths to copy.
     pub(crate) list: ListPlace,
+    /// Whether the peer's listing is recorded, so that nothing may stand for a stretch of it.
+    pub(crate) is_recorded: bool,
 }
 
 /// The receiving half of the control lane of a source.
@@ -251,6 +263,7 @@ impl Session {
         terms: Terms,
         list: Option<&FileList>,
     ) -> Result<(Self, DestinationMail), SyncError> {
+        let is_recorded = terms.is_recorded;
         let (session, mut receiver, ours) = Self::start(link, terms)?;
         // A source that refuses the run says why before it hangs up.
         let sent = list.map_or(Ok(()), |list| names::send(&session, list));
@@ -260,7 +273,7 @@ impl Session {
         let mut hear = || {
             session.hear_ready(&mut receiver, &ours, |message| {
                 if let ControlMessage::Hello(theirs) = message {
-                    spans = span_key(theirs.features, theirs);
+                    spans = span_key(theirs.features, theirs).filter(|_| !is_recorded);
                 }
                 Ok(order.check(message)?)
             })
@@ -282,7 +295,10 @@ impl Session {
         let lane = link.open_lane()?;
         let mut sender = ControlSender::new(lane.tx);
         let receiver = ControlReceiver::new(lane.rx);
-        let ours = new_hello()?;
+        let mut ours = new_hello()?;
+        if terms.is_recorded {
+            ours.features &= !SPANS;
+        }
         let data_lanes = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
         let start = Start {
             role: terms.role.clone(),
@@ -360,7 +376,8 @@ impl Session {
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, list, .. } = start;
-        let terms = Terms { role: role.clone(), options, timeout, again, allowance, list: list.clone() };
+        let (task, list_place, is_recorded) = (role.clone(), list.clone(), false);
+        let terms = Terms { role: task, options, timeout, again, allowance, list: list_place, is_recorded };
         let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
         Ok(Invitation { session, receiver, key, hellos: (theirs, ours), role, list })
     }
@@ -698,6 +715,7 @@ mod tests {
                 throttle: None,
             },
             list: ListPlace::None,
+            is_recorded: false,
         };
         Session::assemble(here, 1, sender, terms)
     }

@@ -50,6 +50,7 @@ pub(crate) fn source(source: Source, spelling: Spelling) -> Result<Source, SyncE
         Source::Local { paths } => Source::Local { paths },
         Source::Remote { host, paths } => Source::Remote { host, paths: there(paths)? },
         Source::Peer { paths } => Source::Peer { paths: there(paths)? },
+        Source::Batch(batch) => Source::Batch(batch),
     })
 }
 

@@ -5,6 +5,7 @@
 //! SIGBUS. Reads take `&self`, so several threads may read different parts at once.
 
 use std::{
+    fs::File,
     io,
     num::NonZeroU64,
     ops::Range,
@@ -17,13 +18,15 @@ use rustix::{
     io::{Errno, ReadWriteFlags, preadv2},
 };
 
-use crate::metadata::{Kind, Metadata, Origin, Stamp};
+use crate::metadata::{Kind, Metadata, Origin, Stamp, Timestamp};
 
 /// A regular file open for reading. Made by [`Dir::open_source`](crate::Dir::open_source).
 #[derive(Debug)]
 pub struct SourceFile {
     fd: OwnedFd,
     metadata: Metadata,
+    /// Whether nobody else has the file.
+    is_own: bool,
     /// The cached answer of [`has_holes`](Self::has_holes).
     pub(crate) holes: OnceLock<bool>,
 }
@@ -45,7 +48,7 @@ impl Opening {
 
 impl SourceFile {
     pub(crate) fn new(fd: OwnedFd, metadata: Metadata) -> Self {
-        Self { fd, metadata, holes: OnceLock::new() }
+        Self { fd, metadata, is_own: false, holes: OnceLock::new() }
     }
 
     /// Takes an open entry of whatever type; `None` unless it is a regular file, or a device where
@@ -63,6 +66,17 @@ impl SourceFile {
             }
             _ => None,
         })
+    }
+
+    /// Takes a private file of this process in the place of a source's: it never changes, and has
+    /// this modification time.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn of_own(file: File, mtime: Timestamp) -> io::Result<Self> {
+        let metadata = stat_fd(file.as_fd())?;
+        let own = Self::new(file.into(), Metadata { mtime, ..metadata });
+        Ok(Self { is_own: true, ..own })
     }
 
     /// Returns whether this is a device, whose content ends at its length whatever a read returns.
@@ -95,6 +109,9 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn restamp(&self) -> io::Result<Stamp> {
+        if self.is_own {
+            return Ok(self.stamp());
+        }
         let now = stat_fd(self.fd.as_fd())?;
         Ok(if self.is_device() { as_file(self.fd.as_fd(), now).stamp() } else { now.stamp() })
     }

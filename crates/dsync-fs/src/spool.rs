@@ -11,7 +11,9 @@
 
 use std::{
     borrow::Cow,
-    fmt, io, mem,
+    fmt,
+    fs::File,
+    io, mem,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     sync::{
@@ -61,16 +63,29 @@ impl SpoolHome {
         let _ = self.0.preferred.set(dir);
     }
 
-    /// Makes a file without a name; returns its share of memory too if the file is in memory.
-    pub(crate) fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
+    /// Makes a file without a name in one of the directories, for content of any length.
+    ///
+    /// # Errors
+    /// That of the last directory; [`NotFound`](io::ErrorKind::NotFound) if there is none.
+    pub fn scratch_file(&self) -> io::Result<File> {
         let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
         let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
         // Open them only when they are needed.
         let dirs = dirs.chain(std::iter::once_with(|| self.0.opened.get_or_init(opened)).flatten());
+        let mut last = io::ErrorKind::NotFound.into();
         for dir in dirs {
-            if let Ok(file) = unnamed_file(dir) {
-                return Ok((file, None));
+            match unnamed_file(dir) {
+                Ok(file) => return Ok(file.into()),
+                Err(error) => last = error,
             }
+        }
+        Err(last)
+    }
+
+    /// Makes a file without a name; returns its share of memory too if the file is in memory.
+    pub(crate) fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
+        if let Ok(file) = self.scratch_file() {
+            return Ok((file.into(), None));
         }
         let file = memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?;
         Ok((file, Some(Room { home: Arc::clone(&self.0), bytes: 0 })))

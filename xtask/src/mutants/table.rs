@@ -746,4 +746,20 @@ pub(super) const GUARDS: &[Guard] = &[
         binary: "serve",
         test: "status::only_root_and_the_servers_user_get_an_answer",
     },
+    Guard {
+        name: "hash of a batch's content",
+        file: "crates/dsync-engine/src/batch/replay.rs",
+        guard: "if length != content.size || «hasher.finish() != content.hash» {",
+        instead: "false",
+        binary: "dsync-engine",
+        test: "batch::replay::tests::a_content_with_another_hash_is_refused",
+    },
+    Guard {
+        name: "options of a batch",
+        file: "crates/dsync-engine/src/batch/replay.rs",
+        guard: "if «!differences.is_empty()» {",
+        instead: "false",
+        binary: "dsync-engine",
+        test: "batch::replay::tests::a_batch_turns_no_option_on",
+    },
 ];

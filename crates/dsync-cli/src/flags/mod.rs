@@ -13,6 +13,7 @@ pub(crate) mod negation;
 pub(crate) mod unsupported;
 
 mod attributes;
+mod batch;
 mod comparison;
 mod compression;
 mod deletion;
@@ -33,6 +34,7 @@ use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use self::accepted::Accepted;
 pub(crate) use self::{
     attributes::Attributes,
+    batch::BatchFiles,
     comparison::Comparison,
     compression::{Choice, Compressing},
     deletion::Deletion,
@@ -62,6 +64,8 @@ pub(crate) struct Flags {
     pub(crate) deletion: Deletion,
     #[command(flatten)]
     pub(crate) writing: Writing,
+    #[command(flatten)]
+    pub(crate) batch: BatchFiles,
     #[command(flatten)]
     pub(crate) compressing: Compressing,
     #[command(flatten)]

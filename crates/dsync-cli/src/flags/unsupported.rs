@@ -102,11 +102,8 @@ static TABLE: &[Foreign] = &[
     option("dparam").advice(NO_DAEMON),
     option("early-input").advice(NO_DAEMON),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
-    option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),
-    option("read-batch"),
     option("sender").advice(NO_DAEMON),
-    option("write-batch"),
 ];
 
 /// Long names in the help of rsync 3.5.0, of its client.

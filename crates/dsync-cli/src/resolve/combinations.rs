@@ -32,6 +32,8 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     ])?;
     check_contraries(flags)?;
 
+    check_batches(flags)?;
+
     if deletion.delete && !flags.attributes.takes_directories() {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r) or --dirs (-d)" });
     }
@@ -133,6 +135,32 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
             (writing.partial_dir.is_some(), "--partial-dir"),
         ],
     )
+}
+
+/// Refuses what makes no sense with a batch file.
+fn check_batches(flags: &Flags) -> Result<(), UsageError> {
+    let (batch, selection) = (&flags.batch, &flags.selection);
+    let moving = (flags.deletion.moving().is_some(), flags.deletion.moving().unwrap_or_default());
+    let lists_only = (flags.output.list_only, "--list-only");
+    let iconv = (flags.selection.iconv.is_some(), "--iconv");
+    let copy_as = (flags.attributes.copy_as.is_some(), "--copy-as");
+
+    none_with(
+        (batch.read_batch.is_some(), "--read-batch"),
+        &[
+            (batch.write_batch.is_some(), "--write-batch"),
+            (batch.only_write_batch.is_some(), "--only-write-batch"),
+            (selection.files_from.is_some(), "--files-from"),
+            moving,
+            lists_only,
+            iconv,
+        ],
+    )?;
+    none_with(
+        (batch.write_batch.is_some(), "--write-batch"),
+        &[(batch.only_write_batch.is_some(), "--only-write-batch"), moving, lists_only, iconv, copy_as],
+    )?;
+    none_with((batch.only_write_batch.is_some(), "--only-write-batch"), &[lists_only, iconv, copy_as])
 }
 
 /// Refuses more than one of these options.

@@ -95,6 +95,15 @@ impl AskedFor {
         self.list.as_ref()
     }
 
+    /// Returns what a batch says that its run asked for. Lists and wildcards may have stood for any
+    /// name.
+    pub(crate) fn into_recorded(self) -> Asked {
+        if self.list.is_some() || !self.wild.is_empty() {
+            return Asked { names: None, paths: Vec::new(), ..self.asked };
+        }
+        self.asked.as_sent()
+    }
+
     /// Returns what a destination at the other end is told; a list does not cross.
     pub(crate) fn into_sent(self) -> Asked {
         match self.list {

@@ -97,6 +97,9 @@ fn prepare(
         }
     };
 
+    if let Some(recording) = &site.recording {
+        recording.staged(file.entry, &staged, mtime)?;
+    }
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {

@@ -41,6 +41,7 @@ pub(super) fn run(
             order.report_sent();
         }
         order.check(&message)?;
+        site.recording.as_ref().map_or(Ok(()), |recording| recording.message(&message))?;
         let listed = match message {
             ControlMessage::Alive => continue,
             ControlMessage::Bye => return Ok(()),

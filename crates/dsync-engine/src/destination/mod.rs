@@ -79,7 +79,7 @@ use self::{
     transfers::Transfers,
 };
 use crate::{
-    CancelToken, SyncError,
+    CancelToken, Recording, SyncError,
     account::Audience,
     grant::Start,
     halt::lock,
@@ -104,6 +104,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) spools: SpoolHome,
     /// The start of the operand's path, and the rights there.
     pub(crate) start: Start,
+    /// The batch that the run is recorded in, where only this end has the contents.
+    pub(crate) recording: Option<Recording>,
 }
 
 /// Makes the destination like the source and returns the account of it.
@@ -115,10 +117,12 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let report = {
         let control = Arc::clone(&session.control);
-        let Terms { operand, filters, asked, observer, files, spools, start } = terms;
+        let Terms { operand, filters, asked, observer, files, spools, start, recording } = terms;
         let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
         let rules = filters.destination.xattr_rules();
-        let site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
+        let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
+        site.recording = recording;
+        let site = site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
         let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));

@@ -31,7 +31,7 @@ use super::{
     wanted_rulings::WantedRulings,
 };
 use crate::{
-    SyncError,
+    Recording, SyncError,
     account::{Account, Audience},
     grant::{Excess, Start},
     halt::lock,
@@ -59,6 +59,8 @@ pub(super) struct Site<'a> {
     pub(super) open: OpenDirectories,
     /// The place beyond the client's reach for what is replaced and removed.
     pub(super) keep: Option<Arc<Keep>>,
+    /// The batch that the run is recorded in.
+    pub(super) recording: Option<Recording>,
     /// Present when replaced and removed entries are kept, once the root is open.
     pub(super) backups: OnceLock<Backups>,
     /// Present when names are given at the end, once the root is open.
@@ -113,6 +115,7 @@ impl<'a> Site<'a> {
             tree: Tree::default(),
             open: OpenDirectories::new(descriptors / 4),
             keep: start.keep().cloned(),
+            recording: None,
             backups: OnceLock::new(),
             delayed: OnceLock::new(),
             locked: OnceLock::new(),

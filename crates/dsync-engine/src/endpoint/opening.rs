@@ -14,9 +14,10 @@ use dsync_wire::options::SyncOptions;
 
 use crate::{
     SyncError,
+    batch::Recording,
     destination::asked,
     error::PathRole,
-    source::{ListedFiles, Tree},
+    source::{ListedFiles, Origin, Tree},
 };
 
 /// The surroundings of a source's operands.
@@ -35,7 +36,7 @@ pub(crate) struct Place<'a> {
 pub(crate) fn open_tree(
     (paths, list): (&[PathBuf], Option<&FileList>),
     (options, filter): (&SyncOptions, FilterSet),
-    files: ListedFiles,
+    (files, recording): (ListedFiles, Option<Recording>),
     spools: SpoolHome,
     Place { floor, barred, spelling }: Place<'_>,
 ) -> Result<Tree, SyncError> {
@@ -82,7 +83,11 @@ pub(crate) fn open_tree(
         {
             Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
         }
-        _ => Ok(Tree { operands: paths.to_vec(), walk, is_one: list.is_none() && paths.len() == 1, files }),
+        _ => {
+            let is_one = list.is_none() && paths.len() == 1;
+            let origin = Origin::Walk { operands: paths.to_vec(), walk: Box::new(walk), is_one };
+            Ok(Tree { origin, files, recording })
+        }
     }
 }
 

@@ -166,8 +166,10 @@ impl Case {
                     throttle: None,
                     files_from: None,
                     spelling: None,
+                    recording: None,
                 };
-                local(&[source], &target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
+                local(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
+                    .map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {
                 let path = target.as_os_str().as_bytes().to_vec();
@@ -175,7 +177,7 @@ impl Case {
                 let tree = open_tree(
                     (std::slice::from_ref(&source), None),
                     (&options, rules::compile(&options)?),
-                    ListedFiles::default(),
+                    (ListedFiles::default(), None),
                     SpoolHome::default(),
                     Place::default(),
                 )?;
@@ -192,6 +194,7 @@ impl Case {
                     asked: asked.clone(),
                     observer: Some(&Silent),
                     files: None,
+                    recording: None,
                     spools: SpoolHome::default(),
                     start: Start::default(),
                 };
@@ -208,6 +211,7 @@ impl Case {
             again: false,
             allowance: patient(),
             list: ListPlace::None,
+            is_recorded: false,
         }
     }
 

@@ -21,6 +21,7 @@ use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
     acting::{acting, with_own_workers},
+    batch::{Batch, Recording},
     destination::{self, asked::AskedFor},
     error::Wording,
     footprint::{Cage, Footprint, Inmates},
@@ -29,7 +30,7 @@ use crate::{
     resources::Allowance,
     rules::{self, Filters},
     session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
-    source::{self, ListedFiles},
+    source::{self, ListedFiles, Origin, Tree},
 };
 
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
@@ -89,6 +90,10 @@ pub(crate) struct Means<'a> {
     pub(crate) list: Option<FileList>,
     /// The destination of a local run, which the source does not enter through a link.
     pub(crate) barred: Option<&'a Path>,
+    /// The batch that stands for the source, where the client is this process.
+    pub(crate) batch: Option<Batch>,
+    /// The batch that the source's listing is recorded in.
+    pub(crate) recording: Option<Recording>,
     /// The character sets of the source's names, where the client is this process.
     pub(crate) spelling: Option<Spelling>,
     /// The wording of errors for the client.
@@ -100,8 +105,21 @@ impl Means<'_> {
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
         let (cage, operands, list, barred, spelling) = Default::default();
-        let inmates = Inmates::Thread;
-        Self { allowance, spools, start, cage, inmates, operands, list, barred, spelling, wording }
+        let (inmates, (batch, recording)) = (Inmates::Thread, Default::default());
+        Self {
+            allowance,
+            spools,
+            start,
+            cage,
+            inmates,
+            operands,
+            list,
+            barred,
+            batch,
+            recording,
+            spelling,
+            wording,
+        }
     }
 }
 
@@ -167,8 +185,13 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means { spools, start, cage, operands, list: own, barred, spelling, .. }: Means<'_>,
+    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
+    if let Some(batch) = batch {
+        session.say_ready(&[])?;
+        let tree = Tree { origin: Origin::Batch(batch), files, recording };
+        return source::run(session, mail, tree, None, cancel).map(drop);
+    }
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
     let typed: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
     if *list == ListPlace::Sent {
@@ -199,7 +222,7 @@ fn serve_source(
         let open = || {
             let terms = (&session.options, filter);
             let place = Place { floor: start.floor(), barred, spelling };
-            open_tree((&paths, list.as_ref()), terms, files, spools, place)
+            open_tree((&paths, list.as_ref()), terms, (files, recording), spools, place)
         };
         // A long list takes its time.
         if list.is_some() { session.while_alive(open) } else { open() }
@@ -249,7 +272,8 @@ fn serve_destination(
     if let Some(list) = asked.list() {
         names::send(&session, list)?;
     }
-    let terms = destination::Terms { operand, filters, asked, observer: None, files: None, spools, start };
+    let (observer, files, recording) = (None, None, None);
+    let terms = destination::Terms { operand, filters, asked, observer, files, spools, start, recording };
     destination::run(session, mail, terms, cancel)?;
     Ok(())
 }

@@ -23,12 +23,14 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
             timeout: LIMIT,
             again: false,
             list: ListPlace::None,
+            is_recorded: false,
             allowance: Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) },
         };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
         let (files, spools) = (ListedFiles::default(), SpoolHome::default());
         let terms = (&options(), FilterSet::default());
-        let tree = open_tree((&[dir.path().to_owned()], None), terms, files, spools, Place::default())?;
+        let tree =
+            open_tree((&[dir.path().to_owned()], None), terms, (files, None), spools, Place::default())?;
         source::run(session, mail, tree, Some(attempt), &cancel)
     };
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)

@@ -15,11 +15,16 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp, Target};
-use dsync_wire::{limits::MAX_ATTEMPTS, message::EntryId};
+use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, SourceFile, Stamp, Target};
+use dsync_wire::{
+    limits::MAX_ATTEMPTS,
+    message::{Cause, EntryId},
+};
 
+use super::read;
 use crate::{
     SyncError,
+    batch::Batch,
     halt::{Halt, lock, wait},
     limits::{MAX_UNRELEASED_ENTRIES, MAX_UNRELEASED_SET_BYTES},
 };
@@ -46,6 +51,8 @@ struct State {
     entries: usize,
     /// Bytes that their attribute sets take at the destination.
     set_bytes: u64,
+    /// The first entry of the part in which a path was found last.
+    found: u64,
     /// The lister waits for room: telling nobody would cost a system call for each message.
     waiting: bool,
 }
@@ -72,8 +79,8 @@ pub(super) enum PartOf {
 
 /// The entries of one listing message.
 pub(super) struct Part {
-    /// The directory that holds them.
-    pub(super) dir: DirRef,
+    /// The place of their content.
+    pub(super) home: Home,
     /// Number of the first of them.
     pub(super) first: u64,
     pub(super) entries: Vec<Kept>,
@@ -84,6 +91,14 @@ pub(super) struct Part {
     pub(super) requests: Vec<AtomicU8>,
     /// Bytes that their attribute sets take at the destination.
     pub(super) set_bytes: u64,
+}
+
+/// The place where listed entries have their content.
+pub(super) enum Home {
+    /// The directory that holds them.
+    Directory(DirRef),
+    /// A batch, and the path of the directory that held them.
+    Batch(Batch, RelPath),
 }
 
 /// A listed entry as the catalogue keeps it.
@@ -133,9 +148,35 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Returns the directory that holds the entry.
-    pub(super) fn dir(&self) -> &DirRef {
-        &self.part.dir
+    /// Returns the directory that holds the entry; `None` for one of a batch.
+    pub(super) fn dir(&self) -> Option<&DirRef> {
+        match &self.part.home {
+            Home::Directory(dir) => Some(dir),
+            Home::Batch(..) => None,
+        }
+    }
+
+    /// Returns the entry's path below the root of the tree.
+    pub(super) fn path(&self) -> RelPath {
+        match &self.part.home {
+            Home::Directory(dir) => dir.path().join(self.name()),
+            Home::Batch(_, path) => path.join(self.name()),
+        }
+    }
+
+    /// Returns the entry's number.
+    pub(super) fn number(&self) -> EntryId {
+        EntryId(self.part.first + self.index as u64)
+    }
+
+    /// Opens the entry's content.
+    pub(super) fn open(&self) -> Result<SourceFile, Cause> {
+        match &self.part.home {
+            Home::Directory(dir) => {
+                dir.open_source(self.name(), self.followed()).map_err(|error| read::cause(&error))
+            }
+            Home::Batch(batch, _) => batch.content(self.number()),
+        }
     }
 
     /// Notes a request. Returns `false` when `attempt` does not count the earlier ones, or there
@@ -251,6 +292,26 @@ impl Catalogue {
         true
     }
 
+    /// Finds a listed entry by its path. Entries that are asked for in the order of the listing are
+    /// found at once.
+    pub(super) fn find_path(&self, path: &[u8]) -> Option<Listed> {
+        let (directory, name) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&[][..], path),
+        };
+        let mut state = lock(&self.state);
+        let from = state.found;
+        let parts = state.parts.range(from..).chain(state.parts.range(..from));
+        let found = parts.filter_map(|(first, part)| {
+            let Home::Directory(dir) = &part.home else { return None };
+            let index = part.entries.binary_search_by(|kept| kept.name.as_bytes().cmp(name)).ok()?;
+            (dir.path().as_bytes() == directory).then(|| (*first, Arc::clone(part), index))
+        });
+        let (first, part, index) = { found }.next()?;
+        state.found = first;
+        Some(Listed { part, index })
+    }
+
     /// Finds a listed entry by its number.
     pub(super) fn find(&self, entry: EntryId) -> Option<Listed> {
         let state = lock(&self.state);
@@ -289,7 +350,14 @@ mod tests {
         let mut walk = dsync_fs::Walk::open(&[&operand], dsync_fs::WalkOptions::default()).unwrap();
         let dir = walk.next().unwrap().dir;
         let entries = vec![Kept { name: Component::new(b"name").unwrap(), size: 0, followed: None }];
-        Part { dir, first, entries, witnesses: vec![None], requests: vec![AtomicU8::new(0)], set_bytes }
+        Part {
+            home: Home::Directory(dir),
+            first,
+            entries,
+            witnesses: vec![None],
+            requests: vec![AtomicU8::new(0)],
+            set_bytes,
+        }
     }
 
     #[test]

@@ -168,11 +168,12 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         else {
             return Err(misbehaved(PeerMisbehaved::LandedUnlisted { entry }));
         };
-        let path = || listed.dir().path().join(listed.name()).as_bytes().to_vec();
+        let path = || listed.path().as_bytes().to_vec();
+        let Some(dir) = listed.dir() else { return Err(misbehaved(PeerMisbehaved::UnaskedRemoval)) };
         let cause = if stood == Some(content::state(witness.stamp())) {
             Cause::SameFile
         } else {
-            match listed.dir().remove_file(listed.name(), listed.followed(), |now| witness.is(now)) {
+            match dir.remove_file(listed.name(), listed.followed(), |now| witness.is(now)) {
                 Ok(true) if options.event_removals => {
                     shared.session.control.queue(&ControlMessage::RemovedPath(path()))?;
                     continue;

@@ -29,7 +29,7 @@ use rayon::prelude::*;
 
 use super::{
     Shared,
-    catalogue::{Kept, Part, Witness},
+    catalogue::{Home, Kept, Part, Witness},
     first_names::FirstNames,
     read,
     spans::Outlet,
@@ -321,7 +321,8 @@ impl<'a> Lister<'a> {
         let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
         let listing = Listing { dir: number, last, complete: last && dir.complete, entries };
         let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
-        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests, set_bytes };
+        let home = Home::Directory(dir.dir.clone());
+        let part = Part { home, first, entries: kept, witnesses, requests, set_bytes };
         self.outlet.send(self.shared, part, listing, dir.path.as_bytes())
     }
 

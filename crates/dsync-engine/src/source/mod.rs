@@ -13,6 +13,7 @@ mod large;
 mod listing;
 mod queue;
 mod read;
+mod replay;
 mod shared;
 mod spans;
 
@@ -33,6 +34,7 @@ pub(crate) use self::listing::entry as listed_entry;
 use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue, shared::Shared, spans::Spans};
 use crate::{
     CancelToken, SyncError,
+    batch::{Batch, Recording},
     reconnect::Attempt,
     session::{Session, SourceMail},
     under_way::UnderWay,
@@ -40,14 +42,27 @@ use crate::{
 
 /// The content that a source serves.
 pub(crate) struct Tree {
-    /// The operands as given, for messages.
-    pub(crate) operands: Vec<PathBuf>,
-    /// The walk over them.
-    pub(crate) walk: Walk,
-    /// Whether the walk is of one operand and not of a list of paths.
-    pub(crate) is_one: bool,
+    /// The origin of the listing.
+    pub(crate) origin: Origin,
     /// The listed files, for a destination in the same process.
     pub(crate) files: ListedFiles,
+    /// The batch that the listing is recorded in.
+    pub(crate) recording: Option<Recording>,
+}
+
+/// The origin of a listing.
+pub(crate) enum Origin {
+    /// A walk over operands.
+    Walk {
+        /// The operands as given, for messages.
+        operands: Vec<PathBuf>,
+        /// The walk over them.
+        walk: Box<Walk>,
+        /// Whether the walk is of one operand and not of a list of paths.
+        is_one: bool,
+    },
+    /// A batch.
+    Batch(Batch),
 }
 
 /// The listed files of a source, for a destination in the same process: it reads them itself.
@@ -59,6 +74,12 @@ impl ListedFiles {
     pub(crate) fn open(&self, entry: EntryId) -> Result<SourceFile, Cause> {
         let listed = self.0.find(entry).ok_or(Cause::Vanished)?;
         read::open(&listed)
+    }
+
+    /// Records the content of the listed file at this path.
+    pub(crate) fn record(&self, path: &[u8], recording: &Recording) -> Result<(), Cause> {
+        let Some(listed) = self.0.find_path(path) else { return Err(Cause::Vanished) };
+        recording.content(listed.number(), &|| listed.open(), &read::cause)
     }
 
     /// Returns the cause that an error of reading stands for.
@@ -76,14 +97,20 @@ pub(crate) fn run(
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
     let mut report = None;
-    if session.options.needs_whole_listing() {
-        tree.files.0.keep_all();
+    let Tree { origin, files, recording } = tree;
+    // What is recorded is found by its path whenever its plan is told.
+    if session.options.needs_whole_listing() || recording.is_some() {
+        files.0.keep_all();
+    }
+    let is_recorded = recording.is_some();
+    if let Some(recording) = recording {
+        session.control.record(recording);
     }
 
     {
         let shared = Shared {
             session: &session,
-            catalogue: tree.files.0,
+            catalogue: files.0,
             queue: Queue::default(),
             spans: Spans::default(),
             refining: Mutex::default(),
@@ -102,8 +129,13 @@ pub(crate) fn run(
             halt.spawn(scope, "pulse", move || {
                 shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
             });
-            let key = mail.spans.take().filter(|_| tree.is_one && session.options.allows_spans());
-            halt.spawn(scope, "list", move || listing::run(shared, &tree.operands, tree.walk, key));
+            let key = mail.spans.take().filter(|_| session.options.allows_spans() && !is_recorded);
+            halt.spawn(scope, "list", move || match origin {
+                Origin::Walk { operands, walk, is_one } => {
+                    listing::run(shared, &operands, *walk, key.filter(|_| is_one))
+                }
+                Origin::Batch(batch) => replay::run(shared, &batch),
+            });
             let (key_tx, key) = bounded(1);
             halt.spawn(scope, "inbox", move || {
                 let outcome = inbox::run(shared, mail, &key_tx);

@@ -17,7 +17,7 @@ use crate::{plan::timestamp, rules};
 
 /// Opens a listed file.
 pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
-    listed.dir().open_source(listed.name(), listed.followed()).map_err(|error| cause(&error))
+    listed.open()
 }
 
 /// Reads a small file whole into a batch, in one consistent state. Returns `false` for one with

@@ -1,0 +1,333 @@
+//! Writing a batch: the messages of a listing as they go, and contents as they are transferred.
+
+use std::{
+    io::{self, BufWriter},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use dsync_delta::ContentHasher;
+use dsync_fs::{CommitGroup, Component, Dir, Durability, Kind, Links, SourceFile, StagedFile, Wanted};
+use dsync_wire::{
+    codec::{FRAME_HEADER, encode_control},
+    compress::{Effort, Packer},
+    limits::MAX_RAW_FRAME,
+    message::{Asked, Cause, ControlMessage, EntryId, Operation, Timestamp},
+    options::{Compression, SyncOptions},
+};
+
+use super::{
+    BatchError, BatchFault,
+    format::{Content, Piece, Section, SectionWriter},
+    terms::Terms,
+};
+use crate::{SyncError, halt::lock, plan::timestamp};
+
+/// A batch file that is being written. It takes its name when the run has ended well.
+#[derive(Debug, Clone)]
+pub struct Recording(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    only: bool,
+    state: Mutex<State>,
+    /// Files whose content could not be recorded.
+    lacking: AtomicU64,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording")
+            .field("path", &self.path)
+            .field("only", &self.only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The file, as far as it got.
+struct State {
+    /// `None` when it is finished, or cannot be.
+    writer: Option<SectionWriter<BufWriter<InOrder>>>,
+    failure: Option<io::Error>,
+    packer: Packer,
+    effort: Effort,
+    /// Whether what was asked for is written.
+    is_begun: bool,
+    /// Whether names were left out of what was asked for.
+    is_open: bool,
+}
+
+/// Writes a staged file from its start on.
+struct InOrder {
+    staged: StagedFile,
+    offset: u64,
+}
+
+impl io::Write for InOrder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.staged.write_all_at(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Recording {
+    /// Begins a batch file beside the name that it will take. With `only` the run that it records
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`BatchError`], also where the name is that of something else than a regular file.
+    pub fn create(path: &Path, only: bool) -> Result<Self, BatchError> {
+        let writer = create(path).map_err(|source| BatchError::new(path, source))?;
+        let (failure, packer, effort) = (None, Packer::new(), Effort::Raw);
+        let state = Mutex::new(State {
+            writer: Some(writer),
+            failure,
+            packer,
+            effort,
+            is_begun: false,
+            is_open: false,
+        });
+        Ok(Self(Arc::new(Inner { path: path.to_owned(), only, state, lacking: AtomicU64::new(0) })))
+    }
+
+    /// Returns whether the recorded run changes nothing.
+    pub(crate) fn is_only(&self) -> bool {
+        self.0.only
+    }
+
+    /// Writes what the run asks for.
+    pub(crate) fn begin(&self, asked: Asked, options: &SyncOptions) -> Result<(), SyncError> {
+        let mut state = lock(&self.0.state);
+        // A run that is tried again, as the other end had no program.
+        if std::mem::replace(&mut state.is_begun, true) {
+            return Ok(());
+        }
+        state.is_open = asked.names.is_none();
+        state.effort = match options.compression {
+            Compression::Off => Effort::Raw,
+            Compression::Lz4 => Effort::Lz4,
+            Compression::Zstd(level) => Effort::Zstd(level),
+            _ => Effort::Zstd(LEVEL),
+        };
+        let terms = Terms::new(asked, options).encode().map_err(io::Error::other);
+        let pushed = terms.and_then(|payload| state.push(&Section::Terms(payload)));
+        drop(state);
+        self.written(&pushed)
+    }
+
+    /// Records a message of the source, if it belongs to the listing.
+    pub(crate) fn message(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        use ControlMessage as M;
+        let mut state = lock(&self.0.state);
+        let recorded = match message {
+            M::Problem(problem) if problem.operation == Operation::RemoveSource => return Ok(()),
+            // Only an operand that is known may give its entry another name.
+            M::Tops(tops) if state.is_open => &M::Tops({
+                let mut tops = tops.clone();
+                tops.single_file = false;
+                tops
+            }),
+            M::Tops(_) | M::Missing(_) | M::IdName(_) | M::Listing(_) | M::Problem(_) | M::ListingEnd(_) => {
+                message
+            }
+            _ => return Ok(()),
+        };
+        let pushed = state.message(recorded);
+        drop(state);
+        self.written(&pushed)
+    }
+
+    /// Records the content of a file in one consistent state.
+    ///
+    /// # Errors
+    /// The cause, if it cannot be read. A batch that cannot be written is an error of
+    /// [`check`](Self::check).
+    pub(crate) fn content(
+        &self,
+        entry: EntryId,
+        open: &dyn Fn() -> Result<SourceFile, Cause>,
+        cause: &dyn Fn(&io::Error) -> Cause,
+    ) -> Result<(), Cause> {
+        let mut found = Cause::Changed;
+        for _ in 0..READ_ATTEMPTS {
+            let read = open().and_then(|file| self.pieces(entry, &file).map_err(|error| cause(&error)));
+            match read {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(cause) => {
+                    found = cause;
+                    break;
+                }
+            }
+        }
+        self.0.lacking.fetch_add(1, Ordering::Relaxed);
+        Err(found)
+    }
+
+    /// Records the content of a file that has arrived whole and was verified, with the time that the
+    /// source told.
+    ///
+    /// # Errors
+    /// [`SyncError::Batch`] if the batch cannot be written.
+    pub(crate) fn staged(
+        &self,
+        entry: EntryId,
+        staged: &StagedFile,
+        mtime: Timestamp,
+    ) -> Result<(), SyncError> {
+        let read = staged.stamp().and_then(|stamp| {
+            let hash = self.bytes(entry, stamp.size, &|offset, raw| staged.read_full_at(offset, raw))?;
+            Ok(hash.map(|hash| (stamp.size, hash)))
+        });
+        match read {
+            Ok(Some((size, hash))) => {
+                let content = Section::Content(Content { entry, size, mtime, hash });
+                let _ = lock(&self.0.state).push(&content);
+            }
+            Ok(None) | Err(_) => _ = self.0.lacking.fetch_add(1, Ordering::Relaxed),
+        }
+        self.check()
+    }
+
+    /// Records the content of a file; returns whether it stayed the same meanwhile.
+    fn pieces(&self, entry: EntryId, file: &SourceFile) -> io::Result<bool> {
+        file.advise_sequential();
+        let size = file.len();
+        let hash = self.bytes(entry, size, &|offset, raw| file.read_full_at(offset, raw))?;
+        let (Some(hash), true) = (hash, file.is_unchanged()?) else { return Ok(false) };
+
+        let mtime = timestamp(file.stamp().mtime);
+        let _ = lock(&self.0.state).push(&Section::Content(Content { entry, size, mtime, hash }));
+        Ok(true)
+    }
+
+    /// Records the pieces of a content, and returns its hash; `None` if it has become shorter.
+    fn bytes(
+        &self,
+        entry: EntryId,
+        size: u64,
+        read: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<Option<[u8; 32]>> {
+        let mut hasher = ContentHasher::new();
+        let mut offset = 0;
+
+        while offset < size {
+            let want = usize::try_from(size - offset).unwrap_or(usize::MAX).min(MAX_RAW_FRAME as usize);
+            let mut raw = vec![0; want];
+            if read(offset, &mut raw)? < want {
+                return Ok(None);
+            }
+            hasher.update(&raw);
+            let mut state = lock(&self.0.state);
+            let effort = state.effort;
+            let packed = state.packer.pack(raw.into(), effort);
+            // The failure is the batch's, and not that of the file.
+            let _ = state.push(&Section::Piece(Piece { entry, offset, packed }));
+            drop(state);
+            offset += want as u64;
+        }
+        Ok(Some(hasher.finish()))
+    }
+
+    /// Returns the number of files whose content is lacking.
+    pub(crate) fn lacking(&self) -> u64 {
+        self.0.lacking.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the batch can still be written.
+    pub(crate) fn is_sound(&self) -> bool {
+        lock(&self.0.state).failure.is_none()
+    }
+
+    /// Returns the failure to write the batch, if there was one.
+    pub(crate) fn check(&self) -> Result<(), SyncError> {
+        match lock(&self.0.state).failure.take() {
+            Some(error) => Err(self.error(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the batch, and gives it its name when it is on the disk.
+    pub(crate) fn finish(&self) -> Result<(), SyncError> {
+        self.check()?;
+        let Some(writer) = lock(&self.0.state).writer.take() else { return Ok(()) };
+        let finished =
+            writer.finish().and_then(|buffered| buffered.into_inner().map_err(|error| error.into_error()));
+        finished.and_then(|InOrder { staged, .. }| commit(staged)).map_err(|error| self.error(error))
+    }
+
+    /// Returns the error of the run that a failure to write is.
+    fn written(&self, result: &io::Result<()>) -> Result<(), SyncError> {
+        if result.is_ok() { Ok(()) } else { self.check() }
+    }
+
+    fn error(&self, error: io::Error) -> SyncError {
+        SyncError::Batch(BatchError { path: self.0.path.clone(), source: error.into() })
+    }
+}
+
+impl State {
+    /// Adds a section. The first failure is kept and ends the batch.
+    fn push(&mut self, section: &Section) -> io::Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if let Err(error) = writer.push(section) {
+            self.writer = None;
+            self.failure = Some(error);
+            return Err(io::ErrorKind::Other.into());
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: &ControlMessage) -> io::Result<()> {
+        let mut frame = Vec::new();
+        encode_control(message, &mut self.packer, &mut frame).map_err(io::Error::other)?;
+        match frame.get(FRAME_HEADER - 1..).and_then(<[u8]>::split_first) {
+            Some((kind, payload)) => self.push(&Section::Message(*kind, payload.to_vec())),
+            None => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Makes the temporary file that becomes the batch, and writes its head.
+fn create(path: &Path) -> Result<SectionWriter<BufWriter<InOrder>>, BatchFault> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let name = path.file_name().and_then(|name| Component::new(name.as_bytes()).ok()).ok_or_else(invalid)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = Arc::new(Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Trusted)?);
+    if dir.stat(&name).is_ok_and(|metadata| metadata.kind != Kind::File) {
+        return Err(BatchFault::NotRegular);
+    }
+    let staged = StagedFile::create(&dir, name)?;
+    Ok(SectionWriter::new(BufWriter::with_capacity(BUFFER, InOrder { staged, offset: 0 }))?)
+}
+
+/// Makes the file durable and gives it its name.
+fn commit(staged: StagedFile) -> io::Result<()> {
+    let wanted = Wanted { mode: Some(MODE), ..Wanted::default() };
+    let prepared = staged.prepare(&wanted, None, Durability::File)?;
+    let mut group = CommitGroup::new(Durability::File);
+    group.add(prepared, ());
+    for ((), result) in group.flush() {
+        result.map_err(io::Error::other)?;
+    }
+    group.finish().map_err(io::Error::other)
+}
+
+/// Permission bits of a batch, as rsync has them: it holds contents that others may not be meant to
+/// read.
+const MODE: u16 = 0o600;
+/// zstd's level where the run names none.
+const LEVEL: u8 = 3;
+/// Attempts to read a file before it is given up as changing.
+const READ_ATTEMPTS: usize = 3;
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 256 << 10;
