@@ -317,25 +317,24 @@ fn list_odd(session: &Session, sets: &[&[u8]], entry: &[u8]) {
     session.control(&raw_listing(0, 1, &content));
 }
 
+const XATTRS: (&[&str], &str) = (&["-rX"], r#","recursive":true,"xattrs":true"#);
+const RULED: (&[&str], &str) = (
+    &["-rX", "-f-x user.b", "-f+x user.*", "-f-xs *"],
+    r#","recursive":true,"xattrs":true,"filters":[{"include":false,"pattern":"user.b","modifiers":"x"},
+        {"include":true,"pattern":"user.*","modifiers":"x"},{"include":false,"pattern":"*","modifiers":"sx"}]"#,
+);
+const ACLS: (&[&str], &str) = (&["-rA", "--no-X"], r#","recursive":true,"perms":true,"acls":true"#);
+const CONTENT: (&[&str], &str) =
+    (&["-rD", "--copy-devices"], r#","recursive":true,"devices":true,"specials":true,"copy-devices":true"#);
+const NUMERIC: (&[&str], &str) =
+    (&["-ro", "--numeric-ids"], r#","recursive":true,"owner":true,"numeric-ids":true"#);
+/// No lists and the attribute `user.a` with one byte.
+const XATTR: &[u8] = b"\x00\x01\x06user.a\x01v";
+/// An access list that names nobody, and no attribute.
+const ACL: &[u8] = &[1, 6, 4, 8, 4, 0, 0, 0];
+
 #[test]
 fn attributes_that_were_not_asked_for_are_refused() {
-    const XATTRS: (&[&str], &str) = (&["-rX"], r#","recursive":true,"xattrs":true"#);
-    const RULED: (&[&str], &str) = (
-        &["-rX", "-f-x user.b", "-f+x user.*", "-f-xs *"],
-        r#","recursive":true,"xattrs":true,"filters":[{"include":false,"pattern":"user.b","modifiers":"x"},
-            {"include":true,"pattern":"user.*","modifiers":"x"},{"include":false,"pattern":"*","modifiers":"sx"}]"#,
-    );
-    const ACLS: (&[&str], &str) = (&["-rA", "--no-X"], r#","recursive":true,"perms":true,"acls":true"#);
-    const CONTENT: (&[&str], &str) = (
-        &["-rD", "--copy-devices"],
-        r#","recursive":true,"devices":true,"specials":true,"copy-devices":true"#,
-    );
-    const NUMERIC: (&[&str], &str) =
-        (&["-ro", "--numeric-ids"], r#","recursive":true,"owner":true,"numeric-ids":true"#);
-    /// No lists and the attribute `user.a` with one byte.
-    const XATTR: &[u8] = b"\x00\x01\x06user.a\x01v";
-    /// An access list that names nobody, and no attribute.
-    const ACL: &[u8] = &[1, 6, 4, 8, 4, 0, 0, 0];
     all_are_refused(&[
         Deed::of(&[], RECURSIVE, "the owner of 'x', which nobody asked for: owners are not copied", |s| {
             list_odd(s, &[], &odd_entry([0, 0], 1000, 0, b"", b""));
