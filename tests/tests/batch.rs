@@ -28,6 +28,9 @@ fn plant(scratch: &Scratch, destinations: &[&str]) {
     ])
     .plant(&scratch.src());
     fs::hard_link(scratch.src().join("changed"), scratch.src().join("dir/other name")).unwrap();
+    // A directory of another second: rsync takes times of one second for equal.
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    fs::File::open(scratch.src().join("dir")).unwrap().set_modified(long_ago).unwrap();
     for name in destinations {
         old_state(&scratch.at(name));
     }
