@@ -87,34 +87,36 @@ fn fitting(path: &Path, lacking: &[&str], beyond: &[&str], other: &[&str]) -> St
 
 /// Returns the option of a name that a batch and a run may differ in.
 fn batch_option(name: &str) -> &str {
-    match name {
-        "recursive" => "-r",
-        "dirs" => "-d",
-        "relative" => "-R",
-        "links" => "-l",
-        "copy_links" => "-L",
-        "copy_dirlinks" => "-k",
-        "owner" => "-o",
-        "group" => "-g",
-        "acls" => "-A",
-        "xattrs" => "-X",
-        "atimes" => "-U",
-        "hard_links" => "-H",
-        "checksum" => "-c",
-        "prune_empty_dirs" => "-m",
-        "devices" => "--devices",
-        "specials" => "--specials",
-        "copy_devices" => "--copy-devices",
-        "numeric_ids" => "--numeric-ids",
-        "no_implied_dirs" => "--no-implied-dirs",
-        "copy_unsafe_links" => "--copy-unsafe-links",
-        "delete_missing_args" => "--delete-missing-args",
-        "munge_links" => "--munge-links",
-        "mode_rules" => "--chmod",
-        "filters" => "the filter rules (or none)",
-        other => other,
-    }
+    BATCH_OPTIONS.iter().find(|(field, _)| *field == name).map_or(name, |(_, option)| option)
 }
+
+/// The fields that may differ, with their options.
+const BATCH_OPTIONS: &[(&str, &str)] = &[
+    ("recursive", "-r"),
+    ("dirs", "-d"),
+    ("relative", "-R"),
+    ("links", "-l"),
+    ("copy_links", "-L"),
+    ("copy_dirlinks", "-k"),
+    ("owner", "-o"),
+    ("group", "-g"),
+    ("acls", "-A"),
+    ("xattrs", "-X"),
+    ("atimes", "-U"),
+    ("hard_links", "-H"),
+    ("checksum", "-c"),
+    ("prune_empty_dirs", "-m"),
+    ("devices", "--devices"),
+    ("specials", "--specials"),
+    ("copy_devices", "--copy-devices"),
+    ("numeric_ids", "--numeric-ids"),
+    ("no_implied_dirs", "--no-implied-dirs"),
+    ("copy_unsafe_links", "--copy-unsafe-links"),
+    ("delete_missing_args", "--delete-missing-args"),
+    ("munge_links", "--munge-links"),
+    ("mode_rules", "--chmod"),
+    ("filters", "the filter rules (or none)"),
+];
 
 /// Returns the option of a run that an older end does not know, in its words.
 fn unknown_field(text: &str) -> Option<&str> {
@@ -130,9 +132,6 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "Remove the link or take it over. If everybody who may write on the way is trusted, --insecure-links \
              follows it, at a remote end -M--insecure-links."
         }
-        SyncError::NotGranted { terms, .. } if terms.share.is_some() => {
-            "Leave it out, or have the administrator there give the key another role."
-        }
         SyncError::LimitExceeded { excess: Excess::LongFile { .. }, .. } => {
             "Leave it out (--max-size), or have the administrator there raise the limit."
         }
@@ -140,9 +139,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "What was finished is kept; run the same command again when the hours begin."
         }
         SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
-        SyncError::NotGranted { .. } => {
-            "Leave it out, or have the administrator there change the key's command in authorized_keys."
-        }
+        SyncError::NotGranted { terms, .. } => on_role(terms.share.is_some()),
         SyncError::ActingUser { source: ActingUserError::NotRoot, .. } => {
             "--copy-as needs root at its end: sudo dsync here; with -M--copy-as root@HOST, or --dsync-path='sudo dsync'."
         }
@@ -184,6 +181,15 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
 
         _ => return None,
     })
+}
+
+/// Returns the next step after a request that a key may not make: a server's share, or a command.
+fn on_role(of_share: bool) -> &'static str {
+    if of_share {
+        "Leave it out, or have the administrator there give the key another role."
+    } else {
+        "Leave it out, or have the administrator there change the key's command in authorized_keys."
+    }
 }
 
 /// Returns the next step after a failure to connect.

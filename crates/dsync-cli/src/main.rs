@@ -339,7 +339,7 @@ fn finish(
             }
             let mut text = messages::failure(error, words.rules);
             if let (SyncError::Connect(_), [operand, ..]) = (error, words.doubtful) {
-                text = format!("{text}. {}", messages::also_here(operand));
+                text = format!("{}. {}", text.trim_end_matches('.'), messages::also_here(operand));
             }
             (error.exit_code(), Some(format!("dsync: error: {text}")))
         }

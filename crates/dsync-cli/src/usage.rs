@@ -12,9 +12,9 @@ use std::{
 };
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use dsync_engine::{BatchError, FileListError, OperandError, SyncError, exit_code};
+use dsync_engine::{FileListError, OperandError, SyncError, exit_code};
 
-use crate::{advice, flags::unsupported::Foreign, refused::Refused};
+use crate::{flags::unsupported::Foreign, refused::Refused};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -62,9 +62,12 @@ pub(crate) enum UsageError {
     /// An option about ssh, in a run that does not use it.
     NotForShare { option: &'static str },
     /// A batch file that cannot be used.
-    Batch(BatchError),
-    /// A source beside the batch that stands for it.
-    BatchHasSource,
+    Batch {
+        /// The exit code.
+        exit_code: u8,
+        /// The fault, with what to do.
+        text: String,
+    },
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
@@ -142,7 +145,7 @@ impl UsageError {
             | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
-            Self::Batch(error) => error.exit_code(),
+            Self::Batch { exit_code, .. } => *exit_code,
             Self::FilterRule { why: Refused::Unsupported, .. } => exit_code::UNSUPPORTED,
             Self::PatternFile { .. } | Self::PatternFilesTooDeep { .. } => exit_code::FILE_IO,
             _ => exit_code::USAGE,
@@ -200,16 +203,12 @@ impl fmt::Display for UsageError {
             Self::NotForShare { option } => {
                 write!(f, "{option} is about ssh, which a run to a share of 'dsync serve' does not use")
             }
-            Self::Batch(error) => f.write_str(&advice::of_batch(error)),
-            Self::BatchHasSource => f.write_str(
-                "--read-batch takes one operand, the destination: the batch stands for the source",
-            ),
+            Self::Batch { text, .. } | Self::Other { text } => f.write_str(text),
             Self::BothRemote => SyncError::BothRemote.fmt(f),
             Self::SeveralHosts => f.write_str("all sources must be on the same host"),
             Self::Shell { origin, command } => {
                 write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
             }
-            Self::Other { text } => f.write_str(text),
 
             _ => self.write_of_rules(f),
         }

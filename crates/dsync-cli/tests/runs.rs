@@ -246,11 +246,16 @@ fn all_that_the_remote_shell_said_is_passed_through_when_it_fails() {
     let (code, out, err) = behind(at.path(), said, 255, &["-a", "src/", "host:dst"]);
     assert_eq!((code, out.as_str()), (5, ""));
     let mut lines: Vec<&str> = said.lines().collect();
-    lines.push("dsync: error: sh exited 255: Host key verification failed.");
+    let last = format!("dsync: error: sh exited 255: Host key verification failed. {AS_SSH}");
+    lines.push(&last);
     assert_eq!(err.lines().collect::<Vec<_>>(), lines);
     let (_, _, err) = behind(at.path(), "one line", 255, &["-a", "src/", "host:dst"]);
-    assert_eq!(err, "dsync: error: sh exited 255: one line\n");
+    assert_eq!(err, format!("dsync: error: sh exited 255: one line. {AS_SSH}\n"));
 }
+
+/// The advice after a failed login.
+const AS_SSH: &str =
+    "dsync logs in as ssh does: when 'ssh HOST true' works, with the same user and -e, so does this.";
 
 #[test]
 fn file_that_reads_as_a_host_is_named_when_the_host_cannot_be_reached() {
@@ -258,7 +263,8 @@ fn file_that_reads_as_a_host_is_named_when_the_host_cannot_be_reached() {
     fs::write(at.path().join("a:b"), "x").unwrap();
     let (code, _, err) = behind(at.path(), "no such host", 255, &["a:b", "dst"]);
     assert_eq!(code, 5);
-    assert!(err.ends_with("no such host. There is a file 'a:b' here: for that write './a:b'.\n"), "{err}");
+    let hint = "There is a file 'a:b' here: for that write './a:b'.";
+    assert!(err.ends_with(&format!("no such host. {AS_SSH} {hint}\n")), "{err}");
 }
 
 #[test]
@@ -419,7 +425,8 @@ fn kinds_of_lines_are_chosen_one_by_one() {
         assert_eq!((code, err.as_str()), (0, ""), "{words}");
         out
     };
-    assert_eq!(lines("--info=flist2,copy,progress2"), "");
+    assert_eq!(lines("--info=copy,progress2"), "");
+    assert_eq!(lines("--info=flist2"), "sending incremental file list\n");
     assert_eq!(sorted(&lines("--info=del")), ["deleting gone/", "deleting gone/file", "deleting old"]);
     assert!(!lines("-v --info=del0").contains("deleting"));
     let names = lines("--info=name");

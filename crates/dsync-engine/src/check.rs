@@ -41,6 +41,7 @@ pub(crate) fn recording(
     if matches!(source, Source::Batch(_)) {
         return invalid("recording", "is of a run that a batch replays");
     }
+
     let is_pull = matches!(source, Source::Remote { .. } | Source::Peer { .. });
     if is_pull && recording.is_only() {
         return invalid("recording", "needs the source at this end, which has the contents");
@@ -48,6 +49,7 @@ pub(crate) fn recording(
     if is_pull && options.writing.inplace {
         return invalid("recording", "of a remote source needs files that are not written in place");
     }
+
     if options.copy_as != CopyAs::default() {
         return invalid("recording", "is made with the rights of the process, not with those of copy_as");
     }

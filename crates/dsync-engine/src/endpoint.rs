@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{FileList, Spelling};
+use dsync_fs::{FileList, Spelling, SpoolHome};
 use dsync_transport::{Sides, Throttle, paced, throttled};
 use dsync_wire::{
     budget::Budget,
@@ -299,14 +299,7 @@ impl Job {
             recording,
         };
         let source = source.for_list(files_from);
-        let destination = match destination {
-            Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
-            Destination::Nowhere => {
-                let why = "it is nowhere, where only a dry run can go";
-                return Err(SyncError::InvalidOption { option: "destination", why: why.to_owned() });
-            }
-            somewhere => somewhere,
-        };
+        let destination = somewhere(destination, &options)?;
 
         match (source, destination, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
@@ -345,6 +338,18 @@ impl Job {
     }
 }
 
+/// Returns a destination that a run can go to.
+fn somewhere(destination: Destination, options: &SyncOptions) -> Result<Destination, SyncError> {
+    match destination {
+        Destination::Nowhere if options.dry_run => Ok(Destination::Local { path: NOWHERE.into() }),
+        Destination::Nowhere => {
+            let why = "it is nowhere, where only a dry run can go".to_owned();
+            Err(SyncError::InvalidOption { option: "destination", why })
+        }
+        somewhere => Ok(somewhere),
+    }
+}
+
 /// The way to the other end, and the limits on what it may make this one take.
 #[derive(Clone, Copy)]
 struct Remote<'a> {
@@ -366,7 +371,15 @@ enum Files<'a> {
     Batch(&'a Batch),
 }
 
-impl Files<'_> {
+impl<'a> Files<'a> {
+    /// Returns the paths, or the batch that stands for them.
+    fn apart(self) -> (Option<&'a [PathBuf]>, Option<Batch>) {
+        match self {
+            Self::Paths(paths) => (Some(paths), None),
+            Self::Batch(batch) => (None, Some(batch.clone())),
+        }
+    }
+
     /// Returns what a destination is asked to take.
     fn asked(self, remote: Remote<'_>, options: &SyncOptions) -> Result<AskedFor, SyncError> {
         match self {
@@ -484,10 +497,7 @@ fn local(
     let theirs = files.clone();
     let recorder = remote.recorder(observer, &files, cancel);
     let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
-    let (operands, batch) = match from {
-        Files::Paths(paths) => (Some(paths), None),
-        Files::Batch(batch) => (None, Some(batch.clone())),
-    };
+    let (operands, batch) = from.apart();
     // Content that is copied from file to file crosses no link whose rate could be limited, and is read
     // with the destination's rights.
     let is_direct = bytes_per_second.is_none() && users.source == users.destination && batch.is_none();
@@ -500,18 +510,7 @@ fn local(
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
-                let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
-                let terms = destination::Terms {
-                    operand,
-                    filters,
-                    asked,
-                    observer,
-                    files: direct,
-                    spools,
-                    start,
-                    // The source records, which has the contents whatever becomes of them.
-                    recording: None,
-                };
+                let terms = local_order((path, observer), (filters, asked), direct, spools);
                 acting(user, Inmates::Thread, |became| {
                     became?;
                     destination::run(with_own_workers(session, user), mail, terms, cancel)
@@ -523,6 +522,18 @@ fn local(
 
     let report = report_of(result, peer)?;
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
+}
+
+/// Returns the task of a local run's destination. The source records, which has the contents whatever
+/// becomes of them.
+fn local_order<'a>(
+    (path, observer): (&Path, &'a dyn Observer),
+    (filters, asked): (Filters, AskedFor),
+    files: Option<ListedFiles>,
+    spools: SpoolHome,
+) -> destination::Terms<'a> {
+    let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
+    destination::Terms { operand, filters, asked, observer, files, spools, start, recording: None }
 }
 
 /// Returns the outcome of a local run, of what became of its two ends.

@@ -18,10 +18,10 @@ use std::{
     path::{Component as Step, Path, PathBuf},
 };
 
-use dsync_fs::{Dir, Kind, OperandForm};
+use dsync_fs::{Dir, Kind, Links, OperandForm};
 use dsync_wire::options::{AlternateUse, SyncOptions};
 
-use crate::{destination, grant::Start};
+use crate::grant::Start;
 
 /// The operations of a run below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,7 +129,7 @@ impl Footprint {
         options: &SyncOptions,
         start: &Start,
     ) -> Self {
-        let links = destination::target::links(options);
+        let links = operator_links(options);
         let mut footprint =
             Self { unbounded: options.follows_dirlinks() && options.insecure_links, ..Self::default() };
         let Some((base, below)) = nearest(operand, |path| start.open(path, links)) else { return footprint };
@@ -177,6 +177,11 @@ impl Footprint {
         let Ok(dir) = dir else { return };
         self.places.push((dir, touch));
     }
+}
+
+/// Returns whose links the operator's paths at the destination may pass through.
+pub(crate) fn operator_links(options: &SyncOptions) -> Links {
+    if options.insecure_links { Links::Any } else { Links::Trusted }
 }
 
 /// Returns whether a destination's operand can only be a directory.

@@ -31,8 +31,8 @@ use rustix::{
 use crate::{
     acl::Acl,
     attributes::{Handle, Privileges},
-    filter::XattrRules,
     sys,
+    xattr_rules::XattrRules,
 };
 
 /// The kinds of attributes that are read and made equal.

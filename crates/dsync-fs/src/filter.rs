@@ -25,7 +25,10 @@ use self::{
     pattern::{Build, Pattern},
     scope::Above,
 };
-use crate::component::{Component, RelPath};
+use crate::{
+    component::{Component, RelPath},
+    xattr_rules::{JudgesXattrs, XattrRules},
+};
 
 /// Compiled rules. Cheap to clone.
 ///
@@ -230,7 +233,7 @@ impl FilterSet {
 
     /// Returns the rules about names of extended attributes, at the end that is asked.
     pub fn xattr_rules(&self) -> XattrRules {
-        XattrRules((!self.xattrs.is_empty()).then(|| Arc::new(self.clone())))
+        if self.xattrs.is_empty() { XattrRules::default() } else { XattrRules::of(self.clone()) }
     }
 
     /// Returns whether the first rule that matches is an exclude. As [`check`](Self::check).
@@ -239,51 +242,14 @@ impl FilterSet {
     }
 }
 
-/// The rules by which some names of extended attributes are out of scope. Cheap to clone.
-///
-/// ```
-/// use dsync_fs::{FilterSet, RuleSpec};
-/// let rule = RuleSpec::from_modifiers(false, "!x", b"user.*").ok_or("no rule")?;
-/// let rules = FilterSet::of(&[rule])?.xattr_rules();
-/// assert!(rules.excludes(b"trusted.a") && !rules.excludes(b"user.a"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, Default)]
-pub struct XattrRules(Option<Arc<FilterSet>>);
-
-impl XattrRules {
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Returns whether the first rule that matches an attribute's name, name space included, is an
-    /// exclude.
-    pub fn excludes(&self, name: &[u8]) -> bool {
-        let Some(set) = &self.0 else { return false };
+impl JudgesXattrs for FilterSet {
+    fn excludes_xattr(&self, name: &[u8]) -> bool {
         let subject = Subject { path: name, is_dir: false, perishing: false };
         let decides = |rule: &&Rule| {
             let What::Pattern(pattern) = &rule.what else { return false };
-            set.applies(rule.ends) && rule.matches(pattern, subject)
+            self.applies(rule.ends) && rule.matches(pattern, subject)
         };
-        set.xattrs.iter().find(decides).is_some_and(|rule| !rule.include)
-    }
-}
-
-impl PartialEq for XattrRules {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        }
-    }
-}
-
-impl Eq for XattrRules {}
-
-impl std::hash::Hash for XattrRules {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.is_empty().hash(state);
+        self.xattrs.iter().find(decides).is_some_and(|rule| !rule.include)
     }
 }
 

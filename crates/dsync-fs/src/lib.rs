@@ -58,6 +58,7 @@ pub mod sys;
 mod tree_watch;
 mod walk;
 mod wildcards;
+mod xattr_rules;
 
 pub use crate::{
     acl::Acl,
@@ -79,7 +80,6 @@ pub use crate::{
     filter::{
         CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
         RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
-        XattrRules,
     },
     ids::{Names, home_directory, home_directory_of},
     kept::{KeptNames, Notes, reap_kept},
@@ -106,6 +106,7 @@ pub use crate::{
         leads_out,
     },
     wildcards::{MostNames, PathPattern, PatternPlace, TooManyNames, alternatives, expand, has_wildcards},
+    xattr_rules::XattrRules,
 };
 
 /// Compiles and runs the README's example.

@@ -10,7 +10,7 @@ use std::{
 
 use dsync_engine::{Batch, BatchError, BatchFault, Recording, Resources, Source};
 
-use crate::{flags::Flags, usage::UsageError};
+use crate::{advice, flags::Flags, usage::UsageError};
 
 /// Returns the batch that is the source, if one is.
 ///
@@ -21,10 +21,13 @@ pub(super) fn source(flags: &Flags, resources: &Resources) -> Result<Option<Sour
     match flags.operands.len() {
         0 => return Err(UsageError::NoOperands),
         1 => {}
-        _ => return Err(UsageError::BatchHasSource),
+        _ => {
+            let text = "--read-batch takes one operand, the destination: the batch stands for the source";
+            return Err(UsageError::Other { text: text.to_owned() });
+        }
     }
     let batch = if file == "-" { of_input(file, resources) } else { Batch::open(Path::new(file), resources) };
-    batch.map(|batch| Some(Source::Batch(batch))).map_err(UsageError::Batch)
+    batch.map(|batch| Some(Source::Batch(batch))).map_err(|error| unusable(&error))
 }
 
 /// Reads the batch that comes on standard input.
@@ -37,6 +40,10 @@ fn of_input(name: &OsString, resources: &Resources) -> Result<Batch, BatchError>
     let file = input.as_fd().try_clone_to_owned().map(File::from);
     let file = file.map_err(|error| BatchError::new(name, error.into()))?;
     Batch::of_file(file, name, resources)
+}
+
+fn unusable(error: &BatchError) -> UsageError {
+    UsageError::Batch { exit_code: error.exit_code(), text: advice::of_batch(error) }
 }
 
 /// Refuses to record what a run from another host cannot.
@@ -63,7 +70,7 @@ pub(super) fn recording(flags: &Flags) -> Result<Option<Recording>, UsageError> 
     let only = flags.batch.only_write_batch.is_some();
     match flags.batch.writing() {
         Some((file, _)) if !flags.writing.dry_run => {
-            Recording::create(Path::new(file), only).map(Some).map_err(UsageError::Batch)
+            Recording::create(Path::new(file), only).map(Some).map_err(|error| unusable(&error))
         }
         _ => Ok(None),
     }

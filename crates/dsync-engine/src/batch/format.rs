@@ -89,6 +89,7 @@ impl Section {
                 body.extend(size.to_le_bytes());
                 body.extend(mtime.seconds.to_le_bytes());
                 body.extend(mtime.nanoseconds.to_le_bytes());
+
                 body.extend(hash);
                 (CONTENT, body)
             }

@@ -5,7 +5,7 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -25,7 +25,7 @@ use super::{
     format::{Content, Piece, Section, SectionWriter},
     terms::Terms,
 };
-use crate::{SyncError, halt::lock, plan::timestamp};
+use crate::{SyncError, plan::timestamp};
 
 /// A batch file that is being written. It takes its name when the run has ended well.
 #[derive(Debug, Clone)]
@@ -37,6 +37,12 @@ struct Inner {
     state: Mutex<State>,
     /// Files whose content could not be recorded.
     lacking: AtomicU64,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for Inner {
@@ -106,7 +112,7 @@ impl Recording {
 
     /// Writes what the run asks for.
     pub(crate) fn begin(&self, asked: Asked, options: &SyncOptions) -> Result<(), SyncError> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.lock();
         // A run that is tried again, as the other end had no program.
         if std::mem::replace(&mut state.is_begun, true) {
             return Ok(());
@@ -127,7 +133,7 @@ impl Recording {
     /// Records a message of the source, if it belongs to the listing.
     pub(crate) fn message(&self, message: &ControlMessage) -> Result<(), SyncError> {
         use ControlMessage as M;
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.lock();
         let recorded = match message {
             M::Problem(problem) if problem.operation == Operation::RemoveSource => return Ok(()),
             // Only an operand that is known may give its entry another name.
@@ -191,7 +197,7 @@ impl Recording {
         match read {
             Ok(Some((size, hash))) => {
                 let content = Section::Content(Content { entry, size, mtime, hash });
-                let _ = lock(&self.0.state).push(&content);
+                let _ = self.0.lock().push(&content);
             }
             Ok(None) | Err(_) => _ = self.0.lacking.fetch_add(1, Ordering::Relaxed),
         }
@@ -206,7 +212,7 @@ impl Recording {
         let (Some(hash), true) = (hash, file.is_unchanged()?) else { return Ok(false) };
 
         let mtime = timestamp(file.stamp().mtime);
-        let _ = lock(&self.0.state).push(&Section::Content(Content { entry, size, mtime, hash }));
+        let _ = self.0.lock().push(&Section::Content(Content { entry, size, mtime, hash }));
         Ok(true)
     }
 
@@ -227,7 +233,7 @@ impl Recording {
                 return Ok(None);
             }
             hasher.update(&raw);
-            let mut state = lock(&self.0.state);
+            let mut state = self.0.lock();
             let effort = state.effort;
             let packed = state.packer.pack(raw.into(), effort);
             // The failure is the batch's, and not that of the file.
@@ -245,12 +251,12 @@ impl Recording {
 
     /// Returns whether the batch can still be written.
     pub(crate) fn is_sound(&self) -> bool {
-        lock(&self.0.state).failure.is_none()
+        self.0.lock().failure.is_none()
     }
 
     /// Returns the failure to write the batch, if there was one.
     pub(crate) fn check(&self) -> Result<(), SyncError> {
-        match lock(&self.0.state).failure.take() {
+        match self.0.lock().failure.take() {
             Some(error) => Err(self.error(error)),
             None => Ok(()),
         }
@@ -259,7 +265,7 @@ impl Recording {
     /// Ends the batch, and gives it its name when it is on the disk.
     pub(crate) fn finish(&self) -> Result<(), SyncError> {
         self.check()?;
-        let Some(writer) = lock(&self.0.state).writer.take() else { return Ok(()) };
+        let Some(writer) = self.0.lock().writer.take() else { return Ok(()) };
         let finished =
             writer.finish().and_then(|buffered| buffered.into_inner().map_err(|error| error.into_error()));
         finished.and_then(|InOrder { staged, .. }| commit(staged)).map_err(|error| self.error(error))

@@ -41,7 +41,7 @@ struct Inner {
     index: Index,
 }
 
-/// What a batch has, and where.
+/// The sections of a batch, by their offsets.
 #[derive(Debug)]
 pub(super) struct Index {
     terms: Terms,

@@ -1,5 +1,5 @@
-//! What a batch says of the run that it records: what was asked for, and the options that decide
-//! what its listing has.
+//! The terms of the run that a batch records: its operands, and the options that decide what its
+//! listing has.
 //!
 //! The law: a batch is read under the options of whoever reads it. Where they would make another
 //! listing than the recorded one, the run is refused before it begins, so no batch turns on what

@@ -52,7 +52,7 @@ mod site;
 mod slot;
 mod stage;
 mod succession;
-pub(crate) mod target;
+mod target;
 mod transfers;
 mod twin;
 mod wanted_rulings;

@@ -20,7 +20,10 @@ use super::{
     hands::{Hands, Lock},
     refused_places,
 };
-use crate::{SyncError, ends::NOWHERE, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
+use crate::{
+    SyncError, ends::NOWHERE, error::PathRole, footprint::operator_links, grant::Start, guard, halt::Halt,
+    session::Session,
+};
 
 /// The directory where the source's root lands.
 pub(super) struct Target {
@@ -126,7 +129,7 @@ impl Target {
         (0..steps.len()).rev().find_map(|there| {
             let above: PathBuf = steps[..there].iter().collect();
             let above = if there == 0 { PathBuf::from(".") } else { above };
-            let base = start.open(&above, links(options)).ok()?;
+            let base = start.open(&above, operator_links(options)).ok()?;
             Some((base.with_fake_super(options.fake_super.destination), steps[there..].iter().collect()))
         })
     }
@@ -138,7 +141,7 @@ impl Target {
         }
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
-        let links = links(options);
+        let links = operator_links(options);
 
         match start.open(operand, links) {
             Ok(root) => {
@@ -187,7 +190,7 @@ impl Target {
             source: io::ErrorKind::InvalidInput.into(),
         })?;
 
-        let root = match start.open(parent, links(options)) {
+        let root = match start.open(parent, operator_links(options)) {
             Ok(root) => root,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !options.mkpath {
@@ -210,7 +213,7 @@ impl Target {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or_else(|| Path::new("."));
         if !options.mkpath
-            && let Err(source) = start.open(parent, links(options))
+            && let Err(source) = start.open(parent, operator_links(options))
         {
             let path = parent.to_owned();
             return Err(match source.kind() {
@@ -235,7 +238,7 @@ impl Target {
                 let _ = Alternates::open(alternates, &base, &below)?;
             }
         }
-        match hands.create_root(|| start.create(path, options.mkpath, links(options))) {
+        match hands.create_root(|| start.create(path, options.mkpath, operator_links(options))) {
             Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Ok(None) => Ok(imagined),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -250,11 +253,6 @@ impl Target {
         let root = Some(Arc::new(root));
         Self { path: path.to_owned(), root, rename, created: false, lock: None, unlocked: None }
     }
-}
-
-/// Returns whose links the operator's paths at the destination may pass through.
-pub(crate) fn links(options: &SyncOptions) -> Links {
-    if options.insecure_links { Links::Any } else { Links::Trusted }
 }
 
 fn unusable(path: &Path, source: io::Error) -> SyncError {

@@ -24,7 +24,7 @@ use crate::{
     batch::{Batch, Recording},
     destination::{self, asked::AskedFor},
     error::Wording,
-    footprint::{Cage, Footprint, Inmates},
+    footprint::{Cage, Footprint, Inmates, operator_links},
     grant::{Grant, Start},
     names,
     resources::Allowance,
@@ -247,8 +247,7 @@ fn serve_destination(
     let operand = PathBuf::from(OsString::from_vec(path));
     let asked = match list {
         ListPlace::File { path, nul } => {
-            let files =
-                OperatorFiles::new(destination::target::links(&session.options)).with_destination(&operand);
+            let files = OperatorFiles::new(operator_links(&session.options)).with_destination(&operand);
             let from = (&start, &spools, &files);
             names::read(path, *nul, session.options.relative, from).map(AskedFor::in_list)
         }

@@ -88,6 +88,17 @@ impl ListedFiles {
     }
 }
 
+/// Makes the listing stay where all of it is needed to the end, and begins to record it.
+fn prepare(session: &Session, files: &ListedFiles, recording: Option<Recording>) {
+    // A file that is recorded is found by its path whenever its plan is told.
+    if session.options.needs_whole_listing() || recording.is_some() {
+        files.0.keep_all();
+    }
+    if let Some(recording) = recording {
+        session.control.record(recording);
+    }
+}
+
 /// Serves a destination until it has everything. Returns the destination's report.
 pub(crate) fn run(
     session: Session,
@@ -98,15 +109,8 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let mut report = None;
     let Tree { origin, files, recording } = tree;
-    // What is recorded is found by its path whenever its plan is told.
-    if session.options.needs_whole_listing() || recording.is_some() {
-        files.0.keep_all();
-    }
     let is_recorded = recording.is_some();
-    if let Some(recording) = recording {
-        session.control.record(recording);
-    }
-
+    prepare(&session, &files, recording);
     {
         let shared = Shared {
             session: &session,
