@@ -689,14 +689,14 @@ mod tests {
 
     #[test]
     fn nothing_is_granted_that_would_be_kept_nowhere() {
-        use Demand::{Alternates, Delete, Force, MakePath, Read, TempDir, Write};
+        use Demand::{Alternates, Delete, DetectRenamed, Force, MakePath, Read, TempDir, Write};
         let scratch = tempfile::tempdir().unwrap();
         let terms = GrantTerms { path: scratch.path().to_owned(), access: Access::Keep, share: None };
         assert_eq!(Grant::open(terms).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(GrantTerms::parse(OsStr::new("/srv/b,keep")).is_err());
         let allowed: Vec<_> =
             Demand::EACH.into_iter().filter(|demand| Access::Keep.allows(*demand)).collect();
-        assert_eq!(allowed, [Read, Write, Delete, Force, TempDir, Alternates, MakePath]);
+        assert_eq!(allowed, [Read, Write, Delete, Force, TempDir, Alternates, DetectRenamed, MakePath]);
     }
 
     #[test]

@@ -240,7 +240,7 @@ mod tests {
             &|| fs::write(root.join("a/b/file"), "y").unwrap(),
             &|| {
                 fs::set_permissions(root.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                    .unwrap()
+                    .unwrap();
             },
             &|| fs::create_dir_all(root.join("new/deep/er")).unwrap(),
             &|| fs::write(root.join("new/deep/er/file"), "z").unwrap(),

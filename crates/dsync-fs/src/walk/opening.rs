@@ -338,8 +338,8 @@ impl Opening {
     }
 }
 
-/// Returns whether the error says that there is no directory, or none behind a link.
+/// Returns whether the error says that there is no directory, or none behind a link. `ELOOP` does not:
+/// it also stands for a link of another user's that is not followed.
 fn leads_to_no_directory(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::NOTDIR | Errno::NOENT | Errno::LOOP))
+    matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::NOENT))
 }
