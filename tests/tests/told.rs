@@ -98,8 +98,10 @@ fn lists_are_the_same_in_every_direction_and_as_planned() {
             plant(&scratch);
             fs::hard_link(scratch.src().join("b"), scratch.src().join("linked")).unwrap();
             fs::hard_link(scratch.dst().join("extra"), scratch.dst().join("extra 2")).unwrap();
-            for dir in [scratch.src(), scratch.dst()] {
+            // The roots' times are in the lists, and differ.
+            for (dir, seconds) in [(scratch.src(), 1_000_000_100), (scratch.dst(), 1_000_000_200)] {
                 dsync_tests::tree::set_mode(&dir, 0o755);
+                dsync_tests::tree::set_mtime(&dir, (seconds, 0));
             }
             let (source, target) = (slash(&scratch.src()), scratch.dst());
             let run = if direction == "local" { Run::dsync() } else { sshd.run(Via::Tls) };

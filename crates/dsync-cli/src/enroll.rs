@@ -1,7 +1,7 @@
 //! `dsync enroll HOST`: makes a client's key known to a server, and the server to the client, over
 //! the ssh login that the person has there.
 //!
-//! The server's own `dsync enroll --answer` ([`enrolment`]) says which lines its configuration
+//! The server's own `dsync enroll --answer` ([`enrolment`](crate::serve::enrolment)) says which lines its configuration
 //! lacks and which key it has, over the same remote shell as a run; the command is constant and the
 //! request travels on its standard input. The law: all that would be written at either end is shown
 //! before it is, and nothing that is known already is replaced.

@@ -39,7 +39,7 @@ pub(crate) struct Remote {
     #[arg(long)]
     pub(crate) deploy: bool,
     /// Give the remote end an option of its own: --fake-super, --no-super, and --super, which takes
-    /// them back; --insecure-links, --munge-links, --copy-as=USER[:GROUP]
+    /// them back; --insecure-links, --munge-links, --copy-as=USER
     ///
     /// In a local run the destination is that end.
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]
