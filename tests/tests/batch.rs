@@ -273,7 +273,7 @@ fn options_that_decide_what_is_copied_have_to_be_those_of_the_recorded_run() {
         assert!(refused.stderr_text().contains(expected), "{options}: {}", refused.account());
         assert!(!second.exists(), "{options}");
     }
-    // What is done with the listing is the reader's to say.
+    // The reader says what is done with the listing.
     let run =
         Run::dsync().args(["-aH", "--no-p", "--no-t", "-n", "--delete"]).arg(with("--read-batch", &batch));
     let _ = run.arg(scratch.at("first")).run().expect_code(0);

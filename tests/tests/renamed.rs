@@ -126,7 +126,7 @@ fn a_dry_run_and_json_say_what_comes_from_where() {
 fn copies_and_names_in_use_by_another_file_end_with_the_sources_content() {
     needs_dsync!();
     let scratch = Scratch::new();
-    // What was 'a' is 'b' now, and 'a' is another file; 'd' is a file now, what was in it is in 'e'.
+    // The old 'a' is 'b' now, and 'a' is another file; 'd' is a file now, and its content is in 'e'.
     Tree::of([
         Node::file("a", 1, 70_000),
         Node::file("b", 2, 60_000),

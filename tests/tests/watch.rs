@@ -36,7 +36,7 @@ fn change_all(scratch: &Scratch) {
     fs::set_permissions(src("new/deep/er/file"), fs::Permissions::from_mode(0o600)).unwrap();
     let mode = |path: PathBuf| fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
     wait_for(|| mode(dst("new/deep/er/file")).is_ok_and(|mode| mode == 0o600));
-    // What is in a directory that was moved is seen as well.
+    // Changes in a directory that was moved are seen as well.
     fs::rename(src("new/deep"), src("moved")).unwrap();
     wait_for(|| has(&dst("moved/er/file"), "22") && !dst("new/deep").exists());
     fs::write(src("moved/er/file"), "333").unwrap();

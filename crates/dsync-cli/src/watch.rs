@@ -55,7 +55,7 @@ impl<'a> Watch<'a> {
         let mut failed = 0;
         let mut is_first = true;
         loop {
-            // What has changed so far is in the run that begins now.
+            // The changes so far are in the run that begins now.
             self.take(Duration::ZERO);
             let Ran { code, ended } = run();
             // An interrupt may come too late for the run, and ends the watch all the same.

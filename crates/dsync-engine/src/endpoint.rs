@@ -245,7 +245,7 @@ impl Job {
         let Outcome { mut report, connection, traffic, earlier } = guarded.verdict(outcome)?;
         if let Some(recording) = recording {
             recording.finish()?;
-            // What the run could not read either is counted already.
+            // Paths that the run could not read either are counted already.
             let counted = if recording.is_only() { 0 } else { report.failed + report.vanished };
             report.failed += recording.lacking().saturating_sub(counted);
         }
@@ -285,7 +285,7 @@ impl Job {
         let Self { source, destination, mut options, connect, resources, .. } = self;
         let (cage, files_from, spelling) = (self.cage.as_deref(), self.files_from.as_ref(), self.spelling);
         let recording = self.recording.as_ref().map(|recording| (recording, options.events));
-        // What a pull records passes this end in any case.
+        // The plan that a pull records passes this end in any case.
         if recording.is_some() && matches!(source, Source::Local { .. }) {
             options.events = options.events.max(EventLevel::Changes);
         }

@@ -165,7 +165,7 @@ mod tests {
                 return;
             }
             result.unwrap();
-            // What it starts is no other.
+            // A thread that it starts is the same user.
             let heir = std::thread::spawn(|| {
                 assert!(
                     !Privileges::current().is_root() && Privileges::current().may_set_group(4_000_000_003)

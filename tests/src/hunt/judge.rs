@@ -245,7 +245,7 @@ fn excuse(
     (dsync, ours): (&Outcome, &Survey),
 ) -> Verdict {
     let findings = std::mem::take(&mut verdict.findings);
-    // What is left or breaks has no excuse.
+    // Leftovers and breaches of laws have no excuse.
     let is_excusable = |finding: &&Finding| !matches!(finding.class, Class::Leftover | Class::Panic);
     let seen = |finding| {
         Some(finding)

@@ -50,7 +50,7 @@ fn no_name_gets_past_its_spelling() {
     needs_dsync!();
     const GOOD: &[u8] = "é".as_bytes();
     let bad: &[&[u8]] = &[
-        // What a name without a spelling would be told as, before `..`, nothing, and names that have one.
+        // The mark of names without a spelling, before `..`, nothing, and names that have one.
         b"\x01\xff",
         b"\x01\xff.",
         b"\x01\xff..",

@@ -56,7 +56,7 @@ pub(crate) fn add_lines(path: &Path, before: &str, lines: &str) -> Result<(), No
     beside.push(".new");
     let written = replace(&dir, name.as_ref(), beside.as_ref(), text.as_bytes());
     written.map_err(|error| {
-        // What was begun is nobody's.
+        // The unfinished file is nobody's.
         let _ = unlinkat(&dir, &beside, AtFlags::empty());
         failed(error)
     })
