@@ -570,6 +570,20 @@ mod tests {
         line.split_whitespace().map(OsString::from).collect()
     }
 
+    /// Returns the ends of a run in a direction: `push`, `pull` or a local one.
+    pub(super) fn ends_of(direction: &str) -> (Source, Destination) {
+        let host = || RemoteHost::new(None, "h").unwrap();
+        let source = match direction {
+            "pull" => Source::Remote { host: host(), paths: Vec::new() },
+            _ => Source::Local { paths: Vec::new() },
+        };
+        let destination = match direction {
+            "push" => Destination::Remote { host: host(), path: "b".into() },
+            _ => Destination::Local { path: "b".into() },
+        };
+        (source, destination)
+    }
+
     pub(super) fn parsed(line: &str) -> Flags {
         flags::parse(words(line)).unwrap()
     }

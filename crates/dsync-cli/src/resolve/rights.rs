@@ -55,23 +55,16 @@ pub(super) fn set_rights(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_engine::RemoteHost;
-
-    use super::{super::tests::parsed, *};
+    use super::{
+        super::tests::{ends_of, parsed},
+        *,
+    };
 
     /// Returns which end keeps root's attributes apart, source and destination, and whether the
     /// destination leaves them out.
     fn rights(line: &str) -> (bool, bool, bool) {
         let (line, direction) = line.rsplit_once(' ').unwrap();
-        let host = || RemoteHost::new(None, "h").unwrap();
-        let source = match direction {
-            "pull" => Source::Remote { host: host(), paths: Vec::new() },
-            _ => Source::Local { paths: Vec::new() },
-        };
-        let destination = match direction {
-            "push" => Destination::Remote { host: host(), path: "b".into() },
-            _ => Destination::Local { path: "b".into() },
-        };
+        let (source, destination) = ends_of(direction);
         let mut options = SyncOptions::default();
         set_rights(&mut options, &parsed(line), &source, &destination);
         (options.fake_super.source, options.fake_super.destination, options.no_super)

@@ -63,22 +63,15 @@ fn act_as(word: &OsStr) -> Result<ActAs, UsageError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_engine::RemoteHost;
-
-    use super::{super::tests::parsed, *};
+    use super::{
+        super::tests::{ends_of, parsed},
+        *,
+    };
 
     /// Returns the users of source and destination, with their groups.
     fn users(line: &str) -> Result<[String; 2], u8> {
         let (line, direction) = line.rsplit_once(' ').unwrap();
-        let host = || RemoteHost::new(None, "h").unwrap();
-        let source = match direction {
-            "pull" => Source::Remote { host: host(), paths: Vec::new() },
-            _ => Source::Local { paths: Vec::new() },
-        };
-        let destination = match direction {
-            "push" => Destination::Remote { host: host(), path: "b".into() },
-            _ => Destination::Local { path: "b".into() },
-        };
+        let (source, destination) = ends_of(direction);
         let users = copy_as(&parsed(line), &source, &destination).map_err(|error| error.exit_code())?;
         let shown = |who: Option<ActAs>| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
