@@ -47,6 +47,9 @@ const ENOUGH: usize = 25;
 /// Number of cases of one kind that are made smaller; the others are only counted.
 const OF_A_KIND: usize = 4;
 
+/// Number of findings that the last lines name, so that they fit in what is kept of a log.
+const LAST_LINES: usize = 40;
+
 /// Number of threads that run cases.
 const WORKERS: usize = 2;
 
@@ -81,6 +84,8 @@ struct Tally {
     kinds: BTreeMap<(Class, String), usize>,
     /// Findings made smaller: class, kind, remaining options.
     found: BTreeMap<(Class, String, String), usize>,
+    /// A line for each finding: its case and its command.
+    last: Vec<String>,
 }
 
 /// Hunts; returns whether there were no findings.
@@ -152,10 +157,15 @@ fn work(
         }
         let verdict = judge::judge(&case, &worlds[at]);
         tally.lock().expect("no worker panics").note(&verdict);
-        if let Some(finding) = verdict.first()
-            && tally.lock().expect("no worker panics").is_rare(finding)
-        {
-            pursue(plan, &case, finding, &worlds[at], &filesystems[at].name, tally);
+        if let Some(finding) = verdict.first() {
+            let name = &filesystems[at].name;
+            let is_rare = tally.lock().expect("no worker panics").is_rare(finding);
+            let line = if is_rare {
+                pursue(plan, &case, finding, &worlds[at], name, tally)
+            } else {
+                in_one_line(case.seed, name, &case, finding)
+            };
+            tally.lock().expect("no worker panics").last.push(line);
         }
     }
 }
@@ -190,7 +200,8 @@ impl Tally {
     }
 }
 
-/// Makes a failing case smaller and reports it, unless a similar one is already known.
+/// Makes a failing case smaller and reports it, unless a similar one is already known. Returns its
+/// line for the end.
 fn pursue(
     plan: &Plan,
     case: &Case,
@@ -198,10 +209,11 @@ fn pursue(
     world: &World,
     filesystem: &str,
     tally: &Mutex<Tally>,
-) {
+) -> String {
     let (small, often) = reduce::reduce(case, finding.key(), world);
     let verdict = judge::judge(&small, world);
     let last = verdict.findings.iter().find(|other| other.key() == finding.key()).unwrap_or(finding);
+    let in_one_line = in_one_line(case.seed, filesystem, &small, last);
     let mut words: Vec<&str> = small.options.iter().map(|option| options::name(option)).collect();
     words.sort_unstable();
     let key = (finding.class, finding.key().1, words.join(" "));
@@ -212,7 +224,7 @@ fn pursue(
         *count
     };
     if count > 1 {
-        return;
+        return in_one_line;
     }
     let text = script::script(&small, filesystem, last, &often);
     let path = plan.scripts.join(format!("{}-{:?}.sh", case.seed, finding.class).to_lowercase());
@@ -228,6 +240,15 @@ fn pursue(
         small.operands.join(" "),
         path.display()
     );
+    in_one_line
+}
+
+/// Returns a finding and its command in one line; the seed is that of the whole case.
+fn in_one_line(seed: u64, filesystem: &str, case: &Case, finding: &Finding) -> String {
+    let (options, operands) = (case.options.join(" "), case.operands.join(" "));
+    let (class, carrier) = (finding.class, case.carrier.label());
+    let says = finding.line.replace('\n', " ");
+    format!("{class:?}, --case {seed} --on {filesystem}, {carrier}: {options} {operands}: {says}")
 }
 
 /// Runs one case and prints everything that it did.
@@ -272,5 +293,11 @@ fn report(tally: &Tally) {
     }
     for ((class, what), count) in &tally.kinds {
         println!("hunt: found {count} times: {class:?}, {what}");
+    }
+    for line in tally.last.iter().take(LAST_LINES) {
+        println!("hunt: {line}");
+    }
+    if let Some(others) = tally.last.len().checked_sub(LAST_LINES).filter(|&others| others > 0) {
+        println!("hunt: {others} further findings, told above");
     }
 }
