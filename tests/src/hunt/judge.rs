@@ -6,7 +6,7 @@ use super::{
     case::Case,
     known::{self, Seen},
     laws::{self, Trees},
-    live,
+    lists, live,
     world::{Survey, World, seconds},
 };
 use crate::{
@@ -31,6 +31,8 @@ pub(super) enum Class {
     Exit,
     /// A dry run listed something else than the run.
     DryRun,
+    /// The changes that `-i` lists differ, although the trees do not.
+    List,
     /// A temporary file is left.
     Leftover,
     /// A second run does something.
@@ -221,6 +223,9 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     if meaning(&rsync) != Meaning::Refused {
         judge_trees(&mut verdict, &theirs, &ours, keeps_atimes);
     }
+    if meaning(&rsync) == Meaning::Done && meaning(&dsync) == Meaning::Done {
+        judge_lists(&mut verdict, &rsync, &dsync);
+    }
     judge_leftovers(&mut verdict, case, &ours);
     if let Some(dry) = &dry {
         judge_dry_run(&mut verdict, dry, &dsync);
@@ -283,6 +288,14 @@ fn judge_trees(verdict: &mut Verdict, theirs: &Survey, ours: &Survey, atimes: bo
     compare(theirs, ours, scope).into_iter().for_each(|line| verdict.add(Class::Tree, line));
 }
 
+/// Compares the lists of changes of two runs that left the same tree.
+fn judge_lists(verdict: &mut Verdict, rsync: &Outcome, dsync: &Outcome) {
+    if verdict.findings.iter().all(|finding| finding.class != Class::Tree) {
+        let lines = lists::differences(&rsync.stdout, &dsync.stdout);
+        lines.into_iter().for_each(|line| verdict.add(Class::List, line));
+    }
+}
+
 fn judge_leftovers(verdict: &mut Verdict, case: &Case, ours: &Survey) {
     let was_there =
         |path: &Vec<u8>| case.world.iter().chain(&case.other).any(|node| path.ends_with(&node.path));
@@ -329,8 +342,10 @@ fn judge_second(verdict: &mut Verdict, second: &Outcome) {
 /// Returns the changes that a run lists, sorted.
 pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
-    let is_change =
-        |line: &&str| !line.starts_with("cannot delete non-empty") && !line.starts_with("created directory ");
+    let is_change = |line: &&str| {
+        let words = ["cannot delete non-empty", "created directory "];
+        !words.iter().any(|words| line.starts_with(words)) && !lists::is_unchanged(line.as_bytes())
+    };
     let mut lines: Vec<String> = text.lines().filter(is_change).map(str::to_owned).collect();
     lines.sort_unstable();
     lines

@@ -12,6 +12,7 @@ mod filesystems;
 mod judge;
 mod known;
 mod laws;
+mod lists;
 mod live;
 mod model;
 mod options;

@@ -12,7 +12,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory keeps none of the permissions that its user gives himself to work in it.",
         explains: |seen| {
             let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
-            let is_more = |(ours, theirs): (u16, u16)| ours & !theirs == 0 && theirs & !ours & !0o700 == 0;
+            // rsync drops the bit that a new one has from the directory above.
+            let has_bit = |node: &Node| node.path.starts_with(b"w/d") && node.mode & 0o2000 != 0;
+            let bit = if seen.case.world.iter().any(has_bit) { 0o2000 } else { 0 };
+            let is_more =
+                |(ours, theirs): (u16, u16)| ours & !theirs & !bit == 0 && theirs & !ours & !0o700 == 0;
             let keeps = is_directory && seen.modes().is_some_and(is_more);
             let is_unread = seen.about(&["mode", "extended attributes"]) && seen.rsync_says_of_it("opendir");
             // The mode is also in the list that goes beyond it.

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod backups;
+mod changes;
 mod deleting;
 mod fake_super;
 mod links;
@@ -19,6 +20,8 @@ mod seen;
 mod writing;
 
 pub(super) use seen::Seen;
+
+use super::judge::Class;
 
 /// An intended difference.
 pub(super) struct Known {
@@ -41,11 +44,17 @@ const SECTIONS: &[(&str, &[Known])] = &[
     ("Files of rules", rule_files::ENTRIES),
     ("Lists of names", names::ENTRIES),
     ("Lists", lists::ENTRIES),
+    (CHANGES, changes::ENTRIES),
 ];
+
+/// The section whose entries are about lists of changes, and nothing else.
+const CHANGES: &str = "Changes that are listed";
 
 /// Returns the sentence of the first entry that explains a finding.
 pub(super) fn excuse(seen: &Seen<'_>) -> Option<&'static str> {
-    let mut entries = SECTIONS.iter().flat_map(|(_, entries)| *entries);
+    let is_of_lists = seen.finding.class == Class::List;
+    let sections = SECTIONS.iter().filter(|(heading, _)| is_of_lists == (*heading == CHANGES));
+    let mut entries = sections.flat_map(|(_, entries)| *entries);
     entries.find(|known| (known.explains)(seen)).map(|known| known.says)
 }
 

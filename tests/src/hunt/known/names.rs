@@ -1,7 +1,10 @@
 //! Known differences: lists of names.
 
 use super::Known;
-use crate::hunt::judge::Class;
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node, Piece},
+};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -37,6 +40,20 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--delete-missing-args"])
                 && seen.rsync.code() == Some(4)
                 && is_rejected
+        },
+    },
+    Known {
+        says: "A line of `--files-from` may go up and down again.",
+        explains: |seen| {
+            let is_rejected = seen.rsync.stderr_text().contains("rejecting unrequested file-list name");
+            let goes_up = |node: &Node| match &node.kind {
+                Kind::Spliced(lines) => lines.iter().any(|line| matches!(line, Piece::Text("d/../a\n"))),
+                _ => false,
+            };
+            seen.is(Class::Exit)
+                && seen.rsync.code() == Some(4)
+                && is_rejected
+                && seen.case.world.iter().any(|node| node.path == b"w/list" && goes_up(node))
         },
     },
     Known {

@@ -33,7 +33,12 @@ pub(super) const ENTRIES: &[Known] = &[
                     && [&b"/.part"[..], b"/sub"].iter().any(|name| node.path.ends_with(name))
             };
             let is_in_place = seen.about(&["mtime"]) && seen.case.world.iter().any(is_link);
-            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode || is_in_place)
+            // A directory is where rsync wants to put its part.
+            let fails = |line: &str| line.contains("] unlink \"") && line.contains("Is a directory");
+            let is_copied = seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
+            let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
+                && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
+            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode || is_in_place || is_in_the_way)
         },
     },
     Known {

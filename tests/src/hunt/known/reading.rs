@@ -20,7 +20,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A directory never takes the destination's name.",
         explains: |seen| {
-            let is_new = !seen.case.world.iter().any(|node| node.path.starts_with(b"w/d"));
+            let is_new = seen.has_new_destination();
             let is_entry = !seen.case.operands[0].ends_with(['/', '.']) || seen.case.has_letter('R');
             is_new && is_entry && seen.case.operands.len() == 2 && seen.is(Class::Tree)
         },
@@ -60,12 +60,15 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_locked =
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
             let is_told = says.contains("error: cannot open source '") || is_missing || is_locked;
+            let others = seen.rsync.stderr_text();
+            let is_others = others.contains("] change_dir")
+                || others.contains("] link_stat ") && others.contains("ERROR: cannot stat destination ");
             // In a pull its remote end gives up, and the other loses it.
             seen.is(Class::Exit)
                 && [Some(3), Some(12)].contains(&seen.rsync.code())
                 && seen.dsync.code() == Some(23)
                 && is_told
-                && seen.rsync.stderr_text().contains("] change_dir")
+                && is_others
         },
     },
     Known {

@@ -41,6 +41,18 @@ impl Seen<'_> {
         self.path().strip_prefix("w/").is_some_and(|path| path == name || path == "d")
     }
 
+    /// Returns whether nothing is where the destination is to be.
+    pub(super) fn has_new_destination(&self) -> bool {
+        let operand = self.case.operands.last().map_or("", |operand| operand.trim_end_matches('/'));
+        let within = operand.rsplit_once("@/w/").map_or(operand, |(_, within)| within);
+        let path = format!("w/{}", within.trim_start_matches("./"));
+        let is_there = |node: &Node| {
+            let rest = node.path.strip_prefix(path.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.case.cwd == "w" && !self.case.world.iter().any(is_there)
+    }
+
     /// Returns whether the line reports an entry that only one of the programs has.
     pub(super) fn is_presence(&self) -> bool {
         self.is(Class::Tree)

@@ -2,7 +2,7 @@
 
 use super::Known;
 use crate::{
-    hunt::judge::Class,
+    hunt::{case::NOBODY, judge::Class},
     tree::{Kind, Node},
 };
 
@@ -93,6 +93,23 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_filled =
                 (seen.is_presence() || seen.about(&["mtime"])) && seen.case.world.iter().any(is_in_one);
             seen.case.is_nobody && is_refused && (is_needless || is_filled)
+        },
+    },
+    Known {
+        says: "A user writes into a directory of his own whatever its mode, which it keeps.",
+        explains: |seen| {
+            let fails = |line: &str| line.contains("mkstemp \"") && line.contains("Permission denied");
+            let is_locked = |node: &Node| {
+                let is_own = node.owner == Some((NOBODY, NOBODY)) && node.path.starts_with(b"w/d");
+                is_own && matches!(node.kind, Kind::Dir) && node.mode & 0o300 != 0o300
+            };
+            let is_copied = seen.finding.line.starts_with("extra: ")
+                && seen.is_sources_own()
+                && seen.rsync_says_of_it("mkstemp \"");
+            seen.case.is_nobody
+                && seen.case.world.iter().any(is_locked)
+                && seen.rsync.stderr_text().lines().any(fails)
+                && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0))
         },
     },
     Known {
