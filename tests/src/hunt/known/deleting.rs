@@ -131,9 +131,25 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A link or special file that `--link-dest` has leaves the source as well.",
         explains: |seen| {
             let is_special = |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_));
+            let is_gone = seen.finding.line.starts_with("missing: ")
+                && seen.path().starts_with("w/s")
+                && seen.namesakes().any(is_special);
+            // Its directory has changed, and the next run says so.
+            let of_directory = seen.is(Class::Second)
+                && seen.finding.line.contains("'.d..t......")
+                && seen.case.world.iter().any(is_special);
             seen.case.has(&["--remove-source-files"])
                 && seen.case.has(&["--link-dest"])
-                && seen.finding.line.starts_with("missing: ")
+                && (is_gone || of_directory)
+        },
+    },
+    Known {
+        says: "With `--remove-sent-files`, a link or special file that an alternate directory has stays at the source.",
+        explains: |seen| {
+            let is_special = |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_));
+            seen.case.has(&["--remove-sent-files"])
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.finding.line.starts_with("extra: ")
                 && seen.path().starts_with("w/s")
                 && seen.namesakes().any(is_special)
         },

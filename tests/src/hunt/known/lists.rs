@@ -51,6 +51,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A destination that cannot be used is told, though nothing is copied.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_locked = says.contains("cannot use destination '") && says.contains("Permission denied");
+            let copies_nothing = seen.rsync.stdout_text().is_empty() && seen.rsync.code() == Some(0);
+            let is_told = seen.dsync.code() == Some(3) && is_locked;
+            seen.is(Class::Exit) && seen.case.is_nobody && copies_nothing && is_told
+        },
+    },
+    Known {
         says: "A dry run does not open directories that the user would have to give himself the permission for.",
         explains: |seen| {
             let is_locked = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o700 != 0o700;

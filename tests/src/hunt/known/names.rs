@@ -86,9 +86,13 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A path that is named goes through links of root and of the own user.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            seen.case.has(&["--files-from"])
-                && says.contains("the link '")
-                && says.contains("belongs to user")
+            let is_refused = says.contains("the link '") && says.contains("belongs to user");
+            // A slash behind a link that leads nowhere is the link's own end: nobody follows it.
+            let refuses = "refusing to follow a symlink owned by an untrusted user";
+            let is_copied = seen.is(Class::Exit) && seen.dsync.code() == Some(0)
+                || seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
+            let is_link_itself = seen.rsync.stderr_text().contains(refuses) && is_copied;
+            seen.case.has(&["--files-from"]) && (is_refused || is_link_itself)
         },
     },
 ];

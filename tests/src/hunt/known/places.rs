@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Known, seen::PLACES};
 use crate::{
-    hunt::judge::Class,
+    hunt::{judge::Class, options},
     tree::{Kind, Node},
 };
 
@@ -199,6 +199,26 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
             seen.case.options.iter().any(is_elsewhere)
                 && (has_new_time || has_new_owner || is_others || is_own)
+        },
+    },
+    Known {
+        says: "A link in an alternate directory leads to no alternate.",
+        explains: |seen| {
+            let given = seen.case.options.iter().filter(|option| option.starts_with("--link-dest="));
+            let given = given.filter_map(|option| option.split_once('='));
+            let places: Vec<String> = given.map(|(_, value)| options::place(value)).collect();
+            let is_link = |node: &Node| {
+                let path = node.path.escape_ascii().to_string();
+                let is_below = |place: &String| path.starts_with(&format!("{place}/"));
+                matches!(node.kind, Kind::Symlink(_)) && places.iter().any(is_below)
+            };
+            let is_at_home = |path: &&str| {
+                path.starts_with("w/d") || places.iter().any(|place| path.starts_with(&format!("{place}/")))
+            };
+            // rsync has linked it to a file of the source's, or of anybody's.
+            seen.finding.line.starts_with("not one file: ")
+                && seen.case.world.iter().any(is_link)
+                && !seen.finding.paths().iter().all(is_at_home)
         },
     },
     Known {

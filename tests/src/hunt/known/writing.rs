@@ -98,14 +98,17 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A user writes into a directory of his own whatever its mode, which it keeps.",
         explains: |seen| {
-            let fails = |line: &str| line.contains("mkstemp \"") && line.contains("Permission denied");
+            let calls = ["mkstemp \"", "[generator] symlink \"", "recv_generator: mkdir \""];
+            let fails = |line: &str| {
+                line.contains("Permission denied") && calls.iter().any(|call| line.contains(call))
+            };
             let is_locked = |node: &Node| {
                 let is_own = node.owner == Some((NOBODY, NOBODY)) && node.path.starts_with(b"w/d");
                 is_own && matches!(node.kind, Kind::Dir) && node.mode & 0o300 != 0o300
             };
             let is_copied = seen.finding.line.starts_with("extra: ")
                 && seen.is_sources_own()
-                && seen.rsync_says_of_it("mkstemp \"");
+                && calls.iter().any(|call| seen.rsync_says_of_it(call));
             seen.case.is_nobody
                 && seen.case.world.iter().any(is_locked)
                 && seen.rsync.stderr_text().lines().any(fails)
