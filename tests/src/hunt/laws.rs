@@ -52,10 +52,23 @@ fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let counts = counts && !case.has(&["--max-delete"]);
     let Some(theirs) = trees.theirs.filter(|_| counts) else { return Vec::new() };
     let (kept, ours) = (contents(theirs), contents(trees.ours));
-    let old = contents(trees.before).into_iter();
+    let old = contents(trees.before).into_iter().filter(|(_, path)| !gave_way_to_a_backup(case, trees, path));
     old.filter(|(content, _)| kept.contains_key(content) && !ours.contains_key(content))
         .map(|(_, path)| format!("lost, but kept by rsync, the content of: {}", show(path)))
         .collect()
+}
+
+/// Returns whether a file was a backup of an earlier run whose place now has that of its successor:
+/// the very content that the destination had under the name before.
+fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
+    let value = case.options.iter().find_map(|option| option.strip_prefix("--backup-dir="));
+    let place = value.map(options::place);
+    let within = place.as_ref().and_then(|place| path.strip_prefix(place.as_bytes())?.strip_prefix(b"/"));
+    let backed_up = within.and_then(|within| trees.before.get(&[b"w/d/", within].concat()));
+    let here = trees.ours.get(path);
+    backed_up
+        .zip(here)
+        .is_some_and(|(old, here)| [old.kind, here.kind] == ["file"; 2] && old.content == here.content)
 }
 
 /// Returns the contents of all files that have any, each with a name.

@@ -164,10 +164,21 @@ pub(super) const ENTRIES: &[Known] = &[
             let stays = seen.modes().is_some_and(|(ours, theirs)| {
                 let old = |node: &&Node| node.path.starts_with(b"w/d/");
                 let is_made_writable = theirs == ours | 0o600;
-                let is_one = |node: &Node| matches!(node.kind, Kind::Dir) || is_made_writable;
-                seen.namesakes().filter(old).any(|node| is_one(node) && node.mode == u32::from(ours))
+                let is_new = |node: &Node| node.path.starts_with(b"w/s") && node.mode == u32::from(theirs);
+                let has_new = seen.namesakes().any(is_new);
+                let is_one = |node: &Node| matches!(node.kind, Kind::Dir) || is_made_writable || has_new;
+                // A note keeps what its file may not have.
+                let least = if seen.case.has(&["--fake-super"]) { 0o600 } else { 0 };
+                let has_old = |node: &Node| node.mode & 0o777 | least == u32::from(ours) & 0o777 | least;
+                seen.namesakes().filter(old).any(|node| is_one(node) && has_old(node))
             });
-            seen.case.has_letter('X') && !seen.case.has_letter('p') && stays
+            let has_old = seen.namesakes().any(|node| node.path.starts_with(b"w/d/"));
+            let is_noted = seen.case.has(&["--fake-super"])
+                && has_old
+                && seen.values().is_some_and(|(ours, theirs)| {
+                    ours.contains("user.rsync.%stat") && !theirs.contains("user.rsync.%stat")
+                });
+            seen.case.has_letter('X') && !seen.case.has_letter('p') && (stays || is_noted)
         },
     },
     Known {
@@ -181,7 +192,12 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-U`, what a filesystem shares or copies by itself is not read.",
         explains: |seen| {
             let alternates = &["--copy-dest", "--link-dest", "--compare-dest"];
-            seen.case.has_letter('U') && seen.about(&["atime"]) && seen.is_within(alternates)
+            // So it is with a similar file, and with an old one that a link of the source leads to.
+            let reads = "yLk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--fuzzy", "--copy-unsafe-links"]);
+            let is_read_by_rsync = seen.finding.line.ends_with(&format!("should be Some({})", i64::MAX));
+            let is_either = seen.is_within(alternates) || reads && is_read_by_rsync;
+            seen.case.has_letter('U') && seen.about(&["atime"]) && is_either
         },
     },
     Known {

@@ -107,7 +107,12 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = words.iter().any(|words| says.contains(words));
             // Without anything to back up the directory is not needed.
             let goes_on = [Some(23), Some(0)].contains(&seen.dsync.code());
-            seen.is(Class::Exit) && goes_on && seen.rsync.code() == Some(11) && fails
+            // A user can make no device in another filesystem, and rsync makes no backup of one.
+            let is_of_device = seen.case.is_nobody
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.rsync.all_text().contains("make_bak: skipping non-regular file")
+                && seen.dsync.stderr_text().contains("Operation not permitted");
+            seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
         },
     },
     Known {

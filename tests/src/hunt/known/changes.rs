@@ -12,32 +12,41 @@ pub(super) const ENTRIES: &[Known] = &[
                 let is_capability = |(name, _): &(String, Vec<u8>)| name == "security.capability";
                 node.mode & 0o6000 != 0 || node.xattrs.iter().any(is_capability)
             };
-            let is_one = seen.namesakes().any(has_bits);
+            // The first name of a file has the attributes of all.
+            let is_linked_to_one = seen.is_linked() && seen.case.world.iter().any(has_bits);
+            let is_one = is_linked_to_one || seen.namesakes().any(has_bits);
             is_one
                 && codes(seen).is_some_and(|(ours, theirs)| {
-                    ours.starts_with(".f")
+                    [".f", ".D"].iter().any(|kind| ours.starts_with(kind))
                         && ours.contains(['o', 'g'])
                         && without(ours, &[5, 6, 7, 10]) == without(theirs, &[5, 6, 7, 10])
                 })
         },
     },
     Known {
-        says: "With `-H`, the name that is listed as sent is the first in the order of directories.",
+        says: "With `-H`, which of a file's names is listed with a change and which as linked to it is not said.",
         explains: |seen| {
-            let is_either = codes(seen).is_some_and(|(ours, theirs)| {
-                [ours, theirs].iter().filter(|code| code.starts_with("hf")).count() == 1
-            });
-            seen.case.has_letter('H') && seen.is_linked() && is_either
+            let is_link = |code: &str| code.starts_with('h');
+            let is_either = codes(seen).is_some_and(|(ours, theirs)| is_link(ours) || is_link(theirs));
+            let is_only = only(seen).is_some_and(is_link);
+            seen.case.has_letter('H') && seen.is_linked() && (is_either || is_only)
         },
     },
     Known {
-        says: "A root that the run makes is listed as new.",
+        says: "Without `-H`, a change of attributes is listed with each of a file's names.",
         explains: |seen| {
-            let is_only = seen.finding.line == "only dsync lists cd+++++++++: '.'";
-            let is_listed_so = codes(seen).is_some_and(|(ours, _)| ours == "cd+++++++++");
+            let is_change = only(seen).is_some_and(|code| code.starts_with('.'));
+            let is_ours = seen.finding.line.starts_with("only dsync lists ");
+            !seen.case.has_letter('H') && seen.is_linked() && is_change && is_ours
+        },
+    },
+    Known {
+        says: "A directory that is made beside an equal one of an alternate directory may be listed as new.",
+        explains: |seen| {
+            let is_made = |code: &str| code.starts_with("cd");
+            let are_made = codes(seen).is_some_and(|(ours, theirs)| is_made(ours) && is_made(theirs));
             seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
-                && seen.path() == "."
-                && (is_only || is_listed_so)
+                && (are_made || only(seen).is_some_and(is_made))
         },
     },
 ];
@@ -45,6 +54,12 @@ pub(super) const ENTRIES: &[Known] = &[
 /// Returns what a name is listed with by dsync and by rsync.
 fn codes<'a>(seen: &'a Seen<'_>) -> Option<(&'a str, &'a str)> {
     seen.finding.line.rsplit_once("': listed as ")?.1.split_once(", should be ")
+}
+
+/// Returns what a name is listed with by the one program that lists it.
+fn only<'a>(seen: &'a Seen<'_>) -> Option<&'a str> {
+    let (_, rest) = seen.finding.line.strip_prefix("only ")?.split_once(" lists ")?;
+    rest.split_once(": '").map(|(code, _)| code)
 }
 
 /// Returns a code without the letters of some columns.

@@ -21,7 +21,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory never takes the destination's name.",
         explains: |seen| {
             let is_new = seen.has_new_destination();
-            let is_entry = !seen.case.operands[0].ends_with(['/', '.']) || seen.case.has_letter('R');
+            let is_entry = !seen.case.operands[0].ends_with(['/', '.'])
+                || seen.case.has_letter('R')
+                || seen.case.has(&["--files-from"]);
             is_new && is_entry && seen.case.operands.len() == 2 && seen.is(Class::Tree)
         },
     },
@@ -64,11 +66,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_others = others.contains("] change_dir")
                 || others.contains("] link_stat ") && others.contains("ERROR: cannot stat destination ");
             // In a pull its remote end gives up, and the other loses it.
-            seen.is(Class::Exit)
-                && [Some(3), Some(12)].contains(&seen.rsync.code())
-                && seen.dsync.code() == Some(23)
-                && is_told
-                && is_others
+            let is_others_code = [Some(3), Some(12)].contains(&seen.rsync.code())
+                || seen.rsync.code() == Some(1) && others.contains("The backup-dir is not a directory");
+            seen.is(Class::Exit) && is_others_code && seen.dsync.code() == Some(23) && is_told && is_others
         },
     },
     Known {

@@ -43,7 +43,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.finding.line.starts_with("should not be one file: ")
                     || (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
                         && seen.is_sources_own()
-                    || seen.case.has(&["--remove-source-files"]) && seen.path().starts_with("w/s"))
+                    || seen.case.has(&["--remove-source-files"])
+                        && (seen.path().starts_with("w/s")
+                            // The source's directory has changed, and the next run says so.
+                            || seen.is(Class::Second) && seen.finding.line.contains("'.d..t......")))
         },
     },
     Known {
@@ -103,7 +106,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 line.contains("Permission denied") && calls.iter().any(|call| line.contains(call))
             };
             let is_locked = |node: &Node| {
-                let is_own = node.owner == Some((NOBODY, NOBODY)) && node.path.starts_with(b"w/d");
+                let is_own = node.owner == Some((NOBODY, NOBODY))
+                    && (node.path.starts_with(b"w/d") || node.path.starts_with(b"w/s"));
                 is_own && matches!(node.kind, Kind::Dir) && node.mode & 0o300 != 0o300
             };
             let is_copied = seen.finding.line.starts_with("extra: ")
