@@ -33,7 +33,9 @@ use crate::{
     address::{self, ShareAddress},
     commands::is_here,
     console::Voice,
-    flags::{Attributes, Carrier, Choice, Deletion, Flags, IdRules, Owner, accepted::Accepted},
+    flags::{
+        Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, Owner, accepted::Accepted,
+    },
     rules::{CvsNames, Rules},
     usage::{Role, UsageError},
 };
@@ -171,6 +173,7 @@ fn check_for_share(flags: &Flags) -> Result<(), UsageError> {
         ("--dsync-path", remote.dsync_path.is_some()),
         ("--transport", remote.transport != Carrier::Auto),
         ("--port", remote.port.is_some()),
+        ("--address", flags.accepted.iter().any(|option| option.long == "address")),
     ];
     let option = given.into_iter().find(|(_, given)| *given);
     option.map_or(Ok(()), |(option, _)| Err(UsageError::NotForShare { option }))
@@ -286,7 +289,7 @@ fn sync_options(
 ) -> Result<SyncOptions, UsageError> {
     let mut options = SyncOptions::default()
         .durability(report.durability)
-        .compression(compression(flags)?)
+        .compression(compression(flags))
         .filters(rules.list().to_vec())
         .rulings(report.voice.shows_rulings)
         .events(event_level(report))
@@ -466,27 +469,19 @@ fn event_level(report: &Reporting) -> EventLevel {
     }
 }
 
-/// zstd's level for `-z`, as in rsync.
-const DEFAULT_LEVEL: u8 = 3;
-
-fn compression(flags: &Flags) -> Result<Compression, UsageError> {
+fn compression(flags: &Flags) -> Compression {
     let compressing = &flags.compressing;
     if !compressing.compress {
-        return Ok(if compressing.refused { Compression::Off } else { Compression::Auto });
+        return if compressing.refused { Compression::Off } else { Compression::Auto };
     }
+
     let level = compressing.compress_level;
     match (compressing.compress_choice, level) {
-        (Some(Choice::Lz4), Some(_)) => {
-            Err(UsageError::Conflict { one: "--compress-level", other: "--compress-choice=lz4" })
-        }
-        (Some(Choice::None), Some(_)) => {
-            Err(UsageError::Conflict { one: "--compress-level", other: "--compress-choice=none" })
-        }
-        (Some(Choice::Lz4), None) => Ok(Compression::Lz4),
-        (Some(Choice::None), None) => Ok(Compression::Off),
-        (Some(Choice::Auto), None) => Ok(Compression::Auto),
-        (None | Some(Choice::Zstd | Choice::Auto), level) => {
-            Ok(Compression::Zstd(level.unwrap_or(DEFAULT_LEVEL)))
+        (Some(Choice::Lz4), _) => Compression::Lz4,
+        (Some(Choice::None), _) => Compression::Off,
+        (Some(Choice::Auto), None) => Compression::Auto,
+        (None | Some(Choice::Zstd | Choice::Zlib | Choice::Auto), level) => {
+            Compression::Zstd(level.unwrap_or(DEFAULT_LEVEL))
         }
     }
 }
@@ -679,7 +674,7 @@ mod tests {
 
     #[test]
     fn compression_is_automatic_until_something_is_said() {
-        let of = |line: &str| compression(&parsed(line)).unwrap();
+        let of = |line: &str| compression(&parsed(line));
         assert_eq!(of(""), Compression::Auto);
         assert_eq!(of("-z"), Compression::Zstd(3));
         assert_eq!(of("-z --no-z"), Compression::Off);
@@ -687,8 +682,12 @@ mod tests {
         assert_eq!(of("--zc=none"), Compression::Off);
         assert_eq!(of("--zc=auto"), Compression::Auto);
         assert_eq!(of("--zc=zstd --zl=19"), Compression::Zstd(19));
-        let conflict = compression(&parsed("--zc=lz4 --zl=1")).unwrap_err().to_string();
-        assert_eq!(conflict, "'--compress-level' cannot be combined with '--compress-choice=lz4'");
+        for (line, level) in [("0", 3), ("22", 19), ("-5", 1), ("9 --zc=zlib", 9), ("9 --zc=zlibx", 9)] {
+            assert_eq!(of(&format!("--zl={line}")), Compression::Zstd(level), "{line}");
+        }
+        assert_eq!(of("--zc=zlibx"), Compression::Zstd(3));
+        assert_eq!(of("--zc=lz4 --zl=1"), Compression::Lz4);
+        assert_eq!(of("--zl=1 --zc=none"), Compression::Off);
     }
 
     #[test]

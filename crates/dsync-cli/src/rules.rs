@@ -82,6 +82,10 @@ impl Rules {
     }
 
     fn add_filter(&mut self, text: &[u8], reader: Reader<'_>) -> Result<(), UsageError> {
+        // As with rsync, no text is no rule: a script may pass on a variable that is empty.
+        if text.is_empty() {
+            return Ok(());
+        }
         let place = Place::CommandLine;
         let rule = ParsedRule::read(text).map_err(|fault| place.refusal(text, fault))?;
         self.add_parsed(rule, &place, reader, 0)
@@ -367,7 +371,9 @@ mod tests {
             (&["-"], Err(1)),
             (&[" - x"], Err(1)),
             (&["x foo"], Err(1)),
-            (&[""], Err(1)),
+            (&[""], Ok(&[])),
+            (&["- a", "", "- b"], Ok(&["-a", "-b"])),
+            (&[" "], Err(1)),
             (&["-e x"], Err(1)),
             (&["-! *.o", "-s x", "hide,p x"], Ok(&["-*.o !", "-x s", "-x sp"])),
             (&["P x", "R y", "-/rp /z"], Ok(&["-x r", "+y r", "-/z /rp"])),

@@ -200,6 +200,15 @@ fn options_of_rsync_without_effect_change_no_tree_and_no_list() {
         "--trust-sender",
         "--no-iconv",
         "--qsort",
+        "--address=127.0.0.1",
+        "--early-input=file",
+        "--no-msgs2stderr",
+        "--zc=zlibx",
+        "--zc=zlib --zl=9",
+        "--zc=lz4 --zl=9",
+        "--zl=0",
+        "--filter=",
+        "--include= --exclude=",
         "--no-implied-dirs",
     ] {
         let expected = (0, plain.clone(), String::new());
@@ -451,7 +460,7 @@ fn alternate_directory_that_does_not_exist_is_told_and_costs_no_more() {
     let at = planted();
     fs::create_dir(at.path().join("full")).unwrap();
     for (option, more) in
-        [("--link-dest", ""), ("--copy-dest", "--copy-dest=../full"), ("--compare-dest", "-n")]
+        [("--link-dest", "-q"), ("--copy-dest", "--copy-dest=../full"), ("--compare-dest", "-n")]
     {
         for round in 1..=2 {
             let (code, out, err) = run(at.path(), &format!("-a {option}=../none {more} src/ dst"));

@@ -115,7 +115,7 @@ fn checksum() -> ValueParser {
     ValueParser::from(|word: &str| {
         let is_known = |name: &str| CHECKSUMS.contains(&name);
         let (transfer, before) = word.split_once(',').unwrap_or((word, "auto"));
-        if is_known(transfer) && is_known(before) { Ok(()) } else { Err(NotAChecksum) }
+        if is_known(transfer) && is_known(before) { Ok(()) } else { Err(NotAChecksum(word.to_owned())) }
     })
 }
 
@@ -137,12 +137,13 @@ impl fmt::Display for NotABlockSize {
 impl std::error::Error for NotABlockSize {}
 
 /// The error for the name of a checksum that rsync does not know.
-#[derive(Debug, Clone, Copy)]
-struct NotAChecksum;
+#[derive(Debug, Clone)]
+struct NotAChecksum(String);
 
 impl fmt::Display for NotAChecksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is none of rsync's checksums (auto, xxh128, xxh3, xxh64, md5, md4, sha1, none)")
+        let word = &self.0;
+        write!(f, "'{word}' is none of rsync's checksums (auto, xxh128, xxh3, xxh64, md5, md4, sha1, none)")
     }
 }
 
@@ -156,15 +157,18 @@ const OLD: &str = "it chooses a form of zlib, and dsync compresses with zstd or 
 const IN_BAND: &str = "paths travel inside the protocol, and no remote shell reads them";
 const STREAMED: &str = "dsync compares while it lists, whatever is asked for";
 const NO_MESSAGE: &str = "there is no daemon, and so no message of the day";
+const DAEMON: &str = "it is about connections to a daemon, which dsync does not make";
 const PIPES: &str = "dsync's pipes to the remote shell work either way";
 
 #[rustfmt::skip]
 static TABLE: &[Accepted] = &[
+    switch("address", &[], "it is about connections to a daemon; refused with HOST::SHARE").value(text),
     switch("block-size", &[], "dsync chooses the block length for each file, and the result is the same").letter('B').value(size),
     switch("blocking-io", &["no-blocking-io"], PIPES),
     switch("checksum-choice", &["cc"], "dsync always checks with BLAKE3, which is stronger than all of them").value(checksum),
     switch("checksum-seed", &[], "every run has a random key of its own").value(number),
     switch("compress-threads", &["zt"], "dsync compresses on as many cores as are free").value(number),
+    switch("early-input", &[], DAEMON).value(text),
     switch("fsync", &[], "dsync syncs by default; not together with --durability=none"),
     switch("inc-recursive", &["i-r", "no-inc-recursive", "no-i-r"], STREAMED),
     switch("motd", &["no-motd"], NO_MESSAGE),
@@ -175,7 +179,7 @@ static TABLE: &[Accepted] = &[
     switch("qsort", &[], "it chooses how rsync sorts its list, not the order"),
     switch("secluded-args", &["protect-args", "no-secluded-args", "no-protect-args", "no-s"], IN_BAND).letter('s'),
     switch("skip-compress", &[], "data that does not get smaller is sent as it is, whatever its name").value(text),
-    switch("sockopts", &[], "it is about connections to a daemon, which dsync does not make").value(text),
+    switch("sockopts", &[], DAEMON).value(text),
     switch("trust-sender", &[], "what the source sends is checked all the same"),
 ];
 

@@ -1,8 +1,10 @@
 //! The compression of data in transit.
 
+use std::fmt;
+
 use clap::{Args, ValueEnum};
 
-use super::{Group, NotInRange, whole_number};
+use super::Group;
 
 /// Compression. Without any of these dsync compresses when the connection is the bottleneck.
 #[derive(Debug, Clone, Args)]
@@ -26,6 +28,8 @@ pub(crate) struct Compressing {
     )]
     pub(crate) compress_choice: Option<Choice>,
     /// zstd's level, 1 (fast) to 19 (small); 3 with -z alone (implies -z)
+    ///
+    /// Of a number beyond them the nearest counts, and 0 is the default. lz4 has one level only.
     #[arg(
         long,
         visible_alias = "zl",
@@ -46,12 +50,33 @@ pub(crate) enum Choice {
     Zstd,
     Lz4,
     None,
+    /// rsync's two forms of zlib, in the place of which zstd is used.
+    #[value(alias = "zlibx", hide = true)]
+    Zlib,
 }
 
-fn zstd_level(value: &str) -> Result<u8, NotInRange> {
-    let refuse = || NotInRange { value: value.to_owned(), lowest: 1, highest: 19 };
-    u8::try_from(whole_number(value, 1, 19)?).map_err(|_| refuse())
+/// zstd's level for `-z`, as in rsync.
+pub(crate) const DEFAULT_LEVEL: u8 = 3;
+
+/// Returns the nearest level to a number, as rsync takes it.
+fn zstd_level(value: &str) -> Result<u8, NotALevel> {
+    match value.parse::<i64>().map_err(|_| NotALevel(value.to_owned()))? {
+        0 => Ok(DEFAULT_LEVEL),
+        number => Ok(number.clamp(1, 19) as u8),
+    }
 }
+
+/// The error for a level that is no number.
+#[derive(Debug, Clone)]
+struct NotALevel(String);
+
+impl fmt::Display for NotALevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is no whole number", self.0)
+    }
+}
+
+impl std::error::Error for NotALevel {}
 
 impl Group for Compressing {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {

@@ -36,7 +36,7 @@ pub(crate) use self::{
     attributes::Attributes,
     batch::BatchFiles,
     comparison::Comparison,
-    compression::{Choice, Compressing},
+    compression::{Choice, Compressing, DEFAULT_LEVEL},
     deletion::Deletion,
     id_rules::{IdRules, Owner},
     links::FollowedLinks,

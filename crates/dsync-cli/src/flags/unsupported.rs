@@ -93,16 +93,14 @@ const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through
 
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
-    option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
     option("crtimes").letter('N').negatable(),
     option("daemon").advice(NO_DAEMON),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dparam").advice(NO_DAEMON),
-    option("early-input").advice(NO_DAEMON),
-    option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
-    option("password-file").advice(NO_DAEMON),
+    option("msgs2stderr").negatable().advice("use --stderr=all"),
+    option("password-file").advice("ssh logs in, or for HOST::SHARE a key: see 'dsync key'"),
     option("sender").advice(NO_DAEMON),
 ];
 
