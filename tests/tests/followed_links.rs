@@ -2,6 +2,7 @@
 //! real rsync does it; and links that lead in circles or out of a restricted server's directory.
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
@@ -101,6 +102,39 @@ fn links_are_followed_as_by_rsync() {
         let lines = again.stdout_text();
         let quiet = |line: &str| line.starts_with(".d") || line.starts_with("skipping ");
         assert!(lines.lines().all(quiet), "{options:?}: {lines}");
+    }
+}
+
+#[test]
+fn links_that_are_replaced_because_they_lead_out_are_listed_as_by_rsync() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for options in
+        [&["-av"][..], &["-avn"], &["-a", "--info=symsafe"], &["-avL"], &["-av", "--info=symsafe0"]]
+    {
+        let options = [options, &["--copy-unsafe-links"]].concat();
+        let scratch = Scratch::new();
+        plant(&scratch, &[&[("near", "plain"), ("out", "../out/f"), ("absolute", "/etc/hostname")]]);
+        let told = |run: Run, from: OsString, to: OsString| -> Vec<String> {
+            let outcome = run.args(&options).arg(from).arg(to).run();
+            let told = outcome.all_text();
+            let lines = told.lines().filter(|line| line.starts_with("copying unsafe symlink"));
+            // dsync does not name what the link leads to.
+            lines.map(|line| line.split(" -> ").next().unwrap_or(line).to_owned()).collect()
+        };
+
+        let here = || slash(&scratch.src());
+        let mut expected = told(Run::of("rsync"), here(), scratch.at("rsync").into());
+        expected.sort();
+        let ways = [
+            ("local", told(Run::dsync(), here(), scratch.dst().into())),
+            ("push", told(sshd.run(Via::Ssh), here(), sshd.operand(scratch.at("pushed")))),
+            ("pull", told(sshd.run(Via::Ssh), sshd.operand(here()), scratch.at("pulled").into())),
+        ];
+        for (way, mut told) in ways {
+            told.sort();
+            assert_eq!(told, expected, "{way} {options:?}");
+        }
     }
 }
 

@@ -231,6 +231,11 @@ impl Observer for Console {
             }
             Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 
+            Event::Failed(problem) if messages::is_replaced_link(problem) => {
+                if self.voice.shows_unsafe_links && self.json.is_none() {
+                    self.list(|told, due| told.text(messages::problem(problem), due));
+                }
+            }
             Event::Failed(problem) if self.json.is_some() => {
                 self.stream(|json| json.problem(problem));
                 if problem.cause != Cause::Skipped {

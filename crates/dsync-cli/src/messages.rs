@@ -35,6 +35,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Skipped if problem.operation == Operation::CreateLink => {
             format!("ignoring unsafe symlink \"{name}\"")
         }
+        Cause::Skipped if problem.operation == Operation::FollowLink => {
+            format!("copying unsafe symlink \"{name}\"")
+        }
         Cause::Skipped if problem.operation == Operation::ReadBasis => {
             format!(
                 "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
@@ -76,6 +79,11 @@ pub(crate) fn problem(problem: &Problem) -> String {
 
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }
+}
+
+/// Returns whether a problem only tells that what a link leads to is copied in its place.
+pub(crate) fn is_replaced_link(problem: &Problem) -> bool {
+    problem.cause == Cause::Skipped && problem.operation == Operation::FollowLink
 }
 
 /// Says in rsync's words why an entry is left alone.

@@ -86,7 +86,8 @@ pub enum Cause {
     ContentMismatch,
     /// A directory stands in the way and may not be removed without `delete`.
     DirectoryInTheWay,
-    /// The run's options do not copy this type (a symlink without `-l`, ...).
+    /// The run's options do not copy this type (a symlink without `-l`, ...). With
+    /// [`Operation::FollowLink`] only the link is left out: what it leads to is copied.
     Skipped,
     /// The entry's path is too deep, or its name is not valid here.
     Unrepresentable,

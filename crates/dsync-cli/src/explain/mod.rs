@@ -199,6 +199,7 @@ impl Observer for Witness {
             Event::LeftAlone(left) => self.note(&left.path, |facts| {
                 facts.left.get_or_insert_with(|| left.clone());
             }),
+            Event::Failed(problem) if messages::is_replaced_link(problem) => {}
             Event::Failed(problem) => {
                 if !self.explained.concerns(&problem.path) {
                     say(&format!("dsync: {}", messages::problem(problem)));

@@ -60,7 +60,7 @@ PROGRESS    the progress bar, as PROGRESS2
 REMOVE      what leaves the source with --remove-source-files
 SKIP        entries that an option leaves alone: --update, --existing, --ignore-existing, limits of size
 STATS       1) the paragraph at the end, 2) the statistics before it
-SYMSAFE     links that --safe-links leaves out
+SYMSAFE     links that --safe-links leaves out or --copy-unsafe-links replaces
 ALL, NONE   all of them at a level, none of them
 HELP        this text
 

@@ -294,6 +294,10 @@ impl<'a> Lister<'a> {
             return Ok(None);
         };
 
+        if self.replaces_unsafe_link(walked) {
+            self.send_problem(Operation::FollowLink, &path(), Cause::Skipped)?;
+        }
+
         self.announce_ids(&walked.metadata)?;
         if self.shared.session.options.hard_links {
             entry.hard_link = self.first_names.link_of(&walked.metadata, EntryId(self.next_entry));
@@ -305,6 +309,14 @@ impl<'a> Lister<'a> {
         // Sparse files may add up to more than 64 bits hold.
         self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
         Ok(Some(entry))
+    }
+
+    /// Returns whether an entry takes the place of a link that leads out. A directory under
+    /// `copy_dirlinks` may be in the place of any link, and is not told.
+    fn replaces_unsafe_link(&self, walked: &WalkedEntry) -> bool {
+        let options = &self.shared.session.options;
+        let any_link = options.copy_links || options.copy_dirlinks && walked.metadata.kind == Kind::Dir;
+        walked.followed.is_some() && options.copy_unsafe_links && !any_link
     }
 
     /// Notes a directory that the walk will enter.
