@@ -6,7 +6,6 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},
-    num::NonZeroU16,
     os::fd::OwnedFd,
     sync::Arc,
     time::Duration,
@@ -19,19 +18,18 @@ use dsync_wire::{
     budget::Budget,
     link::{Carrier, Link},
 };
-use quinn::{Connection, Endpoint};
 use tokio::time::timeout;
 
 use crate::{
     AcceptError,
+    carried::{Carried, PipeTerms},
     greeting::{GreetingError, receive, send},
     identity::Identity,
-    mux::{MuxLink, Role},
+    mux::Role,
+    offers::{Offers, Window},
     pace::paced,
     pipe::{self, PipeReader, PipeWriter},
-    quic::{self, QuicLink},
     reactor::Reactor,
-    tls::{self, Established, TlsLink},
     waits::SHORTEST_IDLE,
 };
 
@@ -83,23 +81,9 @@ pub fn accept(
     let Agreed { reader, writer, carried, terms } = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
     let idle_timeout = idle_timeout(terms);
 
-    let link: Arc<dyn Link> = match carried {
-        Carried::Quic(connection, endpoint) => {
-            Arc::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
-        }
-        Carried::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
-        Carried::Pipe => {
-            let budget = Arc::clone(budget);
-            Arc::new(MuxLink::start(
-                reactor,
-                reader,
-                writer,
-                (Role::Server, Carrier::Ssh),
-                idle_timeout,
-                budget,
-            ))
-        }
-    };
+    let terms_of_pipe =
+        PipeTerms { seat: (Role::Server, Carrier::Ssh), idle_timeout, budget: Arc::clone(budget) };
+    let link = carried.into_link(reactor, (reader, writer), terms_of_pipe);
     Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })
 }
 
@@ -115,12 +99,6 @@ struct Agreed {
     terms: LinkTerms,
 }
 
-enum Carried {
-    Quic(Connection, Endpoint),
-    Tls(Established),
-    Pipe,
-}
-
 async fn negotiate(
     input: OwnedFd,
     output: OwnedFd,
@@ -133,30 +111,17 @@ async fn negotiate(
     let unexpected = AcceptError::NotDsync { source: BootstrapError::Answer };
     let greeting = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Client(client) = greeting else { return Err(unexpected) };
-    let Offers { quic, tls } = answer(&client, &mut writer, reached, window).await?;
+    let offers = answer(&client, &mut writer, reached, window).await?;
     let choice = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Choice(choice) = choice else { return Err(unexpected) };
     let carried = match choice {
-        ClientChoice::Quic => {
-            let (connection, endpoint) =
-                quic.and_then(quic::handshake::Offer::take).ok_or(AcceptError::WrongChoice)?;
-            Carried::Quic(connection, endpoint)
-        }
-        ClientChoice::Tls => {
-            Carried::Tls(tls.and_then(tls::handshake::Offer::take).ok_or(AcceptError::WrongChoice)?)
-        }
-        ClientChoice::Ssh if client.transports.ssh => Carried::Pipe,
-        ClientChoice::Ssh => return Err(AcceptError::WrongChoice),
+        ClientChoice::Ssh => client.transports.ssh.then_some(Carried::Pipe),
+        choice => offers.take(choice),
     };
+    let carried = carried.ok_or(AcceptError::WrongChoice)?;
 
     send(&mut writer, &[BootstrapMessage::Go]).await?;
     Ok(Agreed { reader, writer, carried, terms: client.terms })
-}
-
-/// The open ports.
-struct Offers {
-    quic: Option<quic::handshake::Offer>,
-    tls: Option<tls::handshake::Offer>,
 }
 
 /// Answers the client's greeting and opens a port for each carrier that it wants, where possible.
@@ -175,13 +140,13 @@ async fn answer(
     };
     let identity =
         Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
-    let offers = open_ports(client, &identity, reached, window);
+    let window = Window { idle_timeout: idle_timeout(client.terms), choice: window };
+    let offers = Offers::open(client, &identity, reached.client, window);
     let wanted = client.transports.quic || client.transports.tls;
 
     if let Some(ports) = client.terms.ports
         && wanted
-        && offers.quic.is_none()
-        && offers.tls.is_none()
+        && offers.is_empty()
     {
         let error = AcceptError::NoPort { ports };
         let text = format!("{error} on this host").into_bytes();
@@ -193,36 +158,13 @@ async fn answer(
         version,
         features,
         fingerprint: identity.fingerprint(),
-        udp_port: offers.quic.as_ref().and_then(|offer| offer.port().ok()).and_then(NonZeroU16::new),
-        tcp_port: offers.tls.as_ref().and_then(|offer| NonZeroU16::new(offer.port())),
+        udp_port: offers.udp_port(),
+        tcp_port: offers.tcp_port(),
         addresses: reached.server.into_iter().collect(),
     };
 
     send(writer, &[BootstrapMessage::Server(bootstrap)]).await?;
     Ok(offers)
-}
-
-fn open_ports(
-    client: &ClientBootstrap,
-    identity: &Identity,
-    reached: &SshConnection,
-    window: Duration,
-) -> Offers {
-    let ClientBootstrap { transports, terms, fingerprint, token, .. } = client;
-    let idle = idle_timeout(*terms);
-    let quic = transports.quic.then(|| {
-        let whom = (*fingerprint, token.clone());
-        quic::handshake::Offer::open(identity, whom, terms.ports, reached.client, idle, window)
-            .inspect_err(|error| tracing::debug!(%error, "no UDP port"))
-            .ok()
-    });
-    let tls = transports.tls.then(|| {
-        let whom = (*fingerprint, token.clone());
-        tls::handshake::Offer::open(identity, whom, terms.ports, reached.client, idle, window)
-            .inspect_err(|error| tracing::debug!(%error, "no TCP port"))
-            .ok()
-    });
-    Offers { quic: quic.flatten(), tls: tls.flatten() }
 }
 
 /// The addresses of ssh's connection: "client-address port server-address port".

@@ -27,18 +27,18 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     AddressFamily, ConnectError, RemoteShell, TransportChoice,
+    carried::{Carried, PipeTerms},
     error::ShellStatus,
     greeting::{GreetingError, receive, send},
     identity::Identity,
-    mux::{MuxLink, Role},
+    mux::Role,
     pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
-    quic::QuicLink,
-    reach::{CarrierFailure, Reach, Reached},
+    reach::{CarrierFailure, Reach},
     reactor::Reactor,
     shell::{EXIT_TIME, ShellProcess},
     text::printable,
-    tls::{TlsLink, handshake::Credentials},
+    tls::handshake::Credentials,
     waits::{LONGEST_PORT_WAIT, SHORTEST_IDLE},
     whereabouts::Whereabouts,
 };
@@ -185,25 +185,11 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
-    let Agreed { reader, writer, reached, reason, features } = agreed;
-    let is_pipe = matches!(reached, Reached::Pipe);
-    let link: Box<dyn Link> = match reached {
-        Reached::Quic(connection, endpoint) => {
-            Box::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
-        }
-        Reached::Tls(established) => Box::new(TlsLink::start(reactor, established, reader, writer)),
-        Reached::Pipe => {
-            let budget = Arc::clone(&options.budget);
-            Box::new(MuxLink::start(
-                reactor,
-                reader,
-                writer,
-                (Role::Client, shell.pipe),
-                idle_timeout,
-                budget,
-            ))
-        }
-    };
+    let Agreed { reader, writer, carried, reason, features } = agreed;
+    let is_pipe = matches!(carried, Carried::Pipe);
+    let seat = (Role::Client, shell.pipe);
+    let terms = PipeTerms { seat, idle_timeout, budget: Arc::clone(&options.budget) };
+    let link = carried.into_link(reactor, (reader, writer), terms);
     let link = ShellLink { link, is_pipe, features, process: Arc::clone(&process) };
 
     let link = match &options.throttle {
@@ -217,7 +203,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
-    reached: Reached,
+    carried: Carried,
     reason: Option<String>,
     features: u64,
 }
@@ -265,12 +251,8 @@ impl Bootstrap {
             credentials: Arc::new(credentials),
             wait: self.options.port_wait,
         };
-        let (reached, reason) = reach.run(self.options.transport).await.map_err(Failure::Carrier)?;
-        let choice = match &reached {
-            Reached::Quic(..) => ClientChoice::Quic,
-            Reached::Tls(_) => ClientChoice::Tls,
-            Reached::Pipe => ClientChoice::Ssh,
-        };
+        let (carried, reason) = reach.run(self.options.transport).await.map_err(Failure::Carrier)?;
+        let choice = carried.choice();
 
         tracing::debug!(carrier = ?choice, reason = reason.as_deref().unwrap_or("asked for"), "carrier chosen");
         // In a run that is bound to ssh this went with the greeting.
@@ -290,7 +272,7 @@ impl Bootstrap {
             }
         }
 
-        Ok(Agreed { reader, writer, reached, reason, features })
+        Ok(Agreed { reader, writer, carried, reason, features })
     }
 
     /// Returns the location of the remote end; a run bound to ssh does not need it.
@@ -443,7 +425,7 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
 
 /// A link and the process that it depends on, closed in that order.
 struct ShellLink {
-    link: Box<dyn Link>,
+    link: Arc<dyn Link>,
     /// Whether the process carries the link's bytes.
     is_pipe: bool,
     /// Those that the bootstrap agreed on.

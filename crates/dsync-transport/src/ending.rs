@@ -1,14 +1,11 @@
 //! The end of a link: the first cause wins, and every later call reports it.
 
 use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use dsync_wire::link::{LinkError, Traffic};
+use dsync_wire::link::LinkError;
 use tokio::time::sleep;
 
 use crate::pipe::PipeReader;
@@ -26,27 +23,6 @@ impl Ending {
     /// Returns the cause if the link has ended.
     pub(crate) fn get(&self) -> Option<LinkError> {
         self.0.get().cloned()
-    }
-}
-
-/// Payload bytes of one end of a link.
-#[derive(Default)]
-pub(crate) struct Counters {
-    sent: AtomicU64,
-    received: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn add_sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn traffic(&self) -> Traffic {
-        Traffic::new(self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 }
 

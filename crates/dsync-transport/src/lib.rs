@@ -20,7 +20,9 @@
 
 mod accept;
 mod ask;
+mod carried;
 mod connect;
+mod counters;
 mod crowd;
 mod ending;
 mod error;
@@ -28,6 +30,7 @@ mod greeting;
 mod identity;
 pub mod memory;
 mod mux;
+mod offers;
 mod pace;
 mod pipe;
 mod ports;

@@ -16,7 +16,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
 
-use crate::ending::Counters;
+use crate::counters::Counters;
 
 /// Makes two links that are peers of each other.
 ///

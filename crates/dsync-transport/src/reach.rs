@@ -17,27 +17,17 @@ use std::{
 };
 
 use dsync_wire::bootstrap::ServerBootstrap;
-use quinn::{Connection, Endpoint};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{
     AddressFamily, ConnectError, TransportChoice,
+    carried::Carried,
     quic::{self, handshake::Dialer},
     race::{Addresses, DialError},
-    tls::{
-        Established,
-        handshake::{self, Credentials, Probe},
-    },
+    tls::handshake::{self, Credentials, Probe},
     waits::LONGEST_PORT_WAIT,
     whereabouts::Whereabouts,
 };
-
-/// The connection that carries the session.
-pub(crate) enum Reached {
-    Quic(Connection, Endpoint),
-    Tls(Established),
-    Pipe,
-}
 
 /// The remote end as the bootstrap showed it, and this end's credentials.
 pub(crate) struct Reach {
@@ -55,17 +45,17 @@ impl Reach {
     pub(crate) async fn run(
         &self,
         choice: TransportChoice,
-    ) -> Result<(Reached, Option<String>), CarrierFailure> {
+    ) -> Result<(Carried, Option<String>), CarrierFailure> {
         if let Whereabouts::Unknown(reason) = self.whereabouts {
             return match choice {
-                TransportChoice::Ssh => Ok((Reached::Pipe, None)),
-                TransportChoice::Auto => Ok((Reached::Pipe, Some(reason.to_owned()))),
+                TransportChoice::Ssh => Ok((Carried::Pipe, None)),
+                TransportChoice::Auto => Ok((Carried::Pipe, Some(reason.to_owned()))),
                 TransportChoice::Quic => Err(CarrierFailure::no_way(UDP, reason)),
                 TransportChoice::Tls => Err(CarrierFailure::no_way(TCP, reason)),
             };
         }
         Ok(match choice {
-            TransportChoice::Ssh => (Reached::Pipe, None),
+            TransportChoice::Ssh => (Carried::Pipe, None),
             TransportChoice::Quic => (self.quic(self.wait).await?, None),
             TransportChoice::Tls => (self.tls(self.probe().await?).await?, None),
             TransportChoice::Auto => {
@@ -75,7 +65,7 @@ impl Reach {
         })
     }
 
-    async fn choose(&self) -> (Reached, String) {
+    async fn choose(&self) -> (Carried, String) {
         let began = Instant::now();
         let mut probe = pin!(self.probe());
         let mut probed = tokio::select! {
@@ -132,7 +122,7 @@ impl Reach {
 
         match tls {
             Ok(reached) => (reached, udp),
-            Err(failure) => (Reached::Pipe, format!("{udp}; {}", failure.in_words(self.wait))),
+            Err(failure) => (Carried::Pipe, format!("{udp}; {}", failure.in_words(self.wait))),
         }
     }
 
@@ -140,10 +130,10 @@ impl Reach {
     /// busy still gets its QUIC, which began earlier.
     async fn race(
         &self,
-        mut quic: Pin<&mut impl Future<Output = Result<Reached, CarrierFailure>>>,
+        mut quic: Pin<&mut impl Future<Output = Result<Carried, CarrierFailure>>>,
         probe: Probe,
         patience: Duration,
-    ) -> (Reached, String) {
+    ) -> (Carried, String) {
         let reason = round_trip(&probe);
         let mut tls = pin!(self.tls(probe));
         let mut refused = None;
@@ -170,7 +160,7 @@ impl Reach {
         }
         let udp = refused.unwrap_or_else(|| self.udp_silence().in_words(patience + self.wait));
 
-        (Reached::Pipe, format!("{udp}; {tls}"))
+        (Carried::Pipe, format!("{udp}; {tls}"))
     }
 
     fn udp_silence(&self) -> CarrierFailure {
@@ -178,7 +168,7 @@ impl Reach {
         self.failure(UDP, port, DialError::NoAnswer)
     }
 
-    async fn quic(&self, wait: Duration) -> Result<Reached, CarrierFailure> {
+    async fn quic(&self, wait: Duration) -> Result<Carried, CarrierFailure> {
         let port = self.server.udp_port.ok_or_else(|| CarrierFailure::no_port(UDP))?.get();
         let Credentials { identity, server, token, idle_timeout } = &*self.credentials;
         let dialer = Dialer {
@@ -189,7 +179,7 @@ impl Reach {
         };
         let dialed = quic::handshake::dial(dialer, self.addresses(port), wait).await;
         let (connection, endpoint) = dialed.map_err(|error| self.failure(UDP, port, error))?;
-        Ok(Reached::Quic(connection, endpoint))
+        Ok(Carried::Quic(connection, endpoint))
     }
 
     async fn probe(&self) -> Result<Probe, CarrierFailure> {
@@ -198,12 +188,12 @@ impl Reach {
         probed.map_err(|error| self.failure(TCP, port, error))
     }
 
-    async fn tls(&self, probe: Probe) -> Result<Reached, CarrierFailure> {
+    async fn tls(&self, probe: Probe) -> Result<Carried, CarrierFailure> {
         let port = probe.address().port();
         let (credentials, wait) = (Arc::clone(&self.credentials), self.wait);
         let dialed = tokio::task::spawn_blocking(move || handshake::dial(probe, &credentials, wait)).await;
         let dialed = dialed.unwrap_or_else(|error| Err(DialError::system(error)));
-        Ok(Reached::Tls(dialed.map_err(|error| self.failure(TCP, port, error))?))
+        Ok(Carried::Tls(dialed.map_err(|error| self.failure(TCP, port, error))?))
     }
 
     /// Returns the address that ssh itself reached, or else those of the host's name from the

@@ -36,7 +36,7 @@ use self::{
     lanes::{Batch, Lanes, Received, Waiters},
 };
 use crate::{
-    ending::Counters,
+    counters::Counters,
     pipe::{PipeReader, PipeWriter},
     reactor::{Reactor, block_on},
 };

@@ -18,7 +18,8 @@ use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, VarIn
 use tokio::time::timeout;
 
 use crate::{
-    ending::{Counters, Ending, end_of_ssh},
+    counters::Counters,
+    ending::{Ending, end_of_ssh},
     pipe::PipeReader,
     reactor::{Reactor, block_on},
     waits::NEAR,

@@ -23,7 +23,7 @@ use super::{
     signal::{Main, Signal},
     stream::{Opener, Stream, StreamError},
 };
-use crate::ending::Counters;
+use crate::counters::Counters;
 
 /// One lane's connection.
 pub(super) struct Line {
