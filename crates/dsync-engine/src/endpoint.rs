@@ -2,6 +2,8 @@
 
 mod homes;
 mod opening;
+#[cfg(feature = "ssh")]
+mod remote_end;
 mod serving;
 
 use std::{
@@ -23,7 +25,8 @@ use dsync_wire::{
     options::{EventLevel, SyncOptions},
 };
 
-pub use self::serving::serve;
+#[cfg(feature = "ssh")]
+pub use self::remote_end::serve;
 pub(crate) use self::{
     opening::{Place, expanded, open_tree},
     serving::{Means, serve_link},
@@ -310,11 +313,11 @@ impl Job {
                 local(Files::Batch(&batch), &path, options, remote, observer, cancel)
             }
             (Source::Local { paths }, Destination::Remote { host, path }, None) => {
-                push(Files::Paths(&paths), Way::Shell(&host), path, &options, remote, observer, cancel)
+                push(Files::Paths(&paths), Way::shell(&host)?, path, &options, remote, observer, cancel)
             }
             (Source::Batch(batch), Destination::Remote { host, path }, None) => {
                 let options = batch.options(options)?;
-                push(Files::Batch(&batch), Way::Shell(&host), path, &options, remote, observer, cancel)
+                push(Files::Batch(&batch), Way::shell(&host)?, path, &options, remote, observer, cancel)
             }
             (Source::Local { paths }, Destination::Peer { path }, Some(own)) => {
                 push(Files::Paths(&paths), Way::Own(own), path, &options, remote, observer, cancel)
@@ -324,7 +327,7 @@ impl Job {
                 push(Files::Batch(&batch), Way::Own(own), path, &options, remote, observer, cancel)
             }
             (Source::Remote { host, paths }, Destination::Local { path }, None) => {
-                pull(Way::Shell(&host), paths, &path, &options, remote, observer, cancel)
+                pull(Way::shell(&host)?, paths, &path, &options, remote, observer, cancel)
             }
             (Source::Peer { paths }, Destination::Local { path }, Some(own)) => {
                 pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)

@@ -53,11 +53,11 @@ pub use dsync_fs::{
     UntrustedLink, append_operator_file, has_wildcards, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
-pub use dsync_transport::standing;
-pub use dsync_transport::{
-    AddressFamily, ConnectError, HostAnswer, MAX_ANSWER, ShellStatus, Stream, StreamEnd, TransportChoice,
-    cryptography,
-};
+pub use dsync_transport::{AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice};
+#[cfg(feature = "ssh")]
+pub use dsync_transport::{HostAnswer, MAX_ANSWER};
+#[cfg(feature = "tls")]
+pub use dsync_transport::{cryptography, standing};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{
@@ -80,7 +80,7 @@ pub use dsync_wire::{
 pub use crate::{
     batch::{Batch, BatchError, BatchFault, Recording},
     cancel::CancelToken,
-    endpoint::{Job, serve},
+    endpoint::Job,
     ends::{ConnectOptions, Destination, FilesFrom, RemoteHost, Source},
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
@@ -96,6 +96,11 @@ pub use crate::{
     share::{Share, ShareError},
     summary::Summary,
     watch::watch_trees,
-    way::{Connector, ask_host, host_command_line},
+    way::Connector,
     workers::Workers,
+};
+#[cfg(feature = "ssh")]
+pub use crate::{
+    endpoint::serve,
+    way::{ask_host, host_command_line},
 };

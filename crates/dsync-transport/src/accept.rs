@@ -142,11 +142,9 @@ async fn answer(
         Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
     let window = Window { idle_timeout: idle_timeout(client.terms), choice: window };
     let offers = Offers::open(client, &identity, reached.client, window);
-    let wanted = client.transports.quic || client.transports.tls;
 
     if let Some(ports) = client.terms.ports
-        && wanted
-        && offers.is_empty()
+        && offers.lacks_all(client)
     {
         let error = AcceptError::NoPort { ports };
         let text = format!("{error} on this host").into_bytes();

@@ -7,19 +7,24 @@ use dsync_wire::{
     budget::Budget,
     link::{Carrier, Link},
 };
+#[cfg(feature = "quic")]
 use quinn::{Connection, Endpoint};
 
+#[cfg(feature = "quic")]
+use crate::quic::QuicLink;
+#[cfg(feature = "tls")]
+use crate::tls::{Established, TlsLink};
 use crate::{
     mux::{MuxLink, Role},
     pipe::{PipeReader, PipeWriter},
-    quic::QuicLink,
     reactor::Reactor,
-    tls::{Established, TlsLink},
 };
 
 /// The connection that carries the session.
 pub(crate) enum Carried {
+    #[cfg(feature = "quic")]
     Quic(Connection, Endpoint),
+    #[cfg(feature = "tls")]
     Tls(Established),
     Pipe,
 }
@@ -36,7 +41,9 @@ impl Carried {
     /// Returns the name of the carrier in the bootstrap.
     pub(crate) fn choice(&self) -> ClientChoice {
         match self {
+            #[cfg(feature = "quic")]
             Self::Quic(..) => ClientChoice::Quic,
+            #[cfg(feature = "tls")]
             Self::Tls(_) => ClientChoice::Tls,
             Self::Pipe => ClientChoice::Ssh,
         }
@@ -50,9 +57,11 @@ impl Carried {
         terms: PipeTerms,
     ) -> Arc<dyn Link> {
         match self {
+            #[cfg(feature = "quic")]
             Self::Quic(connection, endpoint) => {
                 Arc::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
             }
+            #[cfg(feature = "tls")]
             Self::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
             Self::Pipe => {
                 let PipeTerms { seat, idle_timeout, budget } = terms;

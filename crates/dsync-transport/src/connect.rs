@@ -34,12 +34,15 @@ use crate::{
     mux::Role,
     pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
-    reach::{CarrierFailure, Reach},
     reactor::Reactor,
     shell::{EXIT_TIME, ShellProcess},
     text::printable,
-    tls::handshake::Credentials,
     waits::{LONGEST_PORT_WAIT, SHORTEST_IDLE},
+};
+#[cfg(feature = "tls")]
+use crate::{
+    reach::{CarrierFailure, Reach},
+    tls::handshake::Credentials,
     whereabouts::Whereabouts,
 };
 
@@ -157,10 +160,15 @@ impl fmt::Debug for Connected {
 /// byte of the session.
 pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connected, ConnectError> {
     let system = |source| ConnectError::System { source };
+    let transport = options
+        .transport
+        .in_this_build()
+        .map_err(|(protocol, reason)| ConnectError::OnlyPipe { host: shell.host_text(), protocol, reason })?;
     let (process, input, output) = ShellProcess::start(shell, &shell.server())?;
     let reactor = Reactor::start().map_err(system)?;
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
+    options.transport = transport;
     let options = &options;
     let bootstrap = Bootstrap {
         host: shell.host.clone(),
@@ -209,6 +217,7 @@ struct Agreed {
 }
 
 /// The client's side of the bootstrap.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing but the pipe is tried"))]
 struct Bootstrap {
     host: String,
     /// The remote shell's process.
@@ -237,21 +246,8 @@ impl Bootstrap {
             addresses = ?server.addresses,
             "the remote end listens"
         );
-        let credentials = Credentials {
-            identity,
-            server: server.fingerprint,
-            token: offered.token,
-            idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
-        };
         let features = server.features;
-        let reach = Reach {
-            whereabouts: self.whereabouts().await.logged(),
-            family: self.family,
-            server,
-            credentials: Arc::new(credentials),
-            wait: self.options.port_wait,
-        };
-        let (carried, reason) = reach.run(self.options.transport).await.map_err(Failure::Carrier)?;
+        let (carried, reason) = self.reach(identity, offered.token, server).await?;
         let choice = carried.choice();
 
         tracing::debug!(carrier = ?choice, reason = reason.as_deref().unwrap_or("asked for"), "carrier chosen");
@@ -275,7 +271,43 @@ impl Bootstrap {
         Ok(Agreed { reader, writer, carried, reason, features })
     }
 
+    /// Connects to the remote end's ports, or leaves the session to the pipe.
+    #[cfg(feature = "tls")]
+    async fn reach(
+        &self,
+        identity: Identity,
+        token: Token,
+        server: ServerBootstrap,
+    ) -> Result<(Carried, Option<String>), Failure> {
+        let credentials = Credentials {
+            identity,
+            server: server.fingerprint,
+            token,
+            idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
+        };
+        let reach = Reach {
+            whereabouts: self.whereabouts().await.logged(),
+            family: self.family,
+            server,
+            credentials: Arc::new(credentials),
+            wait: self.options.port_wait,
+        };
+        reach.run(self.options.transport).await.map_err(Failure::Carrier)
+    }
+
+    /// Leaves the session to the pipe: this build has no other carrier.
+    #[cfg(not(feature = "tls"))]
+    async fn reach(
+        &self,
+        _: Identity,
+        _: Token,
+        _: ServerBootstrap,
+    ) -> Result<(Carried, Option<String>), Failure> {
+        Ok((Carried::Pipe, None))
+    }
+
     /// Returns the location of the remote end; a run bound to ssh does not need it.
+    #[cfg(feature = "tls")]
     async fn whereabouts(&self) -> Whereabouts {
         let unknown = Whereabouts::Unknown("where ssh goes could not be found out in time");
         if self.options.transport == TransportChoice::Ssh {
@@ -292,9 +324,9 @@ impl Bootstrap {
         let choice = self.options.transport;
         let wanted = |carrier| choice == TransportChoice::Auto || choice == carrier;
         let transports = Transports {
-            quic: wanted(TransportChoice::Quic),
+            quic: cfg!(feature = "quic") && wanted(TransportChoice::Quic),
             ssh: wanted(TransportChoice::Ssh),
-            tls: wanted(TransportChoice::Tls),
+            tls: cfg!(feature = "tls") && wanted(TransportChoice::Tls),
         };
         Ok(ClientBootstrap {
             versions: VersionRange::OURS,
@@ -345,6 +377,7 @@ enum Failure {
     },
     NotDsync(BootstrapError),
     GreetingTimeout,
+    #[cfg(feature = "tls")]
     Carrier(CarrierFailure),
     System(std::io::Error),
     Abandoned,
@@ -384,6 +417,7 @@ impl Failure {
             }
             Self::NotDsync(source) => ConnectError::NotDsync { host, source: Some(source) },
             Self::GreetingTimeout => ConnectError::GreetingTimeout { host, after: options.greeting_timeout },
+            #[cfg(feature = "tls")]
             Self::Carrier(failure) => failure.explain(host, options.port_wait),
             Self::System(source) => ConnectError::System { source },
             Self::Abandoned => {

@@ -46,6 +46,7 @@ impl<T> Crowd<T> {
     }
 
     /// Returns how many connections wait.
+    #[cfg(any(feature = "quic", test))]
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

@@ -1,30 +1,10 @@
-//! The end of a link: the first cause wins, and every later call reports it.
+//! The end of the ssh process beside a link of another carrier.
 
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use dsync_wire::link::LinkError;
 use tokio::time::sleep;
 
 use crate::pipe::PipeReader;
-
-/// The cause of a link's end, if it has ended.
-#[derive(Default)]
-pub(crate) struct Ending(OnceLock<LinkError>);
-
-impl Ending {
-    /// Records `cause` unless one was recorded before; returns whether it was the first.
-    pub(crate) fn set(&self, cause: LinkError) -> bool {
-        self.0.set(cause).is_ok()
-    }
-
-    /// Returns the cause if the link has ended.
-    pub(crate) fn get(&self) -> Option<LinkError> {
-        self.0.get().cloned()
-    }
-}
 
 /// Resolves after the ssh process has ended and the last packet has had its time: an orderly peer
 /// closes its link first and the ssh process right after.

@@ -10,55 +10,88 @@
 //! | TLS | TCP, a connection for each lane, TLS 1.3 with the same keys | short paths, and where UDP is blocked |
 //! | ssh | lanes over the standard streams of the ssh process | everywhere else |
 //!
-//! Beside them, [`standing`] is the connection to a server that needs no ssh.
+//! Beside them, `standing` is the connection to a server that needs no ssh.
 //!
-//! [`connect()`] starts `dsync --server` through the remote shell and picks the carrier;
-//! [`accept()`] is its other end. Nothing here touches a file of a tree, reads the environment, or
+//! `connect()` starts `dsync --server` through the remote shell and picks the carrier;
+//! `accept()` is its other end. Nothing here touches a file of a tree, reads the environment, or
 //! prints.
 //!
 //! tokio lives only in here, on one thread per link; every call of the API blocks.
 
+#[cfg(feature = "ssh")]
 mod accept;
+#[cfg(feature = "ssh")]
 mod ask;
+#[cfg(feature = "ssh")]
 mod carried;
+#[cfg(feature = "ssh")]
 mod connect;
 mod counters;
+#[cfg(feature = "tls")]
 mod crowd;
+#[cfg(feature = "tls")]
 mod ending;
 mod error;
+#[cfg(feature = "ssh")]
 mod greeting;
+#[cfg(feature = "tls")]
 mod identity;
+#[cfg(all(feature = "ssh", not(feature = "tls")))]
+mod keyless;
 pub mod memory;
+#[cfg(feature = "stream")]
 mod mux;
+#[cfg(feature = "tls")]
 mod offers;
 mod pace;
+#[cfg(feature = "stream")]
 mod pipe;
+#[cfg(feature = "tls")]
 mod ports;
+#[cfg(feature = "quic")]
 mod quic;
+#[cfg(feature = "tls")]
 mod race;
+#[cfg(feature = "tls")]
 mod reach;
+#[cfg(feature = "stream")]
 mod reactor;
+#[cfg(feature = "ssh")]
 mod shell;
+#[cfg(feature = "tls")]
 pub mod standing;
 pub mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 mod suite;
+#[cfg(feature = "ssh")]
 mod text;
+#[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "stream")]
 mod waits;
+#[cfg(feature = "tls")]
 mod whereabouts;
 
+#[cfg(feature = "tls")]
 use std::net::IpAddr;
 
+#[cfg(feature = "ssh")]
 pub use accept::{Accepted, accept};
+#[cfg(feature = "ssh")]
 pub use ask::{HostAnswer, MAX_ANSWER};
+#[cfg(feature = "ssh")]
 pub use connect::{Abandon, ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
+#[cfg(feature = "tls")]
 pub use identity::cryptography;
 pub use pace::{Sides, Throttle, paced, throttled};
+#[cfg(feature = "ssh")]
 pub use shell::RemoteShell;
 pub use stream::{Stream, StreamEnd};
+
+#[cfg(all(feature = "ssh", not(feature = "tls")))]
+use keyless::{identity, offers};
 
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -75,6 +108,20 @@ pub enum TransportChoice {
     Ssh,
 }
 
+#[cfg(feature = "ssh")]
+impl TransportChoice {
+    /// Returns the choice as this build can make it, or the protocol that it lacks and the reason.
+    fn in_this_build(self) -> Result<Self, (&'static str, &'static str)> {
+        match self {
+            Self::Quic if !cfg!(feature = "quic") => Err(("UDP", "this program was built without QUIC")),
+            Self::Tls if !cfg!(feature = "tls") => Err(("TCP", "this program was built without TLS")),
+            // Nothing is left to choose from.
+            Self::Auto if !cfg!(feature = "tls") => Ok(Self::Ssh),
+            choice => Ok(choice),
+        }
+    }
+}
+
 /// The addresses of a host that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum AddressFamily {
@@ -87,8 +134,10 @@ pub enum AddressFamily {
     V6,
 }
 
+#[cfg(feature = "ssh")]
 impl AddressFamily {
     /// Returns whether the address belongs to this family.
+    #[cfg(feature = "tls")]
     fn admits(self, address: IpAddr) -> bool {
         match self {
             Self::Any => true,

@@ -4,10 +4,13 @@ use std::{net::IpAddr, num::NonZeroU16, time::Duration};
 
 use dsync_wire::bootstrap::{ClientBootstrap, ClientChoice};
 
-use crate::{carried::Carried, identity::Identity, quic, tls};
+#[cfg(feature = "quic")]
+use crate::quic;
+use crate::{carried::Carried, identity::Identity, tls};
 
 /// The open ports.
 pub(crate) struct Offers {
+    #[cfg(feature = "quic")]
     quic: Option<quic::handshake::Offer>,
     tls: Option<tls::handshake::Offer>,
 }
@@ -32,6 +35,7 @@ impl Offers {
     ) -> Self {
         let ClientBootstrap { transports, terms, fingerprint, token, .. } = client;
         let Window { idle_timeout, choice } = window;
+        #[cfg(feature = "quic")]
         let quic = transports.quic.then(|| {
             let whom = (*fingerprint, token.clone());
             quic::handshake::Offer::open(identity, whom, terms.ports, reached, idle_timeout, choice)
@@ -44,16 +48,28 @@ impl Offers {
                 .inspect_err(|error| tracing::debug!(%error, "no TCP port"))
                 .ok()
         });
-        Self { quic: quic.flatten(), tls: tls.flatten() }
+        Self {
+            #[cfg(feature = "quic")]
+            quic: quic.flatten(),
+            tls: tls.flatten(),
+        }
     }
 
-    /// Returns whether no port is open.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.quic.is_none() && self.tls.is_none()
+    /// Returns whether the client wants ports, and not one of them could be opened.
+    pub(crate) fn lacks_all(&self, client: &ClientBootstrap) -> bool {
+        let wants_udp = client.transports.quic && cfg!(feature = "quic");
+        (wants_udp || client.transports.tls) && self.udp_port().is_none() && self.tcp_port().is_none()
     }
 
+    #[cfg(feature = "quic")]
     pub(crate) fn udp_port(&self) -> Option<NonZeroU16> {
         self.quic.as_ref().and_then(|offer| offer.port().ok()).and_then(NonZeroU16::new)
+    }
+
+    /// Returns none: this build has no QUIC.
+    #[cfg(not(feature = "quic"))]
+    pub(crate) fn udp_port(&self) -> Option<NonZeroU16> {
+        None
     }
 
     pub(crate) fn tcp_port(&self) -> Option<NonZeroU16> {
@@ -63,11 +79,14 @@ impl Offers {
     /// Returns the connection over the chosen port if the client is there; closes the other ports.
     pub(crate) fn take(self, choice: ClientChoice) -> Option<Carried> {
         match choice {
+            #[cfg(feature = "quic")]
             ClientChoice::Quic => {
                 let (connection, endpoint) = self.quic?.take()?;
                 Some(Carried::Quic(connection, endpoint))
             }
             ClientChoice::Tls => self.tls?.take().map(Carried::Tls),
+            #[cfg(not(feature = "quic"))]
+            ClientChoice::Quic => None,
             ClientChoice::Ssh => None,
         }
     }

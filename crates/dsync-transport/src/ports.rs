@@ -1,8 +1,10 @@
 //! Opens local ports, for peers of both families if the system has both.
 
+#[cfg(feature = "quic")]
+use std::net::UdpSocket;
 use std::{
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     os::fd::OwnedFd,
 };
 
@@ -10,6 +12,7 @@ use dsync_wire::bootstrap::PortRange;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Opens a UDP socket on a free port of the range, or on one of the system's choice.
+#[cfg(feature = "quic")]
 pub(crate) fn udp_socket(range: Option<PortRange>) -> io::Result<UdpSocket> {
     first_free(range, |port| {
         dual_stack(SocketType::DGRAM, port)

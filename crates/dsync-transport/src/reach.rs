@@ -19,10 +19,11 @@ use std::{
 use dsync_wire::bootstrap::ServerBootstrap;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+#[cfg(feature = "quic")]
+use crate::quic::{self, handshake::Dialer};
 use crate::{
     AddressFamily, ConnectError, TransportChoice,
     carried::Carried,
-    quic::{self, handshake::Dialer},
     race::{Addresses, DialError},
     tls::handshake::{self, Credentials, Probe},
     waits::LONGEST_PORT_WAIT,
@@ -168,6 +169,7 @@ impl Reach {
         self.failure(UDP, port, DialError::NoAnswer)
     }
 
+    #[cfg(feature = "quic")]
     async fn quic(&self, wait: Duration) -> Result<Carried, CarrierFailure> {
         let port = self.server.udp_port.ok_or_else(|| CarrierFailure::no_port(UDP))?.get();
         let Credentials { identity, server, token, idle_timeout } = &*self.credentials;
@@ -180,6 +182,12 @@ impl Reach {
         let dialed = quic::handshake::dial(dialer, self.addresses(port), wait).await;
         let (connection, endpoint) = dialed.map_err(|error| self.failure(UDP, port, error))?;
         Ok(Carried::Quic(connection, endpoint))
+    }
+
+    /// Fails: this build has no QUIC.
+    #[cfg(not(feature = "quic"))]
+    async fn quic(&self, _: Duration) -> Result<Carried, CarrierFailure> {
+        Err(CarrierFailure::no_way(UDP, "this program was built without QUIC"))
     }
 
     async fn probe(&self) -> Result<Probe, CarrierFailure> {

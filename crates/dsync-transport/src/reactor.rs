@@ -53,6 +53,7 @@ impl Reactor {
     }
 
     /// Returns the handle with which lanes start futures of their own.
+    #[cfg(feature = "quic")]
     pub(crate) fn handle(&self) -> runtime::Handle {
         self.handle.clone()
     }

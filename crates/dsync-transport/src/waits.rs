@@ -4,8 +4,10 @@ use std::time::Duration;
 
 /// Round trip below which a path is short. There TCP beats QUIC, whose loss recovery pays only on
 /// longer ones.
+#[cfg(feature = "tls")]
 pub(crate) const NEAR: Duration = Duration::from_millis(2);
 /// Longest wait for a port. Twice this, for TCP after UDP, lies within the server's window of 30 s.
+#[cfg(feature = "ssh")]
 pub(crate) const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 /// Shortest silence that ends a link. A lower limit would end healthy links: the other end does not
 /// know this end's limit and shows a sign of life every second.

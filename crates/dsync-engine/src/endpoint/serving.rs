@@ -2,16 +2,15 @@
 
 use std::{
     ffi::OsString,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use dsync_fs::{FileList, OperatorFiles, Spelling, SpoolHome};
-use dsync_transport::{Accepted, Sides, Throttle, throttled};
+use dsync_transport::{Sides, Throttle, throttled};
 use dsync_wire::{
-    budget::Budget,
     link::Link,
     message::{Asked, ListPlace, PeerRole},
     state::{DestinationInbox, SourceInbox},
@@ -19,58 +18,19 @@ use dsync_wire::{
 
 use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
-    CancelToken, Resources, SyncError,
+    CancelToken, SyncError,
     acting::{acting, with_own_workers},
     batch::{Batch, Recording},
     destination::{self, asked::AskedFor},
     error::Wording,
     footprint::{Cage, Footprint, Inmates, operator_links},
-    grant::{Grant, Start},
+    grant::Start,
     names,
     resources::Allowance,
     rules::{self, Filters},
     session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
     source::{self, ListedFiles, Origin, Tree},
 };
-
-/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
-/// answers go out on `output`; returns when the session is over.
-///
-/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION`
-/// variable, from which the address that the client really reached is taken. With a `grant` the
-/// client may do in its directory what it allows and nothing else; without one, whatever this
-/// process may. A `cage` is entered when the operands are known, by the threads that carry bytes
-/// before they start. The client is told in this `wording` why a session ends.
-///
-/// # Errors
-/// [`SyncError`]; the peer has been told, where it could be.
-pub fn serve(
-    input: OwnedFd,
-    output: OwnedFd,
-    ssh_connection: Option<&str>,
-    resources: &Resources,
-    grant: Option<Grant>,
-    cage: Option<&dyn Cage>,
-    wording: Wording,
-) -> Result<(), SyncError> {
-    let budget = Budget::new(resources.max_alloc);
-    let accept = || {
-        // The carrier's threads start from this one, and keep its cage: they carry bytes and open
-        // nothing.
-        cage.inspect(|cage| cage.enter_carrier());
-        dsync_transport::accept(input, output, ssh_connection, &budget)
-    };
-    let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);
-        let thread = thread.map_err(|source| SyncError::Thread { source })?;
-        Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
-    })?;
-
-    let start = Start::of(grant);
-    let means = Means::new(resources.allowance(budget), resources.spool_home());
-    let means = Means { start, cage, inmates: Inmates::Process, wording, ..means };
-    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
-}
 
 /// Means of the serving end, in which the client has no say.
 pub(crate) struct Means<'a> {

@@ -6,6 +6,7 @@
 //! data to the thread that waits for it. This module has the link.
 
 mod congestion;
+mod ending;
 pub(crate) mod handshake;
 mod reader;
 mod settings;
@@ -19,11 +20,12 @@ use tokio::time::timeout;
 
 use crate::{
     counters::Counters,
-    ending::{Ending, end_of_ssh},
+    ending::end_of_ssh,
     pipe::PipeReader,
     reactor::{Reactor, block_on},
     waits::NEAR,
 };
+use ending::Ending;
 use reader::Reader;
 
 /// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless
