@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::{
     deb,
     error::TaskError,
-    fuzz, hunt, layers, package, shape,
+    features, fuzz, hunt, layers, package, shape,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -22,6 +22,7 @@ type Step = (&'static str, fn() -> Result<(), TaskError>);
 const STEPS: &[Step] = &[
     ("format", format),
     ("clippy", clippy),
+    ("features", || features::run(&[])),
     ("layers", || layers::run(&[])),
     ("shape", || shape::run(&[])),
     ("deny", || deny(&[])),

@@ -51,6 +51,12 @@ pub(crate) enum TaskError {
         /// One line each.
         breaches: Vec<String>,
     },
+    /// Crates that a build of fewer features should not contain.
+    #[error("features that bring too much:\n  {}", faults.join("\n  "))]
+    Features {
+        /// One line each.
+        faults: Vec<String>,
+    },
     /// Guards whose tests do not notice their absence, or that are not where the table says.
     #[error("guards and their tests:\n  {}", wrong.join("\n  "))]
     Mutants {

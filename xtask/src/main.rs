@@ -10,6 +10,7 @@ mod circles;
 mod crash;
 mod deb;
 mod error;
+mod features;
 mod flood;
 mod fuzz;
 mod hunt;
@@ -50,6 +51,11 @@ const VERBS: &[Verb] = &[
         name: "layers",
         help: "fail on a dependency that ARCHITECTURE.md does not allow, and on circles of files",
         run: layers::run,
+    },
+    Verb {
+        name: "features",
+        help: "the library with each of its features alone, and what it must not contain then",
+        run: features::run,
     },
     Verb {
         name: "shape",
