@@ -8,14 +8,21 @@
 //!
 //! The quick check and the order of the rules are rsync's (`rsync.1`, "-c", "-u", "--existing").
 
+mod permissions;
+mod times;
+
 use std::sync::Arc;
 
-use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
+use dsync_fs::{Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, WhyLeft},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
     options::{Append, SyncOptions},
 };
+
+use permissions::{kept_mode, same_lists, trusted_with};
+use times::looks_rounded;
+pub(crate) use times::{fs_timestamp, same_time, timestamp};
 
 /// The destination's side of the policy.
 pub(crate) struct Policy {
@@ -126,29 +133,6 @@ pub(crate) fn file_type_of(kind: Kind) -> FileType {
         Kind::BlockDevice => FileType::BlockDevice,
     }
 }
-
-/// Returns whether two modification times are the same: equal, or equal in seconds where one side's
-/// filesystem keeps no fraction.
-pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
-    a.seconds == b.seconds && (a.nanoseconds == b.nanoseconds || a.nanoseconds == 0 || b.nanoseconds == 0)
-}
-
-/// Returns whether `kept` is `wanted` as a filesystem keeps it that has times in steps of two
-/// seconds (FAT), or whose last time is before `wanted`.
-fn looks_rounded(kept: Timestamp, wanted: Timestamp) -> bool {
-    let in_steps = kept.seconds % 2 == 0 && kept.seconds.abs_diff(wanted.seconds) == 1;
-    let cut_off = match kept.seconds {
-        LAST_SIGNED | LAST_UNSIGNED => wanted.seconds > kept.seconds,
-        FIRST_SIGNED | 0 => wanted.seconds < kept.seconds,
-        _ => false,
-    };
-    kept.nanoseconds == 0 && (in_steps || cut_off)
-}
-
-/// The last and first seconds of filesystems that keep them in 32 bits: 2038, 2106 and 1901.
-const LAST_SIGNED: i64 = i32::MAX as i64;
-const LAST_UNSIGNED: i64 = u32::MAX as i64;
-const FIRST_SIGNED: i64 = i32::MIN as i64;
 
 impl Policy {
     /// Returns [`same_time`], or with a window whether whole seconds differ by no more than that.
@@ -519,57 +503,12 @@ impl Policy {
     }
 }
 
-/// Returns the source's permissions, as far as they may be kept.
-///
-/// A setuid file runs with the rights of its owner. The source's owner gave it his own; with
-/// another owner, root least, it would hand out rights that nobody gave. A directory's bits are
-/// about what is made in it: they stay.
-fn kept_mode(entry: Subject<'_>, mapped: &Mapped) -> u16 {
-    let mode = entry.attributes.mode;
-    match entry.kind {
-        EntryKind::File { .. } => {
-            trusted_with(mode, mapped.kept_owner.is_some(), mapped.kept_group.is_some())
-        }
-        _ => mode,
-    }
-}
-
-/// Returns a file's permissions without the special bits that are unsafe when its owner or its
-/// group is not kept.
-fn trusted_with(mode: u16, owner: bool, group: bool) -> u16 {
-    match (owner, group) {
-        (true, true) => mode,
-        (true, false) => mode & !SETGID,
-        (false, _) => mode & !SPECIAL,
-    }
-}
-
-/// The setuid, setgid and sticky bits.
-const SPECIAL: u16 = 0o7000;
 /// Permissions that the owner of a directory needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
 /// The bit that makes new entries take over a directory's group.
 const SETGID: u16 = 0o2000;
 /// Permissions to execute, of anybody.
 const EXECUTES: u16 = 0o111;
-
-/// Returns whether access control lists are the same but for the permission bits, which are
-/// compared themselves.
-fn same_lists(a: &Extended, b: &Extended, mode: u16) -> bool {
-    let (Some(a), Some(b)) = (&a.acls, &b.acls) else { return a.acls.is_none() && b.acls.is_none() };
-    let access = |acl: &Option<Acl>| acl.as_ref().map(|acl| acl.with_mode(mode));
-    access(&a.access) == access(&b.access) && a.default == b.default
-}
-
-/// Returns the wire's form of a filesystem's time.
-pub(crate) fn timestamp(time: dsync_fs::Timestamp) -> Timestamp {
-    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
-}
-
-/// Returns the filesystem's form of a wire time.
-pub(crate) fn fs_timestamp(time: Timestamp) -> dsync_fs::Timestamp {
-    dsync_fs::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
-}
 
 /// Returns the wire's form of a device number.
 pub(crate) fn device_number(number: dsync_fs::DeviceNumber) -> DeviceNumber {
@@ -582,7 +521,10 @@ mod tests {
     use dsync_wire::name::Name;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        times::{FIRST_SIGNED, LAST_SIGNED},
+        *,
+    };
 
     fn policy(options: SyncOptions) -> Policy {
         Policy { options, privileged: true, umask: 0o022, adds_only: false }
