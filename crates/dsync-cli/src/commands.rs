@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use crate::{documents, usage::UsageError};
 
 /// Commands of later versions.
-const LATER: [&str; 6] = ["fleet", "history", "job", "run", "state", "status"];
+const LATER: [&str; 5] = ["fleet", "history", "job", "run", "status"];
 
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///

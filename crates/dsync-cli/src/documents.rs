@@ -223,6 +223,7 @@ mod tests {
     dsync doctor [HOST:]DIR
     dsync explain [OPTIONS] SRC DST PATH...
     dsync verify DIR
+    dsync state [--state-dir DIR] [--clear]
     dsync man
     dsync [OPTIONS] SRC... HOST::SHARE/DST
     dsync [OPTIONS] HOST::SHARE/SRC... DST
@@ -253,7 +254,7 @@ filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` 
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
 to keys, each with a role, `key` makes a key, and
 `enroll` makes a key and a server known to each other ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
-share, `HOST::` alone lists them. `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
+share, `HOST::` alone lists them. `fleet`, `history`, `job`, `run` and `status` are kept for
 later versions. A local file with one of these names is written `./status` where it is the first word.
 
 `explain [OPTIONS] SRC DST PATH...` prints for each path what `dsync [OPTIONS] SRC DST` would do with it and why, and writes nothing:
@@ -266,7 +267,10 @@ the exit code is 23 where a path is at neither end. A remote end tells of no oth
 differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
-one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.";
+one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.
+
+`state` lists what runs with `--state` have kept, a line for each pair of trees; `state --clear` removes it, which costs the next run time and
+nothing else. `--state-dir DIR` names another directory than `$XDG_STATE_HOME/dsync` (`~/.local/state/dsync`).";
 
     const KEYS: &str = "\
 A line in authorized_keys decides what a key is for, whatever its owner asks for:

@@ -38,6 +38,7 @@ mod rules;
 mod serve;
 mod server;
 mod signals;
+mod state;
 mod stats;
 mod stop;
 mod told;
@@ -94,6 +95,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
             Some("explain") => return explain::run(rest),
             Some("key") => return keys::run(rest),
             Some("serve") => return serve::run(rest),
+            Some("state") => return state::run(rest),
             _ => {}
         }
     }
@@ -229,11 +231,24 @@ fn perform(
     tell_beginning(flags, report, console);
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
 
+    let state = state::open(flags, console);
+    let job = match &state {
+        Some(used) => {
+            let resources = resolve::resources(flags, &|name| std::env::var_os(name));
+            job.resources(resources.state(Some(used.state())))
+        }
+        None => job,
+    };
+
     let cage = Arc::new(Cage::default());
     let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), console, cancel);
     console.end_list();
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
+    }
+    if let Some(used) = state {
+        let whole = outcome.as_ref().is_ok_and(|summary| summary.exit_code() == exit_code::OK);
+        used.close(whole, report.verbose > 0 || report.stats, console);
     }
     outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary })
 }

@@ -45,6 +45,8 @@ pub(crate) fn acting<T: Send>(
 pub(crate) fn with_own_workers(mut session: Session, who: Option<&ActAs>) -> Session {
     if who.is_some() {
         session.workers = session.workers.apart();
+        // It may know contents that this user may not read.
+        session.state = None;
     }
     session
 }

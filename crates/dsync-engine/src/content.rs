@@ -10,6 +10,36 @@ use dsync_delta::{ContentHasher, Key, ReadAt};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::message::FileState;
 
+use crate::State;
+
+/// The contents of the files of one end, for comparing them.
+#[derive(Clone, Copy)]
+pub(crate) struct Contents<'a> {
+    /// What is known of earlier runs.
+    pub(crate) state: Option<&'a State>,
+    /// Set when the run ends.
+    pub(crate) stopped: &'a AtomicBool,
+}
+
+impl Contents<'_> {
+    /// Returns the unkeyed hash of a file that had this stamp when it was looked at, and `open`s it
+    /// unless the hash is known.
+    ///
+    /// # Errors
+    /// Those of `open`, and as [`hash`].
+    pub(crate) fn hash(
+        &self,
+        stamp: impl FnOnce() -> Option<Stamp>,
+        open: impl FnOnce() -> io::Result<SourceFile>,
+    ) -> io::Result<[u8; 32]> {
+        let Some(state) = self.state else { return hash(&open()?, self.stopped) };
+        match stamp().and_then(|stamp| state.content_of(&stamp)) {
+            Some(known) => Ok(known),
+            None => state.content_or(&open()?, |file| hash(file, self.stopped)),
+        }
+    }
+}
+
 /// Hashes the first `len` bytes of a file.
 ///
 /// # Errors

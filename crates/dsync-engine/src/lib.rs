@@ -39,6 +39,7 @@ mod slow_reads;
 mod source;
 mod span;
 mod spelled;
+mod state;
 pub mod summary;
 mod under_way;
 pub mod verify;
@@ -94,6 +95,7 @@ pub use crate::{
     resources::Resources,
     server::Server,
     share::{Share, ShareError},
+    state::{KeptState, State, StateError, StateUse},
     summary::Summary,
     watch::watch_trees,
     way::Connector,

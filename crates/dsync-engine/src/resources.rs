@@ -7,7 +7,7 @@ use dsync_transport::Throttle;
 use dsync_wire::setters;
 use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 
-use crate::Workers;
+use crate::{State, Workers};
 
 /// Bounds of one end. They are this end's own: no peer changes them.
 #[derive(Debug, Clone)]
@@ -28,6 +28,10 @@ pub struct Resources {
     /// The threads that make sums and read details of files. Default: as many as there are
     /// processors, started when a run first needs them. Runs with clones of one value share them.
     pub workers: Workers,
+    /// The contents that are known of earlier runs of this pair of trees, for comparing files by
+    /// content. Whoever opened it saves it. A run with another user's rights does not use it. Default
+    /// `None`: all of them are read.
+    pub state: Option<State>,
 }
 
 setters!(Resources {
@@ -35,12 +39,14 @@ setters!(Resources {
     spool_dir: Option<PathBuf>,
     max_stall: Duration,
     workers: Workers,
+    state: Option<State>,
 });
 
 impl Resources {
     /// Returns the share of this machine that a session may take.
     pub(crate) fn allowance(&self, budget: Arc<Budget>) -> Allowance {
-        Allowance { budget, stall: self.max_stall, workers: self.workers.clone(), throttle: None }
+        let (workers, state) = (self.workers.clone(), self.state.clone());
+        Allowance { budget, stall: self.max_stall, workers, throttle: None, state }
     }
 
     /// Starts a list of paths that outgrows memory in these directories. With `relative` entries
@@ -61,8 +67,9 @@ impl Resources {
 
 impl Default for Resources {
     fn default() -> Self {
-        let (spool_dir, workers) = Default::default();
-        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall: Duration::from_secs(3600), workers }
+        let (spool_dir, workers, state) = Default::default();
+        let max_stall = Duration::from_secs(3600);
+        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall, workers, state }
     }
 }
 
@@ -77,6 +84,8 @@ pub(crate) struct Allowance {
     pub(crate) workers: Workers,
     /// The speed of what is copied without a link.
     pub(crate) throttle: Option<Throttle>,
+    /// The contents that are known of earlier runs.
+    pub(crate) state: Option<State>,
 }
 
 #[cfg(test)]

@@ -32,8 +32,9 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, Grant, SyncError, Workers,
+    CancelToken, Grant, State, SyncError, Workers,
     batch::Recording,
+    content::Contents,
     error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
@@ -162,6 +163,8 @@ pub(crate) struct Session {
     pub(crate) workers: Workers,
     /// The speed of what is copied without a link.
     pub(crate) throttle: Option<Throttle>,
+    /// The contents that are known of earlier runs.
+    pub(crate) state: Option<State>,
     /// The rights of the peer where it is a stranger.
     pub(crate) grant: Option<Arc<Grant>>,
     /// Sentences of the peer on what its system lacks to confine it.
@@ -384,7 +387,11 @@ impl Session {
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
         let Terms {
-            options, timeout, again, allowance: Allowance { budget, stall, workers, throttle }, ..
+            options,
+            timeout,
+            again,
+            allowance: Allowance { budget, stall, workers, throttle, state },
+            ..
         } = terms;
         let control = Arc::new(ControlOut::new(sender));
 
@@ -395,6 +402,7 @@ impl Session {
             task: None,
             workers,
             throttle,
+            state,
             options,
             data_lanes,
             again,
@@ -450,6 +458,11 @@ impl Session {
         // The files that a source hashes before it lists them are not known yet.
         let hashing = if self.options.checksum { UNSEEN_HASHING } else { Duration::ZERO };
         self.vitals.stall.saturating_add(reading).saturating_add(hashing)
+    }
+
+    /// Returns the contents of this end's files.
+    pub(crate) fn contents(&self) -> Contents<'_> {
+        Contents { state: self.state.as_ref(), stopped: self.halt.stop_flag() }
     }
 
     /// Returns the longest silence of the peer.
@@ -713,6 +726,7 @@ mod tests {
                 stall: Duration::MAX,
                 workers: Workers::default(),
                 throttle: None,
+                state: None,
             },
             list: ListPlace::None,
             is_recorded: false,
@@ -736,6 +750,7 @@ mod tests {
                 stall: Duration::MAX,
                 workers: Workers::default(),
                 throttle: None,
+                state: None,
             };
             let error = Session::accept(there, Duration::from_secs(600), allowance).err().unwrap();
             assert!(error.to_string().contains(expected), "{error}");

@@ -49,6 +49,7 @@ pub mod probe;
 mod quota;
 mod read_ahead;
 mod remove;
+mod settled;
 mod shared_path;
 mod source_file;
 mod spelling;
@@ -94,6 +95,7 @@ pub use crate::{
     place::Location,
     quota::{Meter, Quota, QuotaReached, Usage},
     remove::{RemoveError, Spare},
+    settled::{StableFilesystem, filesystem_time},
     shared_path::SharedPath,
     source_file::{Opening, SourceFile},
     spelling::{Charset, Spelling, is_unspelled},

@@ -138,6 +138,12 @@ impl Metadata {
         matches!(self.kind, Kind::CharDevice | Kind::BlockDevice) && self.origin == Origin::Inode
     }
 
+    /// Returns whether only this process's user and root can change it, by its owner and bits.
+    pub fn is_own(&self) -> bool {
+        let user = rustix::process::geteuid().as_raw();
+        [0, user].contains(&self.uid) && self.mode & 0o022 == 0
+    }
+
     /// Returns the part that shows whether this is still the same file with the same content.
     pub fn stamp(&self) -> Stamp {
         Stamp { dev: self.dev, ino: self.ino, size: self.size, mtime: self.mtime, ctime: self.ctime }

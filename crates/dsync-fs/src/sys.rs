@@ -222,6 +222,27 @@ fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
 /// Whether the kernel has such calls: cleared when it reports that it does not.
 static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 
+/// Returns whether nobody, this process included, has the file of a descriptor open for writing. The
+/// descriptor is open for reading only.
+///
+/// A read lease is granted only then, to the file's owner and to root, and given back at once. Whoever
+/// opens the file in between waits for that and no longer.
+pub(crate) fn has_no_writer(fd: impl AsFd) -> bool {
+    let fd = fd.as_fd().as_raw_fd();
+    let call = |command, value: nix::libc::c_int| {
+        // SAFETY: these commands of `fcntl` take an integer and touch no memory of ours.
+        unsafe { nix::libc::fcntl(fd, command, value) == 0 }
+    };
+
+    // The signal of who opens it in between would end a process that expects none; this one is ignored.
+    call(F_SETSIG, nix::libc::SIGURG)
+        && call(nix::libc::F_SETLEASE, nix::libc::F_RDLCK)
+        && call(nix::libc::F_SETLEASE, nix::libc::F_UNLCK)
+}
+
+/// The command of fcntl(2) that chooses a lease's signal, which the C library's crate lacks.
+const F_SETSIG: nix::libc::c_int = 10;
+
 /// Maps `len` bytes of a spool file from `offset` on, for reading.
 ///
 /// The caller passes only descriptors of files that it created without a name, or whose name it
@@ -235,8 +256,26 @@ pub(crate) fn map_own_file(fd: impl AsFd, offset: u64, len: u64) -> io::Result<M
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapping_is_a_writer_although_nobody_has_the_file_open() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let writer = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        // SAFETY: nobody else knows the file, and nothing reads the mapping.
+        let mapping = unsafe { MmapOptions::new().map_mut(&writer) }.unwrap();
+        drop(writer);
+
+        let reader = std::fs::File::open(&path).unwrap();
+        assert!(!has_no_writer(&reader));
+        drop(mapping);
+        assert!(has_no_writer(&reader));
+        assert!(has_no_writer(&reader), "asking leaves nothing behind");
+    }
 
     #[test]
     fn the_limit_of_open_files_is_raised_to_the_hard_one() {

@@ -107,10 +107,11 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
   key                Make a key for servers that need no ssh, and print its public line
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
+  state              List what runs with --state have kept; --clear removes it
   verify DIR         Compare DIR with its manifest, and tell rot from edits; --record writes the manifest
 
-fleet, history, job, run, state and status are kept for later
-versions. A local file that has one of these names is written ./NAME where it is the first word.";
+fleet, history, job, run and status are kept for later versions. A local file that has one of
+these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.
 trait Group {

@@ -147,8 +147,8 @@ impl Level {
                 continue;
             }
 
-            let stopped = &**site.session.halt.stop_flag();
-            let here = Here { dir: Some(dir), name: Some(name), within: None, stopped };
+            let contents = site.session.contents();
+            let here = Here { dir: Some(dir), name: Some(name), within: None, contents };
             let decision = site.policy.compare(entry, mapped, &metadata, &here);
             let action = decision.action;
             let better = |best: &Alternate| {

@@ -247,8 +247,8 @@ impl Planner<'_> {
         let existing = existing.map(|found| self.site.hands.as_found(&RelPath::root(), found));
 
         let made = Made(existing.as_ref().map(|made| made.mode));
-        let stopped = &**self.site.session.halt.stop_flag();
-        let here = Here { dir: target.root.as_deref(), name: None, within: None, stopped };
+        let contents = self.site.session.contents();
+        let here = Here { dir: target.root.as_deref(), name: None, within: None, contents };
         let (existing, standing): (_, &dyn Standing) =
             if target.created { (None, &made) } else { (existing, &here) };
         let (policy, kind) = (&self.site.policy, EntryKind::Directory);

@@ -4,15 +4,12 @@ use std::{
     collections::HashSet,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8},
-    },
+    sync::{Arc, atomic::AtomicU8},
 };
 
 use dsync_fs::{
-    DirRef, ExtendedScope, Kind, Metadata, RelPath, SpoolError, Walk, WalkOperation, WalkRuled, WalkRuling,
-    WalkedDir, WalkedEntry, XattrRules,
+    DirRef, ExtendedScope, Kind, Metadata, Origin, RelPath, SpoolError, Walk, WalkOperation, WalkRuled,
+    WalkRuling, WalkedDir, WalkedEntry, XattrRules,
 };
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
@@ -35,7 +32,9 @@ use super::{
     spans::Outlet,
 };
 use crate::{
-    SyncError, munge,
+    SyncError,
+    content::Contents,
+    munge,
     plan::{device_number, timestamp},
     rules, set_bytes,
     span::SpanKey,
@@ -354,10 +353,10 @@ impl<'a> Lister<'a> {
         if scope.is_empty() && !checksum {
             return Ok(walked.iter().map(|_| Details::default()).collect());
         }
-        let stopped = &**self.shared.session.halt.stop_flag();
+        let contents = self.shared.session.contents();
         let details = |entry: &WalkedEntry| Details {
             content: match entry.metadata.kind {
-                Kind::File if checksum => content(dir, entry, stopped).map(Some),
+                Kind::File if checksum => content(dir, entry, contents).map(Some),
                 _ => Ok(None),
             },
             extended: if scope.is_empty() {
@@ -542,9 +541,10 @@ fn wire_acl(acl: dsync_fs::Acl) -> Acl {
 }
 
 /// Returns the unkeyed hash of a file's content.
-fn content(dir: &DirRef, entry: &WalkedEntry, stopped: &AtomicBool) -> Result<[u8; 32], Cause> {
-    let file = dir.open_source(&entry.name, entry.followed).map_err(|error| read::cause(&error))?;
-    crate::content::hash(&file, stopped).map_err(|error| read::cause(&error))
+fn content(dir: &DirRef, entry: &WalkedEntry, contents: Contents<'_>) -> Result<[u8; 32], Cause> {
+    let stamp = || (entry.metadata.origin != Origin::Device).then(|| entry.metadata.stamp());
+    let open = || dir.open_source(&entry.name, entry.followed);
+    contents.hash(stamp, open).map_err(|error| read::cause(&error))
 }
 
 /// Fixed part of an entry's estimated size.

@@ -166,7 +166,7 @@ impl Planner<'_> {
             dir: subject.directory.dir.as_deref(),
             name: Some(&subject.name),
             within: Some(&**subject.directory),
-            stopped: self.site.session.halt.stop_flag(),
+            contents: self.site.session.contents(),
         };
         let policy = &self.site.policy;
         if subject.entry.implied && policy.options.no_implied_dirs {

@@ -73,8 +73,8 @@ impl Leftovers {
         let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
         self.taken_up.insert(name.clone());
 
-        let stopped = &**site.session.halt.stop_flag();
-        let here = Here { dir: Some(dir), name: Some(&name), within: None, stopped };
+        let contents = site.session.contents();
+        let here = Here { dir: Some(dir), name: Some(&name), within: None, contents };
         let again = site.policy.compare(entry, &mapped(), &found, &here);
         if matches!(again.action, Action::Keep | Action::Retag) {
             return Some(Finished { name, wanted: again.wanted });

@@ -1,11 +1,9 @@
 //! Entries of the destination, as decisions ask for them.
 
-use std::sync::atomic::AtomicBool;
-
 use dsync_fs::{Component, Dir, Extended, ExtendedScope};
 
 use super::super::directory::{Directory, SETGID};
-use crate::plan::Standing;
+use crate::{content::Contents, plan::Standing};
 
 /// An entry of the destination; without a name, the directory itself.
 pub(in super::super) struct Here<'a> {
@@ -13,8 +11,8 @@ pub(in super::super) struct Here<'a> {
     pub(in super::super) name: Option<&'a Component>,
     /// The directory where it is planned, if it may be made there.
     pub(in super::super) within: Option<&'a Directory>,
-    /// Set when the run ends.
-    pub(in super::super) stopped: &'a AtomicBool,
+    /// The contents of this end's files.
+    pub(in super::super) contents: Contents<'a>,
 }
 
 impl Standing for Here<'_> {
@@ -26,7 +24,8 @@ impl Standing for Here<'_> {
     fn content_equals(&self, content: &[u8; 32]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         // Looking at a copy is no access that should show in its access time.
-        let hash = dir.open_source_noatime(name).and_then(|file| crate::content::hash(&file, self.stopped));
+        let open = || dir.open_source_noatime(name);
+        let hash = self.contents.hash(|| dir.stat(name).ok().map(|found| found.stamp()), open);
         hash.is_ok_and(|here| here == *content)
     }
 

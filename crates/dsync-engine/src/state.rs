@@ -1,0 +1,375 @@
+//! The state of a pair of trees: the content hashes that this end has read, by what tells each
+//! version of a file from all others, kept in a file of the operator's for later runs.
+//!
+//! The law: a hash is taken for a content only if it was read from that very version of that very
+//! file, see `dsync_fs::SourceFile::is_settled`. Whatever else is in the file, or happens to it, costs
+//! time: those contents are read again. What it holds comes from this end's own reading, never from a
+//! peer.
+//!
+//! A new file is written beside the old one and takes its name when it is on the disk, after the
+//! contents that it speaks of: a power cut cannot leave a hash without its content. Of two runs at
+//! once the later one's file stays. `docs/design/state-index.md` has the reasons.
+
+mod format;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt, io,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use dsync_fs::{
+    CommitGroup, Component, Dir, Durability, Kind, Links, SourceFile, StableFilesystem, StagedFile, Stamp,
+    Timestamp, Wanted, filesystem_time, is_abandoned,
+};
+
+use self::format::{Content, Key, MAX_FILE_BYTES, Record};
+
+/// Hashes of contents that are known of earlier runs. Clones share them.
+#[derive(Clone)]
+pub struct State(Arc<Inner>);
+
+struct Inner {
+    dir: Arc<Dir>,
+    name: Component,
+    pair: Vec<u8>,
+    /// The records of earlier runs in the order of their keys, and whether this run met each.
+    old: Vec<(Record, AtomicBool)>,
+    new: Mutex<BTreeMap<Key, Record>>,
+    /// Filesystems by their device numbers; `None` where stamps prove nothing.
+    filesystems: RwLock<HashMap<u64, Option<StableFilesystem>>>,
+    known: Counters,
+    read: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// The contents that a run compared, of both ends that share the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StateUse {
+    /// Files whose content was known.
+    pub known_files: u64,
+    /// Their bytes.
+    pub known_bytes: u64,
+    /// Files that were read.
+    pub read_files: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+}
+
+/// The state of one pair, as it is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptState {
+    /// The pair's name, as [`State::open`] was told it.
+    pub pair: Vec<u8>,
+    /// The number of files whose contents are known.
+    pub files: u64,
+    /// The time of the last run that added something.
+    pub saved: SystemTime,
+}
+
+/// The reason why a state cannot be used or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// It could not be read or written.
+    #[error("the state cannot be read or written")]
+    Io {
+        /// The reason.
+        #[from]
+        source: io::Error,
+    },
+    /// Another user owns the directory or the file, or can write to it.
+    #[error("another user can write to it")]
+    Shared,
+    /// The file is no state, was cut short, or was changed since it was written.
+    #[error("it is no state of dsync, or damaged")]
+    Damaged,
+    /// The file has a later version's format.
+    #[error("a newer version of dsync wrote it")]
+    Newer,
+    /// The clock is behind the time when the file was written.
+    #[error("the clock is behind the time when it was written")]
+    ClockWentBack,
+}
+
+impl State {
+    /// Opens the state of a pair of trees in a directory, which is made if it is missing. `pair` names
+    /// the pair: whoever names another one has another state.
+    ///
+    /// A second value says why nothing is known of earlier runs although there is a file.
+    ///
+    /// # Errors
+    /// [`StateError`], where nothing can be kept either.
+    pub fn open(dir: &Path, pair: &[u8]) -> Result<(Self, Option<StateError>), StateError> {
+        Self::open_at(dir, pair, filesystem_time())
+    }
+
+    fn open_at(dir: &Path, pair: &[u8], now: Timestamp) -> Result<(Self, Option<StateError>), StateError> {
+        let dir = Arc::new(Dir::create_destination(dir, true, Links::Trusted)?);
+        if !dir.metadata()?.is_own() {
+            return Err(StateError::Shared);
+        }
+        let name = format::name_of(pair)?;
+        let (old, trouble) = match read(&dir, &name) {
+            Ok(None) => (Vec::new(), None),
+            Ok(Some(content)) if content.pair != pair => (Vec::new(), Some(StateError::Damaged)),
+            Ok(Some(content)) if content.saved > now => (Vec::new(), Some(StateError::ClockWentBack)),
+            Ok(Some(content)) => (content.records, None),
+            // Kept for the program that it belongs to.
+            Err(error @ StateError::Newer) => return Err(error),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+
+        let (new, filesystems, known, read) = Default::default();
+        let old = old.into_iter().map(|record| (record, AtomicBool::new(false))).collect();
+        let inner = Inner { dir, name, pair: pair.to_vec(), old, new, filesystems, known, read };
+        Ok((Self(Arc::new(inner)), trouble))
+    }
+
+    /// Returns the states in a directory; those that cannot be read have an error. None where there is
+    /// no directory.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(dir: &Path) -> io::Result<Vec<Result<KeptState, StateError>>> {
+        let Some(dir) = existing(dir)? else { return Ok(Vec::new()) };
+        let names = state_files(&dir)?;
+        let kept = names.iter().map(|(name, _)| {
+            let Content { pair, records, saved } = read(&dir, name)?.ok_or(StateError::Damaged)?;
+            Ok(KeptState { pair, files: records.len() as u64, saved: system_time(saved) })
+        });
+        Ok(kept.collect())
+    }
+
+    /// Removes all states in a directory; returns their number.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file not removed.
+    pub fn clear(dir: &Path) -> io::Result<u64> {
+        let Some(dir) = existing(dir)? else { return Ok(0) };
+        reap(&dir);
+        let names = state_files(&dir)?;
+        names.iter().try_for_each(|(name, _)| dir.remove_file(name))?;
+        dir.sync()?;
+        Ok(names.len() as u64)
+    }
+
+    /// Returns what a run that uses this state has compared so far.
+    pub fn used(&self) -> StateUse {
+        let Inner { known, read, .. } = &*self.0;
+        let [known_files, known_bytes, read_files, read_bytes] =
+            [&known.files, &known.bytes, &read.files, &read.bytes].map(|count| count.load(Ordering::Relaxed));
+        StateUse { known_files, known_bytes, read_files, read_bytes }
+    }
+
+    /// Writes the state if this run has read something. What it met no more is dropped if the run was
+    /// `whole`.
+    ///
+    /// # Errors
+    /// [`StateError::Io`]; the older state is as it was.
+    pub fn save(&self, whole: bool) -> Result<(), StateError> {
+        let new = lock(&self.0.new);
+        if new.is_empty() {
+            return Ok(());
+        }
+        // A hash may not outlive its content in a power cut.
+        let filesystems = self.0.filesystems.read().unwrap_or_else(PoisonError::into_inner);
+        filesystems.values().flatten().try_for_each(StableFilesystem::sync)?;
+
+        let old = self.0.old.iter().filter(|(_, met)| !whole || met.load(Ordering::Relaxed));
+        let old = old.map(|(record, _)| record).filter(|record| !new.contains_key(&record.key));
+        let mut records: Vec<&Record> = old.chain(new.values()).collect();
+        records.sort_unstable_by_key(|record| record.key);
+        self.write(&records, filesystem_time())
+    }
+
+    fn write(&self, records: &[&Record], saved: Timestamp) -> Result<(), StateError> {
+        let Inner { dir, name, pair, .. } = &*self.0;
+        reap(dir);
+        let staged = StagedFile::create(dir, name.clone())?;
+        let mut offset = 0;
+        format::write(pair, saved, records, |bytes| {
+            staged.write_all_at(offset, bytes)?;
+            offset += bytes.len() as u64;
+            Ok(())
+        })?;
+
+        let wanted = Wanted { mode: Some(0o600), ..Wanted::default() };
+        let mut group = CommitGroup::new(Durability::File);
+        group.add(staged.prepare(&wanted, None, Durability::File)?, ());
+        for ((), result) in group.flush() {
+            result.map_err(io::Error::other)?;
+        }
+        group.finish().map_err(io::Error::other)?;
+        make_room(dir)?;
+        Ok(())
+    }
+
+    /// Returns the content of the version of a file that has this stamp, if it is known.
+    pub(crate) fn content_of(&self, stamp: &Stamp) -> Option<[u8; 32]> {
+        let record = self.record_of(stamp)?;
+        self.0.known.count(stamp.size);
+        Some(record)
+    }
+
+    fn record_of(&self, stamp: &Stamp) -> Option<[u8; 32]> {
+        let Inner { filesystems, old, new, .. } = &*self.0;
+        let filesystem = {
+            let filesystems = filesystems.read().unwrap_or_else(PoisonError::into_inner);
+            filesystems.get(&stamp.dev)?.as_ref()?.id()
+        };
+        let key = (filesystem, stamp.ino);
+        if let Some(record) = lock(new).get(&key) {
+            return record.is_of(stamp).then_some(record.content);
+        }
+        let at = old.binary_search_by_key(&key, |(record, _)| record.key).ok()?;
+        let (record, met) = old.get(at).filter(|(record, _)| record.is_of(stamp))?;
+        met.store(true, Ordering::Relaxed);
+        Some(record.content)
+    }
+
+    /// Reads a file's content by `read`, unless it is known, and notes it if its stamp will tell.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn content_or(
+        &self,
+        file: &SourceFile,
+        read: impl FnOnce(&SourceFile) -> io::Result<[u8; 32]>,
+    ) -> io::Result<[u8; 32]> {
+        let stamp = file.stamp();
+        let Some(filesystem) = self.meet(file) else { return self.counted(file, read) };
+        if let Some(content) = self.content_of(&stamp) {
+            return Ok(content);
+        }
+
+        let is_settled = file.is_settled();
+        let content = self.counted(file, read)?;
+        if is_settled && file.is_unchanged()? {
+            let mut new = lock(&self.0.new);
+            if self.0.old.len() + new.len() < format::MAX_RECORDS {
+                let key = (filesystem, stamp.ino);
+                new.insert(key, Record::new(key, &stamp, content));
+            }
+        }
+        Ok(content)
+    }
+
+    fn counted(
+        &self,
+        file: &SourceFile,
+        read: impl FnOnce(&SourceFile) -> io::Result<[u8; 32]>,
+    ) -> io::Result<[u8; 32]> {
+        let content = read(file)?;
+        self.0.read.count(file.len());
+        Ok(content)
+    }
+
+    /// Returns the number of a file's filesystem; `None` where stamps prove nothing.
+    fn meet(&self, file: &SourceFile) -> Option<u64> {
+        if file.is_device() {
+            return None;
+        }
+        let device = file.stamp().dev;
+        let known = |filesystems: &HashMap<u64, Option<StableFilesystem>>| {
+            filesystems.get(&device).map(|found| found.as_ref().map(StableFilesystem::id))
+        };
+        let found = known(&self.0.filesystems.read().unwrap_or_else(PoisonError::into_inner));
+        found.unwrap_or_else(|| {
+            let mut filesystems = self.0.filesystems.write().unwrap_or_else(PoisonError::into_inner);
+            let found = filesystems.entry(device).or_insert_with(|| file.stable_filesystem());
+            found.as_ref().map(StableFilesystem::id)
+        })
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("known", &self.0.old.len()).finish_non_exhaustive()
+    }
+}
+
+impl Counters {
+    fn count(&self, bytes: u64) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a state; `None` where there is no file.
+fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {
+    let file = match dir.open_source_noatime(name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata().is_own() {
+        return Err(StateError::Shared);
+    }
+    let len = usize::try_from(file.len()).ok().filter(|len| *len <= MAX_FILE_BYTES);
+    let mut bytes = vec![0; len.ok_or(StateError::Damaged)?];
+    if file.read_full_at(0, &mut bytes)? != bytes.len() {
+        return Err(StateError::Damaged);
+    }
+    format::parse(&bytes).map(Some)
+}
+
+fn existing(dir: &Path) -> io::Result<Option<Dir>> {
+    match Dir::open_destination(dir, Links::Trusted) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Returns the state files of a directory with their times.
+fn state_files(dir: &Dir) -> io::Result<Vec<(Component, Timestamp)>> {
+    let listing = dir.list();
+    if let Some(error) = listing.error {
+        return Err(error);
+    }
+    let found = listing.entries.into_iter().filter_map(|(name, found)| Some((name, found.ok()?)));
+    let states = found.filter(|(name, found)| found.kind == Kind::File && format::is_name(name.as_bytes()));
+    Ok(states.map(|(name, found)| (name, found.mtime)).collect())
+}
+
+/// Removes the oldest states where there are too many.
+fn make_room(dir: &Dir) -> io::Result<()> {
+    let mut files = state_files(dir)?;
+    files.sort_by_key(|(_, time)| *time);
+    let surplus = files.len().saturating_sub(format::MAX_PAIRS);
+    files.iter().take(surplus).try_for_each(|(name, _)| dir.remove_file(name))
+}
+
+/// Removes what killed runs left.
+fn reap(dir: &Dir) {
+    for (name, _) in dir.list().entries {
+        if is_abandoned(dir, &name) {
+            let _ = dir.remove_file(&name);
+        }
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let seconds = u64::try_from(time.seconds).unwrap_or_default();
+    UNIX_EPOCH.checked_add(Duration::new(seconds, time.nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests;

@@ -1,0 +1,190 @@
+//! The file of a state.
+//!
+//! All numbers are little-endian. `dsync-state 1` and a line feed; the pair's name as a length of 4
+//! bytes and its bytes; the time when it was written; the number of records in 8 bytes; the records;
+//! the BLAKE3 hash of all before it. A time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A
+//! record has the filesystem's number, the inode's number and the size in 8 bytes each, modification
+//! and change time, and 32 bytes of content hash. Records are in the order of the first two, and no
+//! two have the same.
+//!
+//! The law: one set of records has one form, and a file with any other byte is refused.
+
+use std::io;
+
+use dsync_delta::ContentHasher;
+use dsync_fs::{Component, Stamp, Timestamp};
+
+use super::StateError;
+
+/// A filesystem's number and an inode's.
+pub(super) type Key = (u64, u64);
+
+/// The content of one version of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) key: Key,
+    size: u64,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    pub(super) content: [u8; 32],
+}
+
+/// What a file has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) pair: Vec<u8>,
+    pub(super) saved: Timestamp,
+    pub(super) records: Vec<Record>,
+}
+
+impl Record {
+    pub(super) fn new(key: Key, stamp: &Stamp, content: [u8; 32]) -> Self {
+        let Stamp { size, mtime, ctime, .. } = *stamp;
+        Self { key, size, mtime, ctime, content }
+    }
+
+    /// Returns whether this is the version of the file with its key that has this stamp.
+    pub(super) fn is_of(&self, stamp: &Stamp) -> bool {
+        self.key.1 == stamp.ino
+            && (self.size, self.mtime, self.ctime) == (stamp.size, stamp.mtime, stamp.ctime)
+    }
+
+    fn to_bytes(self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        let numbers = [self.key.0, self.key.1, self.size].map(u64::to_le_bytes);
+        for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number);
+        }
+        bytes[24..36].copy_from_slice(&time_bytes(self.mtime));
+        bytes[36..48].copy_from_slice(&time_bytes(self.ctime));
+        bytes[48..].copy_from_slice(&self.content);
+        bytes
+    }
+}
+
+/// Writes a state, piece by piece.
+pub(super) fn write(
+    pair: &[u8],
+    saved: Timestamp,
+    records: &[&Record],
+    mut out: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut hasher = ContentHasher::new();
+    let mut piece = MAGIC.to_vec();
+    piece.extend(u32::try_from(pair.len()).unwrap_or(u32::MAX).to_le_bytes());
+    piece.extend(pair);
+    piece.extend(time_bytes(saved));
+    piece.extend((records.len() as u64).to_le_bytes());
+
+    for record in records {
+        if piece.len() >= PIECE_BYTES {
+            hasher.update(&piece);
+            out(&piece)?;
+            piece.clear();
+        }
+        piece.extend(record.to_bytes());
+    }
+    hasher.update(&piece);
+    piece.extend(hasher.finish());
+    out(&piece)
+}
+
+/// Reads a state.
+///
+/// # Errors
+/// [`StateError::Newer`] and [`StateError::Damaged`].
+pub(super) fn parse(bytes: &[u8]) -> Result<Content, StateError> {
+    if !bytes.starts_with(MAGIC) {
+        let is_newer = bytes.strip_prefix(KIND).is_some_and(|rest| {
+            let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            std::str::from_utf8(line).is_ok_and(|version| version.parse::<u32>().is_ok_and(|it| it > VERSION))
+        });
+        return Err(if is_newer { StateError::Newer } else { StateError::Damaged });
+    }
+    let (body, sum) = bytes.split_last_chunk::<32>().ok_or(StateError::Damaged)?;
+    let mut hasher = ContentHasher::new();
+    hasher.update(body);
+    if hasher.finish() != *sum {
+        return Err(StateError::Damaged);
+    }
+    fields(body.strip_prefix(MAGIC).unwrap_or_default()).ok_or(StateError::Damaged)
+}
+
+fn fields(mut rest: &[u8]) -> Option<Content> {
+    let len = u32::from_le_bytes(take(&mut rest)?);
+    let (pair, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    rest = after;
+    let saved = time(&mut rest)?;
+    let count = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
+    if count > MAX_RECORDS || rest.len() != count * RECORD_BYTES {
+        return None;
+    }
+
+    let mut records = Vec::with_capacity(count);
+    for _ in 0..count {
+        let [filesystem, inode, size] =
+            [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?].map(u64::from_le_bytes);
+        let (mtime, ctime) = (time(&mut rest)?, time(&mut rest)?);
+        let record = Record { key: (filesystem, inode), size, mtime, ctime, content: take(&mut rest)? };
+        if records.last().is_some_and(|last: &Record| last.key >= record.key) {
+            return None;
+        }
+        records.push(record);
+    }
+    Some(Content { pair: pair.to_vec(), saved, records })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*first)
+}
+
+fn time(rest: &mut &[u8]) -> Option<Timestamp> {
+    let (seconds, nanoseconds) = (i64::from_le_bytes(take(rest)?), u32::from_le_bytes(take(rest)?));
+    (nanoseconds < 1_000_000_000).then_some(Timestamp { seconds, nanoseconds })
+}
+
+fn time_bytes(time: Timestamp) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&time.seconds.to_le_bytes());
+    bytes[8..].copy_from_slice(&time.nanoseconds.to_le_bytes());
+    bytes
+}
+
+/// Returns the name of a pair's file.
+pub(super) fn name_of(pair: &[u8]) -> io::Result<Component> {
+    if pair.len() > MAX_PAIR_BYTES {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut hasher = ContentHasher::new();
+    hasher.update(b"dsync pair ").update(pair);
+    let mut name = PREFIX.to_vec();
+    for byte in &hasher.finish()[..16] {
+        name.extend(format!("{byte:02x}").bytes());
+    }
+    Component::new(&name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// Returns whether a file of this name is a state's.
+pub(super) fn is_name(name: &[u8]) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|digits| {
+        digits.len() == 32 && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+const PREFIX: &[u8] = b"pair-";
+const KIND: &[u8] = b"dsync-state ";
+const VERSION: u32 = 1;
+const MAGIC: &[u8] = b"dsync-state 1\n";
+const RECORD_BYTES: usize = 80;
+/// Bytes that are written together.
+const PIECE_BYTES: usize = 256 << 10;
+/// Records of a state: what a run keeps in memory of them is below 64 MiB. Files beyond that are read.
+pub(super) const MAX_RECORDS: usize = 1 << 19;
+/// Longest name of a pair: several operands of the longest path.
+pub(super) const MAX_PAIR_BYTES: usize = 1 << 20;
+/// Longest file that is read.
+pub(super) const MAX_FILE_BYTES: usize = MAX_RECORDS * RECORD_BYTES + MAX_PAIR_BYTES + 128;
+/// States in a directory; the one that was written longest ago goes first.
+pub(super) const MAX_PAIRS: usize = 64;

@@ -1,0 +1,127 @@
+//! Whether a file's stamp will show every later change of its content.
+//!
+//! The law: if [`SourceFile::is_settled`] held before a file was read and its [`Stamp`](crate::Stamp)
+//! is the same after it, then whoever meets that stamp again on the same filesystem meets that
+//! content, as far as writes through this kernel go. Three facts make it one. Nobody has the file
+//! open for writing, so no write is under way and no mapping can change it: a write shows in the
+//! change time when it begins, and one through a mapping when it first touches a page, which may be
+//! long ago. Whoever opens it later writes at a later time than the one recorded. And no process can
+//! set a change time.
+//!
+//! A disk that rots, and a program that writes to the device below the filesystem, change content
+//! without a trace in any stamp: no run that takes a stamp for a content notices either.
+
+use std::{io, os::fd::OwnedFd};
+
+use rustix::{
+    fs::{fstatfs, fstatvfs, syncfs},
+    time::{ClockId, clock_gettime},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{metadata::Timestamp, source_file::SourceFile, sys};
+
+/// A filesystem whose inode numbers and change times tell one version of a file from all others.
+#[derive(Debug)]
+pub struct StableFilesystem {
+    id: u64,
+    fd: OwnedFd,
+}
+
+impl StableFilesystem {
+    /// Returns a number that another filesystem has by chance only, and the same one at a later time.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Writes everything of the filesystem to the disk. Reports write errors since the file was
+    /// opened that the filesystem was found by.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(syncfs(&self.fd)?)
+    }
+}
+
+impl SourceFile {
+    /// Returns the file's filesystem if stamps can be trusted there: ext4, xfs and btrfs keep an
+    /// inode's number for its life and the time of a change to the nanosecond, by this kernel's
+    /// clock. Network and FUSE filesystems may do neither. On tmpfs a write through a mapping shows
+    /// once, and on overlayfs it is counted at another inode.
+    pub fn stable_filesystem(&self) -> Option<StableFilesystem> {
+        let found = fstatfs(self).ok()?;
+        let kind = u64::try_from(found.f_type).ok().filter(|kind| STABLE.contains(kind))?;
+        let numbers = [kind, fstatvfs(self).ok()?.f_fsid, self.metadata().dev];
+        let id = xxh3_64(&numbers.map(u64::to_le_bytes).concat());
+        let fd = rustix::io::fcntl_dupfd_cloexec(self, 0).ok()?;
+        Some(StableFilesystem { id, fd })
+    }
+
+    /// Returns whether a later change of the content shows in the file's stamp, see the module. It
+    /// does not where somebody has the file open for writing, where the last change is of this very
+    /// tick of the clock or of the future, on a filesystem that keeps whole seconds, and for the file
+    /// of another user, whose writers only root may ask for.
+    pub fn is_settled(&self) -> bool {
+        let changed = self.metadata().ctime;
+        // Asked for after the time was read: whoever writes later has a later time.
+        let is_past = changed.nanoseconds != 0 && changed < filesystem_time();
+        is_past && !self.is_device() && sys::has_no_writer(self)
+    }
+}
+
+/// Returns the time that the filesystems of [`stable_filesystem`](SourceFile::stable_filesystem)
+/// give to a change that happens now: that of the last tick.
+pub fn filesystem_time() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or_default() }
+}
+
+/// The types that `fstatfs` returns for ext2 to ext4, xfs and btrfs.
+const STABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, io::Write as _, path::Path};
+
+    use super::*;
+    use crate::{Component, Dir};
+
+    fn open(dir: &Path) -> SourceFile {
+        Dir::open_operand(dir).unwrap().open_source(&Component::new(b"file").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_somebody_may_write_to_is_not_settled() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        fs::write(&path, "content").unwrap();
+        // Until the clock has passed the time of that.
+        while !open(scratch.path()).is_settled() {
+            std::thread::yield_now();
+        }
+        assert_eq!(open(scratch.path()).is_settled(), true, "asking leaves nothing behind");
+
+        let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        assert!(!open(scratch.path()).is_settled());
+        drop(fs::File::open(&path).unwrap());
+        writer.write_all(b" more").unwrap();
+        drop(writer);
+        while !open(scratch.path()).is_settled() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_filesystem_keeps_its_number_and_memory_has_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("file"), "content").unwrap();
+        let id = || open(scratch.path()).stable_filesystem().map(|found| found.id());
+        assert_eq!(id(), id());
+
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::write(memory.path().join("file"), "content").unwrap();
+        assert!(open(memory.path()).stable_filesystem().is_none());
+    }
+}

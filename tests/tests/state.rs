@@ -1,0 +1,226 @@
+//! `--state`: what an earlier run has read is not read again, and whatever happens to trees, times,
+//! filesystems and the state itself costs time only: the destination is the source's in the end.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, mount::Mount, needs_dsync,
+    run::until_met, scratch::slash,
+};
+
+const FILES: u64 = 12;
+
+/// Plants the source; its files are below two directories and have several sizes.
+fn plant(at: &Path) {
+    let directories = [Node::dir("one"), Node::dir("two")];
+    let file = |seed: u64| {
+        let directory = if seed.is_multiple_of(2) { "one" } else { "two" };
+        Node::file(format!("{directory}/{seed}"), seed, seed * 1000 + 1)
+    };
+    Tree::of(directories.into_iter().chain((0..FILES).map(file))).plant(at);
+}
+
+/// Changes some bytes of a file, and restores its modification time.
+fn edit(file: &Path, bytes: &[u8]) {
+    let before = fs::metadata(file).unwrap().modified().unwrap();
+    let mut content = fs::read(file).unwrap();
+    content[..bytes.len()].copy_from_slice(bytes);
+    fs::write(file, content).unwrap();
+    fs::File::options().write(true).open(file).unwrap().set_modified(before).unwrap();
+}
+
+fn state_dir(scratch: &Scratch) -> PathBuf {
+    scratch.at("state")
+}
+
+/// Compares by content and copies, with a state; the trees are equal then.
+fn copy(scratch: &Scratch, options: &[&str]) -> Outcome {
+    let run = Run::dsync().args(["-avc", "--delete", "--state"]).args(options);
+    let run = run.arg(format!("--state-dir={}", state_dir(scratch).display()));
+    let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    outcome
+}
+
+/// Returns the numbers of contents that a run knew and that it read.
+fn counts(outcome: &Outcome) -> (u64, u64) {
+    let text = outcome.stderr_text();
+    let line = text.lines().find(|line| line.starts_with("dsync: contents compared here: "));
+    let line = line.unwrap_or_else(|| panic!("{}", outcome.account()));
+    let number = |word: &str| {
+        let (before, _) = line.split_once(word).unwrap();
+        before.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    (number(" known of"), number(" read ("))
+}
+
+/// Plants and copies a source until nothing of it is read any more: what changed in the last tick of
+/// the clock is read once more.
+fn known() -> Scratch {
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    let _ = copy(&scratch, &[]);
+    until_met(|| (counts(&copy(&scratch, &[])) == (2 * FILES, 0)).then_some(()));
+    scratch
+}
+
+#[test]
+fn a_run_reads_what_changed_and_nothing_else() {
+    needs_dsync!();
+    let scratch = known();
+    fs::write(scratch.src().join("one/2"), "edited").unwrap();
+    let (known, read) = counts(&copy(&scratch, &[]));
+    // A file of another size is not read at the destination.
+    assert_eq!((known, read), (2 * FILES - 2, 1));
+    assert_eq!(counts(&copy(&scratch, &[])).0, 2 * FILES - 1, "the new copy is read once");
+
+    let dry = copy(&scratch, &["-n"]);
+    assert_eq!(counts(&dry), (2 * FILES, 0));
+    assert!(!copy(&scratch, &["--no-state"]).stderr_text().contains("contents"));
+}
+
+#[test]
+fn what_was_edited_with_its_time_restored_is_copied() {
+    needs_dsync!();
+    let scratch = known();
+    for (tree, content) in [(scratch.src(), b"edited"), (scratch.dst(), b"broken")] {
+        edit(&tree.join("two/11"), content);
+        let outcome = copy(&scratch, &["-i"]);
+        assert!(outcome.stdout_text().contains("two/11"), "{}", outcome.account());
+    }
+}
+
+#[test]
+fn a_destination_that_was_emptied_restored_or_mixed_up_is_made_whole() {
+    needs_dsync!();
+    let scratch = known();
+    fs::remove_dir_all(scratch.dst()).unwrap();
+    let _ = copy(&scratch, &[]);
+
+    // The inodes of two files change places.
+    let [one, two, spare] = ["one/4", "two/5", "spare"].map(|name| scratch.dst().join(name));
+    for (from, to) in [(&one, &spare), (&two, &one), (&spare, &two)] {
+        fs::rename(from, to).unwrap();
+    }
+    let _ = copy(&scratch, &[]);
+
+    // A copy of the whole destination from before, as a snapshot that is rolled back.
+    let old = scratch.at("old");
+    let _ = Run::of("cp").args(["-a"]).arg(scratch.dst()).arg(&old).run().expect_code(0);
+    fs::write(scratch.src().join("one/4"), "edited").unwrap();
+    let _ = copy(&scratch, &[]);
+    fs::remove_dir_all(scratch.dst()).unwrap();
+    fs::rename(&old, scratch.dst()).unwrap();
+    let _ = copy(&scratch, &[]);
+}
+
+#[test]
+fn another_filesystem_at_the_same_path_is_read() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    for content in ["first", "second"] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let Some(_disk) = Mount::of_type("ext4", &scratch.dst()) else { return };
+        // Of the same inodes and times as on the other one, and of other content.
+        plant(&scratch.dst());
+        edit(&scratch.dst().join("one/2"), content.as_bytes());
+        let outcome = Run::dsync()
+            .args(["-avc", "--state", "--state-dir"])
+            .args([state_dir(&scratch).into_os_string(), slash(&scratch.src()), scratch.dst().into()])
+            .run()
+            .expect_code(0);
+        assert_same(&scratch.src().join("one"), &scratch.dst().join("one"), Scope::full());
+        assert!(counts(&outcome).1 >= FILES, "{}", outcome.account());
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_used_or_kept_is_one_line() {
+    needs_dsync!();
+    let scratch = known();
+    let file = fs::read_dir(state_dir(&scratch)).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::read(&file).unwrap();
+    let (mut damaged, mut newer) = (whole.clone(), whole.clone());
+    damaged[200] ^= 4;
+    newer[12] = b'2';
+    let told = |outcome: &Outcome, words: &str| {
+        let text = outcome.stderr_text();
+        assert!(text.contains(words), "{}", outcome.account());
+        assert_eq!(text.lines().filter(|line| line.contains("the state")).count(), 1, "{text}");
+    };
+    for (content, words) in [
+        (&damaged[..], "is damaged, and is made anew; the run goes on without"),
+        (&whole[..100], "is damaged"),
+        (b"", "is damaged"),
+        (&newer, "is of a newer version, and stays as it is"),
+    ] {
+        fs::write(&file, content).unwrap();
+        told(&copy(&scratch, &[]), words);
+    }
+    assert_eq!(fs::read(&file).unwrap(), newer);
+
+    fs::write(&file, &whole).unwrap();
+    fs::set_permissions(state_dir(&scratch), fs::Permissions::from_mode(0o777)).unwrap();
+    told(&copy(&scratch, &[]), "another user can write to it");
+    fs::remove_dir_all(state_dir(&scratch)).unwrap();
+    fs::write(state_dir(&scratch), "a file").unwrap();
+    told(&copy(&scratch, &[]), "cannot use the state in");
+    fs::remove_file(state_dir(&scratch)).unwrap();
+    fs::create_dir(state_dir(&scratch)).unwrap();
+    let Some(full) = Mount::tmpfs(&state_dir(&scratch), "size=4k,mode=700") else { return };
+    fs::write(full.path().join("filler"), [1; 4096]).unwrap();
+    told(&copy(&scratch, &[]), "what this run has read is not kept");
+    full.remount("ro");
+    told(&copy(&scratch, &[]), "what this run has read is not kept");
+}
+
+#[test]
+fn this_end_of_a_push_and_of_a_pull_knows_its_files() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for pulls in [false, true] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        let (from, to) = (slash(&scratch.src()), scratch.dst().into_os_string());
+        let copy = || {
+            let run = sshd.run(Via::Ssh).args(["-avc", "--state", "--state-dir"]).arg(state_dir(&scratch));
+            let run = if pulls {
+                run.arg(sshd.operand(&from)).arg(&to)
+            } else {
+                run.arg(&from).arg(sshd.operand(&to))
+            };
+            let outcome = run.run().expect_code(0);
+            assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+            outcome
+        };
+        let _ = copy();
+        until_met(|| (counts(&copy()) == (FILES, 0)).then_some(()));
+        fs::write(scratch.dst().join("one/2"), vec![7; 2001]).unwrap();
+        let _ = copy();
+    }
+}
+
+#[test]
+fn states_are_listed_and_cleared() {
+    needs_dsync!();
+    let scratch = known();
+    let state = |words: &[&str]| {
+        Run::dsync().args(["state", "--state-dir"]).arg(state_dir(&scratch)).args(words).run()
+    };
+    let listed = state(&[]).expect_code(0);
+    let pair = format!("{}/ -> {}\n", scratch.src().display(), scratch.dst().display());
+    assert_eq!(listed.stdout_text(), format!("{} files known  {pair}", 2 * FILES));
+    assert!(state(&["--clear"]).expect_code(0).stdout_text().starts_with("1 removed from '"));
+    assert!(state(&[]).expect_code(0).stdout_text().starts_with("nothing is kept in '"));
+    assert_eq!(counts(&copy(&scratch, &[])), (0, 2 * FILES));
+
+    let home = Run::dsync().arg("state").env("XDG_STATE_HOME", scratch.path()).run().expect_code(0);
+    assert!(home.stdout_text().contains("/dsync'"), "{}", home.account());
+    let wrong = Run::dsync().args(["state", "dst"]).run().expect_code(1);
+    assert!(wrong.stderr_text().contains("takes no words"), "{}", wrong.account());
+}
