@@ -9,7 +9,13 @@ use std::{
     path::Path,
 };
 
-use dsync_tests::{Outcome, Run, Scratch, mount::Mount, needs_dsync, tree::noise};
+use dsync_tests::{
+    Outcome, Run, Scratch, Sshd,
+    mount::Mount,
+    needs_dsync, program,
+    scratch::slash,
+    tree::{noise, set_mtime},
+};
 
 fn verify(tree: &Path, words: &[&str]) -> Outcome {
     Run::dsync().arg("verify").args(words).arg(tree).run()
@@ -145,4 +151,88 @@ fn what_the_disk_lost_is_found_although_memory_still_has_it() {
 
     let outcome = verify("-q").expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
+}
+
+#[test]
+fn two_trees_are_compared_by_content_and_left_as_they_are() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (source, tree) = (scratch.src(), scratch.dst());
+    for (name, content) in [("same", "same"), ("rotten", "rotten"), ("edited", "edited"), ("gone", "gone")] {
+        fs::write(source.join(name), content).unwrap();
+    }
+    let _ = Run::dsync().arg("-a").arg(slash(&source)).arg(&tree).run().expect_quiet_success();
+    let against = |words: &[&str]| {
+        Run::dsync().arg("verify").args(words).arg(&tree).arg("--against").arg(&source).run()
+    };
+    let equal = against(&[]).expect_code(0);
+    assert_eq!(equal.stdout_text(), "5 entries compared: 4 files are equal\n");
+
+    rot(&tree.join("rotten"));
+    fs::write(tree.join("edited"), "longer").unwrap();
+    fs::remove_file(tree.join("gone")).unwrap();
+    fs::write(tree.join("new"), "").unwrap();
+    fs::set_permissions(tree.join("same"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let outcome = against(&["-q"]).expect_code(23);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    let expected = [
+        "attributes same (permissions)",
+        "differs    rotten",
+        "edited     edited (content, time)",
+        "missing    gone",
+        "new        new",
+    ];
+    assert_eq!(lines, expected, "{}", outcome.account());
+    let last = against(&["--json"]).expect_code(23).stdout_text();
+    let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["differs"], &last["missing"], &last["sound"]), (&1.into(), &1.into(), &0.into()));
+    assert!(!tree.join("gone").exists() && tree.join("new").exists());
+}
+
+#[test]
+fn a_tree_on_another_host_is_compared_and_no_content_is_sent() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    let scratch = Scratch::new();
+    let (source, tree) = (scratch.src(), scratch.dst());
+    let content = noise(7, 3 << 20);
+    fs::create_dir(&tree).unwrap();
+    for dir in [&source, &tree] {
+        fs::write(dir.join("file"), &content).unwrap();
+    }
+    for file in [source.join("file"), tree.join("file")] {
+        set_mtime(&file, (1_000_000_000, 0));
+    }
+    let compare = |operands: [std::ffi::OsString; 2], code| {
+        let [tree, source] = operands;
+        let run = Run::dsync().arg("verify").arg(tree).arg("--against").arg(source);
+        run.arg("-e").arg(sshd.shell()).arg("--dsync-path").arg(program()).run().expect_code(code)
+    };
+    let both = || {
+        let (here, there) = (tree.clone().into_os_string(), sshd.operand(&tree));
+        [[here, sshd.operand(&source)], [there, source.clone().into_os_string()]]
+    };
+    for operands in both() {
+        assert!(compare(operands, 0).stdout_text().ends_with("compared: 1 files are equal\n"));
+    }
+    rot(&tree.join("file"));
+    for operands in both() {
+        assert!(compare(operands, 23).stdout_text().starts_with("differs    file\n"));
+    }
+}
+
+#[test]
+fn an_empty_source_and_a_missing_tree_are_told_apart() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.dst()).unwrap();
+    fs::write(scratch.dst().join("file"), "").unwrap();
+    let against =
+        |tree: &Path| Run::dsync().arg("verify").arg(tree).arg("--against").arg(scratch.src()).run();
+    assert!(against(&scratch.dst()).expect_code(23).stdout_text().starts_with("new        file\n"));
+    let missing = against(&scratch.at("none")).expect_code(3);
+    assert!(missing.stderr_text().contains("there is none"), "{}", missing.account());
+    let both = Run::dsync().args(["verify", "--record", "--against", "x"]).arg(scratch.dst()).run();
+    assert!(both.expect_code(1).stderr_text().contains("--against"));
 }

@@ -222,7 +222,7 @@ mod tests {
     dsync completions SHELL
     dsync doctor [HOST:]DIR
     dsync explain [OPTIONS] SRC DST PATH...
-    dsync verify DIR
+    dsync verify DIR [--against SRC]
     dsync state [--state-dir DIR] [--clear]
     dsync man
     dsync [OPTIONS] SRC... HOST::SHARE/DST
@@ -268,6 +268,10 @@ differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `u
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
 one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.
+
+`verify DIR --against SRC` compares two trees and needs no manifest. Either may be `HOST:DIR` or `HOST::SHARE/DIR`. Both ends read what they have, only hashes are sent, and nothing
+is changed. `missing` and `new` are entries of SRC and of DIR only, `edited` files differ in size or time too, `differs` in content alone or because DIR's cannot be read.
+`-e` and `--dsync-path` reach the host. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
 
 `state` lists what runs with `--state` have kept, a line for each pair of trees; `state --clear` removes it, which costs the next run time and
 nothing else. `--state-dir DIR` names another directory than `$XDG_STATE_HOME/dsync` (`~/.local/state/dsync`).";

@@ -3,6 +3,8 @@
 //! Each difference is a line of standard output as soon as it is found, or with `--json` an event;
 //! the last line has the counts. Nothing of the tree is changed.
 
+mod against;
+
 use std::{
     ffi::{OsStr, OsString},
     io::{self, IsTerminal as _, Write as _},
@@ -44,6 +46,18 @@ struct Flags {
     /// The manifest; PATH.dsync-manifest beside the directory where none is named
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+
+    /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be [USER@]HOST:DIR
+    #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
+    against: Option<OsString>,
+
+    /// With --against, the remote shell
+    #[arg(short = 'e', long, value_name = "COMMAND")]
+    rsh: Option<OsString>,
+
+    /// With --against, the program on the remote host
+    #[arg(long, value_name = "PROGRAM")]
+    dsync_path: Option<OsString>,
 
     /// Read the tree and write its manifest, in place of the one that is there
     #[arg(long)]
@@ -94,9 +108,19 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     }
 
     let teller = Teller { bar, json: flags.json, failure: Mutex::default() };
-    let outcome = perform(&flags, &teller, &cancel);
+    let code = match &flags.against {
+        Some(source) => against::run(&flags, source, &teller, &cancel),
+        None => by_manifest(&flags, &teller, &cancel),
+    };
+    let failed = teller.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_some() { messages::OUTPUT } else { code }
+}
+
+/// Verifies the tree against its manifest, or records that.
+fn by_manifest(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
+    let outcome = perform(flags, teller, cancel);
     teller.bar.clear();
-    let code = match outcome {
+    match outcome {
         Ok(Outcome::Recorded(totals, path)) => {
             teller.end(flags.quiet, &recorded_json(totals), &recorded_text(totals, &path));
             exit_code::OK
@@ -106,12 +130,10 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
             verified.exit_code()
         }
         Err(error) => {
-            say(&format!("dsync: error: {}", failure(&error, &flags)));
+            say(&format!("dsync: error: {}", failure(&error, flags)));
             failure_code(&error)
         }
-    };
-    let failed = teller.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_some() { messages::OUTPUT } else { code }
+    }
 }
 
 /// The meaning of the words.
@@ -199,9 +221,19 @@ impl Teller {
 
 impl VerifyObserver for Teller {
     fn finding(&self, finding: &Finding) {
-        let (word, changes, why) = described(&finding.difference);
+        self.difference(&finding.path, described(&finding.difference));
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.bar.update(progress);
+    }
+}
+
+impl Teller {
+    /// Prints a difference: its kind in a word, what changed, and why it could not be read.
+    fn difference(&self, path: &[u8], (word, changes, why): (&str, Option<Changes>, Option<String>)) {
         if self.json {
-            let Name { path, path_hex } = Name::of(&finding.path);
+            let Name { path, path_hex } = Name::of(path);
             let changes = changes.map(|changes| changes.iter().map(Changes::name).collect::<Vec<_>>());
             let event = json!({
                 "event": "difference", "kind": word, "path": path, "path_hex": path_hex,
@@ -211,15 +243,11 @@ impl VerifyObserver for Teller {
             return;
         }
 
-        let path = if finding.path.is_empty() { b".".as_slice() } else { &finding.path };
+        let path = if path.is_empty() { b".".as_slice() } else { path };
         let changes = changes.unwrap_or_default().iter().map(Changes::name);
         let more: Vec<_> = changes.map(str::to_owned).chain(why).collect();
         let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
         self.print(&format!("{word:<10} {}{more}", Escaped(path)));
-    }
-
-    fn progress(&self, progress: &Progress) {
-        self.bar.update(progress);
     }
 }
 
