@@ -151,9 +151,10 @@ fn the_cage_says_in_the_log_what_it_cost() {
         let run = over(shell, "ssh").env("DSYNC_LOG", "debug").arg(slash(&scratch.src()));
         let _ = run.arg(format!("localhost:{}", scratch.dst().display())).run().expect_code(0);
         let log = fs::read_to_string(log).unwrap();
-        let line =
-            log.lines().find(|line| line.contains("caged elapsed=")).unwrap_or_else(|| panic!("{log}"));
-        println!("round {round}: {}", line.rsplit_once("caged ").unwrap().1);
+        let line = log.lines().find(|line| line.contains("is caged, in")).unwrap_or_else(|| panic!("{log}"));
+        let cost = line.rsplit_once("is caged, in ").unwrap().1;
+        assert!(cost.strip_suffix(" ms").is_some_and(|ms| ms.parse::<f64>().is_ok()), "{line}");
+        println!("round {round}: {cost}");
     }
 }
 

@@ -139,7 +139,8 @@ impl dsync_engine::Cage for Cage {
         }
 
         self.hold_to();
-        tracing::debug!(elapsed = ?started.elapsed(), "caged");
+        let ms = started.elapsed().as_secs_f64() * 1000.0;
+        tracing::debug!(target: "dsync::connection", "this end is caged, in {ms:.2} ms");
     }
 }
 
