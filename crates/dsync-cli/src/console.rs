@@ -231,11 +231,7 @@ impl Observer for Console {
             }
             Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 
-            Event::Failed(problem) if messages::is_replaced_link(problem) => {
-                if self.voice.shows_unsafe_links && self.json.is_none() {
-                    self.list(|told, due| told.text(messages::problem(problem), due));
-                }
-            }
+            Event::Failed(problem) if self.json.is_some() && messages::is_replaced_link(problem) => {}
             Event::Failed(problem) if self.json.is_some() => {
                 self.stream(|json| json.problem(problem));
                 if problem.cause != Cause::Skipped {
@@ -247,7 +243,7 @@ impl Observer for Console {
                 if problem.cause == Cause::Skipped && problem.operation != Operation::ReadBasis =>
             {
                 let hidden = match problem.operation {
-                    Operation::CreateLink => !self.voice.shows_unsafe_links,
+                    Operation::CreateLink | Operation::FollowLink => !self.voice.shows_unsafe_links,
                     Operation::ReadDirectory => false,
                     _ => self.voice.hides_nonregular,
                 };

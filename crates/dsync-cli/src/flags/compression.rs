@@ -62,7 +62,7 @@ pub(crate) const DEFAULT_LEVEL: u8 = 3;
 fn zstd_level(value: &str) -> Result<u8, NotALevel> {
     match value.parse::<i64>().map_err(|_| NotALevel(value.to_owned()))? {
         0 => Ok(DEFAULT_LEVEL),
-        number => Ok(number.clamp(1, 19) as u8),
+        number => Ok(u8::try_from(number.max(1)).map_or(19, |level| level.min(19))),
     }
 }
 
