@@ -434,3 +434,44 @@ fn a_directory_that_cannot_be_removed_keeps_its_name() {
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     }
 }
+
+#[test]
+fn a_root_that_locks_its_owner_out_is_worked_in_under_fake_super_too() {
+    needs_dsync!();
+    needs_root!();
+    for old in [0o300, 0o100, 0o500, 0o1500] {
+        for options in [&["-rt"][..], &["-rtO"], &["-rt", "--delete"]] {
+            let scratch = Scratch::new();
+            Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+            Tree::of([Node::file("old", 2, 10)]).plant(&scratch.dst());
+            set_mode(&scratch.dst(), old);
+            let options = [options, &["--fake-super"]].concat();
+            let _ = as_nobody(&scratch, &options).expect_quiet_success();
+            let has_old = scratch.dst().join("old").exists();
+            assert_eq!(has_old, !options.contains(&"--delete"), "{options:?} {old:o}");
+            assert!(scratch.dst().join("f").exists(), "{options:?} {old:o}");
+            // The directory's own permissions let its user in, and a note keeps the others.
+            assert_eq!(mode(&scratch.dst()), 0o700, "{options:?} {old:o}");
+            let noted = &survey(&scratch.dst())[&b""[..]].xattrs["user.rsync.%stat"];
+            let wanted = format!("{:o} ", 0o40_000 | old);
+            assert!(noted.starts_with(wanted.as_bytes()), "{}", noted.escape_ascii());
+            let again = as_nobody(&scratch, &[&options[..], &["-i"]].concat()).expect_quiet_success();
+            assert_eq!(again.stdout_text(), "", "{options:?} {old:o}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_its_owner_may_not_write_to_is_worked_in_under_fake_super_too() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+    Tree::of([Node::dir("d")]).plant(&scratch.dst());
+    let sub = scratch.dst().join("d");
+    set_mode(&sub, 0o500);
+    let _ = as_nobody(&scratch, &["-rt", "--fake-super"]).expect_quiet_success();
+    assert!(sub.join("f").exists());
+    assert_eq!(mode(&sub), 0o700);
+    assert!(survey(&sub)[&b""[..]].xattrs["user.rsync.%stat"].starts_with(b"40500 "));
+}

@@ -13,7 +13,7 @@ mod times;
 
 use std::sync::Arc;
 
-use dsync_fs::{Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
+use dsync_fs::{Extended, ExtendedScope, Kind, Metadata, Origin, Privileges, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, WhyLeft},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
@@ -449,8 +449,11 @@ impl Policy {
     /// has the setgid bit, so that bit and the group are set at once. All other permissions are set
     /// when the work in it is done.
     pub(crate) fn while_worked_in(&self, existing: &Metadata, wanted: &Wanted) -> Option<Wanted> {
-        if self.options.fake_super.destination || self.adds_only {
+        if self.adds_only {
             return None;
+        }
+        if self.options.fake_super.destination {
+            return noted_while_worked_in(existing);
         }
         let full = if self.privileged { 0 } else { OWNER_WORKS };
         let setgid = wanted.mode.unwrap_or(existing.mode) & SETGID;
@@ -501,6 +504,14 @@ impl Policy {
                 _ => true,
             }
     }
+}
+
+/// Returns the attributes that a directory needs under `--fake-super` before anything is made in it.
+/// It keeps its permissions in a note from then on, and itself has those of its user as well.
+fn noted_while_worked_in(existing: &Metadata) -> Option<Wanted> {
+    let keeps_out = existing.origin == Origin::Inode && existing.mode & OWNER_WORKS != OWNER_WORKS;
+    let is_needed = keeps_out && !Privileges::current().is_root();
+    is_needed.then(|| Wanted { mode: Some(existing.mode), ..Wanted::default() })
 }
 
 /// Permissions that the owner of a directory needs to list it and to work in it.

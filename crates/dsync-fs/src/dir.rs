@@ -214,6 +214,16 @@ impl Dir {
         Ok(Place::Entry(self.fd.as_fd(), self.spelled(name)?))
     }
 
+    /// Returns what the inode itself has, whatever a note of `fake_super` says.
+    pub(crate) fn own_inode(&self) -> io::Result<Metadata> {
+        stat_fd(self.fd.as_fd())
+    }
+
+    /// Sets the permission bits of the inode itself.
+    pub(crate) fn set_inode_mode(&self, mode: u16) -> io::Result<()> {
+        attributes::chmod(self.fd.as_fd(), self.handle(), mode)
+    }
+
     /// Returns the way to the directory's own extended attributes.
     pub(crate) fn own_place(&self) -> Place<'_> {
         Place::of(self.fd.as_fd(), self.handle())

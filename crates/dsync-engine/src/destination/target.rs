@@ -104,7 +104,7 @@ impl Target {
     /// Lets the run work in a root of the user's own that he may enter but not read.
     fn open_up(&mut self, Terms { options, start, .. }: Terms<'_>) {
         let Some(root) = &self.root else { return };
-        if options.dry_run || options.fake_super.destination || start.adds_only() {
+        if options.dry_run || start.adds_only() {
             return;
         }
         // A failure here happens again with the lock, and is reported then.
