@@ -136,7 +136,8 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
 
 /// Messages of failures that end a case and are unrelated to dsync: rsync hangs, XFS cannot read an
 /// attribute that it accepted, or ext4 has no room for an attribute of the case.
-const BESIDE: &[&str] = &["/rsync\"", "Structure needs cleaning", ": No space left on device"];
+const BESIDE: &[&str] =
+    &["/rsync\"", "Structure needs cleaning", ": No space left on device", "kind: StorageFull"];
 
 /// Judges a case with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
@@ -223,7 +224,9 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     if meaning(&rsync) != Meaning::Refused {
         judge_trees(&mut verdict, &theirs, &ours, keeps_atimes);
     }
-    if meaning(&rsync) == Meaning::Done && meaning(&dsync) == Meaning::Done {
+    // A dry run leaves the same whatever it lists; its list is compared with the run's.
+    let are_done = meaning(&rsync) == Meaning::Done && meaning(&dsync) == Meaning::Done;
+    if are_done && !case.has(&["-n"]) {
         judge_lists(&mut verdict, &rsync, &dsync);
     }
     judge_leftovers(&mut verdict, case, &ours);

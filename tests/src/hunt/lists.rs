@@ -13,7 +13,7 @@ pub(super) fn differences(rsync: &[u8], dsync: &[u8]) -> Vec<String> {
     let (theirs, ours) = (changes(rsync), changes(dsync));
     let mut lines = Vec::new();
     for (key, codes) in &theirs {
-        let name = shown(&key.1);
+        let name = shown(&key.1, codes);
         match ours.get(key) {
             None => lines.push(format!("only rsync lists {}: '{name}'", codes.join(" "))),
             Some(others) if others != codes => {
@@ -25,13 +25,15 @@ pub(super) fn differences(rsync: &[u8], dsync: &[u8]) -> Vec<String> {
     }
     let more = ours.iter().filter(|(key, _)| !theirs.contains_key(key));
     lines.extend(
-        more.map(|(key, codes)| format!("only dsync lists {}: '{}'", codes.join(" "), shown(&key.1))),
+        more.map(|(key, codes)| format!("only dsync lists {}: '{}'", codes.join(" "), shown(&key.1, codes))),
     );
     lines
 }
 
-/// Returns a name for a finding, a directory's without the slash.
-fn shown(name: &[u8]) -> String {
+/// Returns a name for a finding, a directory's without the slash and a link's without its text.
+fn shown(name: &[u8], codes: &[String]) -> String {
+    let is_link = codes.iter().any(|code| code.as_bytes().get(1) == Some(&b'L'));
+    let name = if is_link { before(name, b" -> ") } else { name };
     name.strip_suffix(b"/").unwrap_or(name).escape_ascii().to_string()
 }
 

@@ -1,6 +1,6 @@
 //! Known differences: attributes.
 
-use super::Known;
+use super::{Known, seen::Attributes};
 use crate::{
     hunt::judge::Class,
     tree::{Kind, Node},
@@ -57,7 +57,17 @@ pub(super) const ENTRIES: &[Known] = &[
                 let masked = 0o5000 | umask | (theirs & !ours & 0o2000);
                 ours & masked == 0 && theirs == ours | theirs & masked
             };
-            seen.case.has_letter('X') && !seen.case.has_letter('p') && seen.modes().is_some_and(is_more)
+            // The mask of a list is what its entry has for the group.
+            let is_masked_list = seen.attributes().is_some_and(|(ours, theirs)| {
+                let others = |attributes: &Attributes<'_>| -> Vec<(String, String)> {
+                    let others = attributes.iter().filter(|(name, _)| **name != ACCESS_LIST);
+                    others.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+                };
+                let is_there = ours.contains_key(ACCESS_LIST) && theirs.contains_key(ACCESS_LIST);
+                umask & 0o77 != 0 && is_there && others(&ours) == others(&theirs)
+            });
+            let is_either = is_masked_list || seen.modes().is_some_and(is_more);
+            seen.case.has_letter('X') && !seen.case.has_letter('p') && is_either
         },
     },
     Known {
@@ -76,7 +86,14 @@ pub(super) const ENTRIES: &[Known] = &[
     },
     Known {
         says: "Without `-p`, an entry that replaces one of another type gets a mode of its own.",
-        explains: |seen| seen.about(&["mode"]) && !seen.case.has_letter('p') && seen.is_of_several_types(),
+        explains: |seen| {
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
+            let is_followed =
+                |node: &Node| matches!(node.kind, Kind::Symlink(_)) && node.path.starts_with(b"w/s");
+            let is_one = seen.is_of_several_types() || follows && seen.namesakes().any(is_followed);
+            seen.about(&["mode"]) && !seen.case.has_letter('p') && is_one
+        },
     },
     Known {
         says: "Without `-p`, an old file that cannot be read keeps its mode.",
@@ -165,7 +182,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 let old = |node: &&Node| node.path.starts_with(b"w/d/");
                 let is_made_writable = theirs == ours | 0o600;
                 let is_new = |node: &Node| node.path.starts_with(b"w/s") && node.mode == u32::from(theirs);
-                let has_new = seen.namesakes().any(is_new);
+                let has_new = seen.namesakes().any(is_new) || seen.case.has(&["--chmod"]);
                 let is_one = |node: &Node| matches!(node.kind, Kind::Dir) || is_made_writable || has_new;
                 // A note keeps what its file may not have.
                 let least = if seen.case.has(&["--fake-super"]) { 0o600 } else { 0 };
@@ -226,6 +243,9 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
 ];
+
+/// The attribute that holds a file's access control list.
+const ACCESS_LIST: &str = "system.posix_acl_access";
 
 /// Returns the entries of an access control list without the ones that a mode replaces.
 fn list(value: &[u8]) -> Vec<Vec<u8>> {

@@ -15,12 +15,15 @@ pub(super) const ENTRIES: &[Known] = &[
             // The first name of a file has the attributes of all.
             let is_linked_to_one = seen.is_linked() && seen.case.world.iter().any(has_bits);
             let is_one = is_linked_to_one || seen.namesakes().any(has_bits);
-            is_one
-                && codes(seen).is_some_and(|(ours, theirs)| {
-                    [".f", ".D"].iter().any(|kind| ours.starts_with(kind))
-                        && ours.contains(['o', 'g'])
-                        && without(ours, &[5, 6, 7, 10]) == without(theirs, &[5, 6, 7, 10])
-                })
+            // Without -p there is nothing left to list then.
+            let is_alone = only(seen).is_some_and(|code| without(code, &[1, 6, 7]) == "........");
+            let is_alone = is_alone && seen.finding.line.starts_with("only dsync lists ");
+            let is_listed = codes(seen).is_some_and(|(ours, theirs)| {
+                [".f", ".D", ".S"].iter().any(|kind| ours.starts_with(kind))
+                    && ours.contains(['o', 'g'])
+                    && without(ours, &[5, 6, 7, 10]) == without(theirs, &[5, 6, 7, 10])
+            });
+            is_one && (is_alone || is_listed)
         },
     },
     Known {
@@ -47,6 +50,33 @@ pub(super) const ENTRIES: &[Known] = &[
             let are_made = codes(seen).is_some_and(|(ours, theirs)| is_made(ours) && is_made(theirs));
             seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
                 && (are_made || only(seen).is_some_and(is_made))
+        },
+    },
+    Known {
+        says: "A root that `--mkpath` makes is listed as new.",
+        explains: |seen| {
+            let is_new = codes(seen).is_some_and(|(ours, _)| ours == "cd+++++++++");
+            seen.case.has(&["--mkpath"]) && seen.path() == "." && is_new
+        },
+    },
+    Known {
+        says: "With `-U`, a link is listed with its access time.",
+        explains: |seen| {
+            let is_link = |code: &str| code.get(1..2) == Some("L");
+            let is_only = seen.finding.line.starts_with("only dsync lists .L......u..: ");
+            let is_more = codes(seen).is_some_and(|(ours, theirs)| {
+                is_link(ours) && is_link(theirs) && without(ours, &[8]) == without(theirs, &[8])
+            });
+            seen.case.has_letter('U') && (is_only || is_more)
+        },
+    },
+    Known {
+        says: "A file that `--append-verify` has to send again is listed once.",
+        explains: |seen| {
+            let is_again = seen.rsync.stderr_text().contains("failed verification -- update retained");
+            // rsync lists it twice.
+            let is_one = |(ours, theirs): (&str, &str)| theirs.split(' ').any(|code| code == ours);
+            seen.case.has(&["--append-verify"]) && is_again && codes(seen).is_some_and(is_one)
         },
     },
 ];

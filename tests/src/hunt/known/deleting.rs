@@ -42,7 +42,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["mode", "mtime", "atime", "owner", "extended attributes"]);
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
             let is_copied = has_alternate && removes && is_of_copy;
-            let is_refused = seen.rsync.stderr_text().contains("delete_file: rmdir(");
+            let refusals = ["delete_file: rmdir(", "delete_file: make_backup(alt/"];
+            let is_refused = refusals.iter().any(|words| seen.rsync.stderr_text().contains(words));
             let fails = seen.rsync.code() == Some(25) || seen.rsync.code() == Some(23) && is_refused;
             let counts_its_own = seen.is(Class::Exit) && fails && seen.has_place_inside();
             // That one of them has the name of an entry of the source which is no directory is
@@ -88,8 +89,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let looks = ["[generator] opendir", "[generator] readlink_stat"];
             let fails = looks.iter().any(|words| says.contains(words))
                 && says.contains("failed: Permission denied (13)");
-            let is_gone =
-                seen.finding.line.starts_with("missing: ") || seen.about(&["type"]) && seen.is_sources_own();
+            let words = ["missing: ", "not one file: "];
+            let is_gone = words.iter().any(|words| seen.finding.line.starts_with(words))
+                || seen.about(&["type"]) && seen.is_sources_own();
             seen.case.is_nobody && fails && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_gone)
         },
     },

@@ -21,10 +21,10 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
-            // The destination's own link of that name gives way to it.
+            // What the destination has of that name gives way to it.
             let is_link =
                 |node: &Node| matches!(node.kind, Kind::Symlink(_)) && node.path.starts_with(b"w/s");
-            let gives_way = seen.finding.line.ends_with(r#"': type is "dir", should be "symlink""#)
+            let gives_way = seen.finding.line.contains(r#"': type is "dir", should be "#)
                 && seen.namesakes().any(is_link);
             let is_either = seen.is_presence() || seen.is(Class::Tree) && gives_way;
             prunes && (follows || seen.case.has(&["--copy-unsafe-links"])) && is_either

@@ -16,6 +16,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_part = |node: &Node| {
                 let path = node.path.escape_ascii().to_string();
                 ["/sub/", "/.part/", "/part/"].iter().any(|dir| path.contains(dir))
+                    || path.starts_with("part/")
             };
             let is_unset = |fact: &str, letters: &str| {
                 seen.about(&[fact]) && letters.chars().any(|letter| !seen.case.has_letter(letter))
@@ -25,7 +26,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_one = ["/.part", "/sub"].iter().any(|name| seen.path().ends_with(name));
             let is_in_it = seen.is_within(&["--partial-dir"])
                 && (seen.is_presence() || seen.about(&["mtime", "mode"]))
-                || seen.case.has(&["--delay-updates"]) && is_one && seen.about(&["mtime"]);
+                || is_one && seen.about(&["mtime"])
+                || seen.finding.line.starts_with("extra: ")
+                    && ["/sub/", "/.part/"].iter().any(|dir| seen.path().contains(dir));
             // rsync takes a link of that name for the directory, and the file itself for its part: it
             // writes into that.
             let is_link = |node: &Node| {

@@ -102,8 +102,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A user writes into a directory of his own whatever its mode, which it keeps.",
         explains: |seen| {
             let calls = ["mkstemp \"", "[generator] symlink \"", "recv_generator: mkdir \""];
+            // With `--append` it opens the file that it could not make.
+            let is_unmade = |line: &str| line.contains("[receiver] open \"") && line.contains("No such file");
             let fails = |line: &str| {
-                line.contains("Permission denied") && calls.iter().any(|call| line.contains(call))
+                is_unmade(line)
+                    || line.contains("Permission denied") && calls.iter().any(|call| line.contains(call))
             };
             let is_locked = |node: &Node| {
                 let is_own = node.owner == Some((NOBODY, NOBODY))
@@ -112,7 +115,8 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             let is_copied = seen.finding.line.starts_with("extra: ")
                 && seen.is_sources_own()
-                && calls.iter().any(|call| seen.rsync_says_of_it(call));
+                && (calls.iter().any(|call| seen.rsync_says_of_it(call))
+                    || seen.rsync_says_of_it("[receiver] open \""));
             seen.case.is_nobody
                 && seen.case.world.iter().any(is_locked)
                 && seen.rsync.stderr_text().lines().any(fails)
