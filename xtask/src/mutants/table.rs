@@ -636,7 +636,7 @@ pub(super) const GUARDS: &[Guard] = &[
     },
     Guard {
         name: "bits of a file without its owner",
-        file: "crates/dsync-engine/src/plan.rs",
+        file: "crates/dsync-engine/src/plan/permissions.rs",
         guard: "(false, _) => «mode & !SPECIAL»,",
         instead: "mode",
         binary: "special_bits",
