@@ -1,4 +1,4 @@
-//! What a build can do and what it refuses, whichever features it has.
+//! Runs and refusals of a build, whichever features it has.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 use std::fs;

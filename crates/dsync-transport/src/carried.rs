@@ -29,7 +29,7 @@ pub(crate) enum Carried {
     Pipe,
 }
 
-/// What the lanes of a pipe have to know of it.
+/// Terms of the lanes over the pipe.
 pub(crate) struct PipeTerms {
     /// This end's role, and the carrier that the pipe counts as.
     pub(crate) seat: (Role, Carrier),
