@@ -42,12 +42,14 @@ impl Offers {
                 .inspect_err(|error| tracing::debug!(%error, "no UDP port"))
                 .ok()
         });
+
         let tls = transports.tls.then(|| {
             let whom = (*fingerprint, token.clone());
             tls::handshake::Offer::open(identity, whom, terms.ports, reached, idle_timeout, choice)
                 .inspect_err(|error| tracing::debug!(%error, "no TCP port"))
                 .ok()
         });
+
         Self {
             #[cfg(feature = "quic")]
             quic: quic.flatten(),
