@@ -4,6 +4,9 @@
 //! prints what it does, and ends with 0 on success, otherwise with 1 and a reason.
 #![allow(clippy::disallowed_methods, reason = "tasks read and write the checkout, not user trees")]
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod api;
 mod binaries;
 mod ci;
 mod circles;

@@ -1,0 +1,290 @@
+//! The public API of each library crate, as a file that a change must touch: `docs/api/CRATE.txt`.
+//!
+//! Every item that is `pub` counts, since the lint `unreachable_pub` refuses those that nobody
+//! outside can name. Bodies, docs and values are left out; the lines are sorted. Of macros only
+//! `setters!` is looked into.
+//! `DSYNC_BLESS=1 cargo test -p xtask api` writes the files again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+};
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{
+    Attribute, Fields, ImplItem, Item, ItemEnum, ItemImpl, ItemStruct, ItemTrait, TraitItem, UseTree,
+    Visibility,
+};
+
+use crate::{
+    sources::{attributes, is_for_tests, of_crate},
+    step::root,
+};
+
+/// The crates that programs depend on.
+const CRATES: [&str; 5] = ["dsync-delta", "dsync-wire", "dsync-fs", "dsync-transport", "dsync-engine"];
+
+/// The lines of one crate.
+#[derive(Default)]
+struct Listing {
+    lines: BTreeSet<String>,
+    /// Names of public types and traits.
+    types: BTreeSet<String>,
+    /// Traits of each type, public or not.
+    implemented: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Listing {
+    /// Adds the items of a module.
+    fn add(&mut self, module: &str, items: &[Item]) {
+        for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
+            let kept = kept_attributes(attributes(item));
+            match item {
+                Item::Struct(item) if is_public(&item.vis) => self.add_struct(&(module, &kept), item),
+                Item::Enum(item) if is_public(&item.vis) => self.add_enum(&(module, &kept), item),
+                Item::Trait(item) if is_public(&item.vis) => self.add_trait(&(module, &kept), item),
+                Item::Fn(item) if is_public(&item.vis) => self.say(module, &kept, &item.sig, "pub"),
+                Item::Const(item) if is_public(&item.vis) => {
+                    let (name, of) = (&item.ident, text(&item.ty));
+                    self.lines.insert(format!("{module}: {kept}pub const {name}: {of}"));
+                }
+                Item::Use(item) if is_public(&item.vis) => {
+                    let found = &mut self.lines;
+                    used("", &item.tree, &mut |name| found.insert(format!("{module}: {kept}pub use {name}")));
+                }
+                Item::Mod(item) if is_public(&item.vis) => self.say(module, &kept, &item.ident, "pub mod"),
+                Item::Type(item) if is_public(&item.vis) => self.say(module, &kept, &item.ident, "pub type"),
+                Item::Impl(item) => self.add_impl(&(module, &kept), item),
+                Item::Macro(item) if item.mac.path.is_ident("setters") => {
+                    let (name, fields) = setters(&item.mac.tokens);
+                    let setters = fields.iter().map(|field| format!("{module}: {name}: setter {field}"));
+                    self.lines.extend(setters);
+                }
+                _ => {}
+            }
+            if let Item::Mod(item) = item
+                && let Some((_, items)) = &item.content
+            {
+                self.add(&format!("{module}::{}", item.ident), items);
+            }
+        }
+    }
+
+    fn say(&mut self, module: &str, kept: &str, item: &(impl ToTokens + ?Sized), word: &str) {
+        self.lines.insert(format!("{module}: {kept}{word} {}", text(item)));
+    }
+
+    fn add_struct(&mut self, (module, kept): &(&str, &String), item: &ItemStruct) {
+        let name = &item.ident;
+        self.types.insert(name.to_string());
+        self.lines.insert(format!("{module}: {kept}pub struct {name}{}", text(&item.generics)));
+        for (at, field) in item.fields.iter().enumerate().filter(|(_, field)| is_public(&field.vis)) {
+            let field_name = field.ident.as_ref().map_or_else(|| at.to_string(), ToString::to_string);
+            self.lines.insert(format!("{module}: {name}.{field_name}: {}", text(&field.ty)));
+        }
+    }
+
+    fn add_enum(&mut self, (module, kept): &(&str, &String), item: &ItemEnum) {
+        let name = &item.ident;
+        self.types.insert(name.to_string());
+        self.lines.insert(format!("{module}: {kept}pub enum {name}{}", text(&item.generics)));
+        for variant in &item.variants {
+            let fields: Vec<String> = variant
+                .fields
+                .iter()
+                .map(|field| {
+                    let name = field.ident.as_ref().map_or_else(String::new, |name| format!("{name}: "));
+                    format!("{name}{}", text(&field.ty))
+                })
+                .collect();
+            let fields = match variant.fields {
+                Fields::Unit => String::new(),
+                Fields::Named(_) => format!(" {{ {} }}", fields.join(", ")),
+                Fields::Unnamed(_) => format!("({})", fields.join(", ")),
+            };
+            self.lines.insert(format!("{module}: {name}::{}{fields}", variant.ident));
+        }
+    }
+
+    fn add_trait(&mut self, (module, kept): &(&str, &String), item: &ItemTrait) {
+        let name = &item.ident;
+        self.types.insert(name.to_string());
+        let above = text(&item.supertraits);
+        self.lines.insert(format!("{module}: {kept}pub trait {name}{}: {above}", text(&item.generics)));
+        for part in &item.items {
+            match part {
+                TraitItem::Fn(part) => {
+                    let provided = if part.default.is_some() { " (provided)" } else { "" };
+                    self.lines.insert(format!("{module}: {name}: {}{provided}", text(&part.sig)));
+                }
+                TraitItem::Const(part) => self.say(module, "", &part.ident, &format!("{name}: const")),
+                TraitItem::Type(part) => self.say(module, "", &part.ident, &format!("{name}: type")),
+                _ => {}
+            }
+        }
+    }
+
+    fn add_impl(&mut self, (module, kept): &(&str, &String), item: &ItemImpl) {
+        let of = text(&item.self_ty);
+        if let Some((_, implemented, _)) = &item.trait_ {
+            let bare = of.trim_start_matches('&').split(['<', ' ']).next().unwrap_or_default().to_owned();
+            let line = format!("{module}: {kept}impl {} for {of}", text(implemented));
+            self.implemented.entry(bare).or_default().insert(line);
+            return;
+        }
+        for part in &item.items {
+            match part {
+                ImplItem::Fn(part) if is_public(&part.vis) && !is_for_tests(&part.attrs) => {
+                    let word = format!("{}{of}: pub", kept_attributes(&part.attrs));
+                    self.say(module, kept, &part.sig, &word);
+                }
+                ImplItem::Const(part) if is_public(&part.vis) => {
+                    self.say(module, kept, &part.ident, &format!("{of}: pub const"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the file.
+    fn finish(mut self) -> String {
+        for (name, lines) in self.implemented {
+            if self.types.contains(&name) {
+                self.lines.extend(lines);
+            }
+        }
+        self.lines.into_iter().map(|line| line + "\n").collect()
+    }
+}
+
+/// Passes on each name of a `use`, with its path.
+fn used(path: &str, tree: &UseTree, found: &mut dyn FnMut(String) -> bool) {
+    match tree {
+        UseTree::Path(tree) => used(&format!("{path}{}::", tree.ident), &tree.tree, found),
+        UseTree::Group(tree) => tree.items.iter().for_each(|tree| used(path, tree, found)),
+        tree => _ = found(format!("{path}{}", text(tree))),
+    }
+}
+
+/// Returns the type and the fields of a call of `setters!`.
+fn setters(tokens: &TokenStream) -> (String, Vec<String>) {
+    let (mut name, mut fields) = (TokenStream::new(), String::new());
+    for token in tokens.clone() {
+        match token {
+            TokenTree::Group(group) => fields = text(&group.stream()),
+            token => name.extend([token]),
+        }
+    }
+    let fields = fields.split(',').map(|field| field.trim().to_owned()).filter(|field| !field.is_empty());
+    (text(&name), fields.collect())
+}
+
+fn is_public(visibility: &Visibility) -> bool {
+    matches!(visibility, Visibility::Public(_))
+}
+
+/// Returns the attributes that a caller can notice.
+fn kept_attributes(attributes: &[Attribute]) -> String {
+    let noticed = ["non_exhaustive", "derive", "cfg", "must_use", "deprecated"];
+    let kept = attributes.iter().filter(|one| noticed.iter().any(|name| one.path().is_ident(name)));
+    kept.map(|one| format!("#[{}] ", text(&one.meta))).collect()
+}
+
+/// Returns tokens as text, in one line and with the usual spaces.
+fn text(item: &(impl ToTokens + ?Sized)) -> String {
+    let mut text = item.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let tight = [
+        (" :: ", "::"),
+        (":: ", "::"),
+        (" ::", "::"),
+        (" < ", "<"),
+        (" > ", "> "),
+        (" >", ">"),
+        ("> >", ">>"),
+        ("< ", "<"),
+        (" (", "("),
+        ("( ", "("),
+        (" )", ")"),
+        (" ,", ","),
+        (",)", ")"),
+        (" : ", ": "),
+        (" :", ":"),
+        ("& ", "&"),
+        (" ;", ";"),
+        ("[ ", "["),
+        (" ]", "]"),
+        ("' ", "'"),
+    ];
+    for (loose, close) in tight {
+        text = text.replace(loose, close);
+    }
+    text.replace("->", " -> ").replace("  ", " ").replace("> (", ">(").trim().to_owned()
+}
+
+/// Returns the lines of one crate.
+fn listing(name: &str) -> String {
+    let mut listing = Listing::default();
+    for source in of_crate(name).unwrap_or_default() {
+        let module = [&["crate".to_owned()], &source.module[..]].concat().join("::");
+        listing.add(&module, &source.syntax.items);
+    }
+    listing.finish()
+}
+
+#[test]
+fn the_public_api_of_each_crate_is_the_one_in_its_file() {
+    let folder = root().join("docs/api");
+    let bless = env::var_os("DSYNC_BLESS").is_some();
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let (file, made) = (folder.join(format!("{name}.txt")), listing(name));
+        assert!(made.lines().count() > 50, "{name}: nothing was found");
+        if bless {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(&file, &made).unwrap();
+        }
+        let kept = fs::read_to_string(&file).unwrap_or_default();
+        let (kept, made): (BTreeSet<_>, BTreeSet<_>) = (kept.lines().collect(), made.lines().collect());
+        wrong.extend(kept.difference(&made).map(|line| format!("{name} - {line}")));
+        wrong.extend(made.difference(&kept).map(|line| format!("{name} + {line}")));
+    }
+    assert!(
+        wrong.is_empty(),
+        "the public API has changed; if that is meant, `DSYNC_BLESS=1 cargo test -p xtask api` writes docs/api again:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn what_a_caller_cannot_notice_is_no_part_of_the_api() {
+    let source = "
+        /// Doc.
+        #[derive(Debug)] #[non_exhaustive] pub struct Shown { pub seen: Vec<u8>, hidden: u8 }
+        struct Hidden { pub seen: u8 }
+        pub use inner::{First, second::Second as Other};
+        setters!(Shown { seen: Vec<u8> });
+        impl Shown { pub fn new(from: &[u8]) -> Option<Self> { None } fn own(&self) {} }
+        impl Clone for Shown { fn clone(&self) -> Self { todo() } }
+        impl Clone for Hidden { fn clone(&self) -> Self { todo() } }
+        pub enum Kind { One, Two(u8), Three { of: u16 } }
+        pub(crate) fn inner() {}
+        #[cfg(test)] pub fn test_only() {}
+    ";
+    let mut listing = Listing::default();
+    listing.add("crate", &syn::parse_file(source).unwrap().items);
+    let wanted = [
+        "crate: #[derive(Debug)] #[non_exhaustive] pub struct Shown",
+        "crate: Kind::One",
+        "crate: Kind::Three { of: u16 }",
+        "crate: Kind::Two(u8)",
+        "crate: Shown.seen: Vec<u8>",
+        "crate: Shown: pub fn new(from: &[u8]) -> Option<Self>",
+        "crate: Shown: setter seen: Vec<u8>",
+        "crate: impl Clone for Shown",
+        "crate: pub enum Kind",
+        "crate: pub use inner::First",
+        "crate: pub use inner::second::Second as Other",
+    ];
+    assert_eq!(listing.finish().lines().collect::<Vec<_>>(), wanted);
+}
