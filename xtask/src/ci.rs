@@ -1,14 +1,14 @@
 //! `cargo xtask ci`: every check, each named and timed. All of them run, then the verdict.
 //!
-//! The only check that may be left out is one whose tool is neither installed nor available,
-//! because there is no network; the table then says so.
+//! A check may be left out only if its tool is neither installed nor available, because there is no
+//! network or no other toolchain; the table then says so.
 
 use std::time::Instant;
 
 use crate::{
     deb,
     error::TaskError,
-    features, fuzz, hunt, layers, package, shape,
+    features, fuzz, hunt, layers, msrv, package, shape,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     ("clippy", clippy),
     ("features", || features::run(&[])),
     ("layers", || layers::run(&[])),
+    ("msrv", || msrv::run(&[])),
     ("shape", || shape::run(&[])),
     ("deny", || deny(&[])),
     ("rustdoc", rustdoc),
@@ -64,6 +65,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         let verdict = match &result {
             Ok(()) => "ok",
             Err(TaskError::Unreachable { .. }) => "left out: no network",
+            Err(TaskError::NoToolchain { .. }) => "left out: no toolchain of that version",
             Err(_) => {
                 names.push((*name).to_owned());
                 "FAILED"

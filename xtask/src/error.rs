@@ -34,6 +34,12 @@ pub(crate) enum TaskError {
         /// The package that cargo was to install.
         package: String,
     },
+    /// The toolchain of the promised version is not here: its check is left out by name.
+    #[error("there is no toolchain {version}")]
+    NoToolchain {
+        /// The version.
+        version: String,
+    },
     /// A file of the checkout could not be read.
     #[error("cannot read '{path}': {source}")]
     Read {

@@ -22,6 +22,7 @@ mod invariants;
 mod lab;
 mod layers;
 mod links;
+mod msrv;
 mod mutants;
 #[cfg(test)]
 mod names;
@@ -59,6 +60,11 @@ const VERBS: &[Verb] = &[
         name: "features",
         help: "the library with each of its features alone, and what it must not contain then",
         run: features::run,
+    },
+    Verb {
+        name: "msrv",
+        help: "the shipped crates with the promised toolchain, where it is",
+        run: msrv::run,
     },
     Verb {
         name: "shape",
