@@ -131,7 +131,10 @@ fn pair(operands: &[OsString]) -> Vec<u8> {
         _ => word.clone(),
     };
     let names: Vec<_> = operands.iter().map(name).collect();
-    let (last, sources) = names.split_last().map_or((OsStr::new(""), &[][..]), |(last, rest)| (last, rest));
+    let (sources, last) = match names.split_last() {
+        Some((last, sources)) => (sources, last.as_os_str()),
+        None => (&[][..], OsStr::new("")),
+    };
     let mut pair = sources.join(OsStr::new(" ")).into_encoded_bytes();
     pair.extend_from_slice(b" -> ");
     pair.extend_from_slice(last.as_bytes());

@@ -15,7 +15,7 @@ use crate::State;
 /// The contents of the files of one end, for comparing them.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'a> {
-    /// What is known of earlier runs.
+    /// Contents that are known of earlier runs.
     pub(crate) state: Option<&'a State>,
     /// Set when the run ends.
     pub(crate) stopped: &'a AtomicBool,

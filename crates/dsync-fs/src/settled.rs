@@ -101,7 +101,7 @@ mod tests {
         while !open(scratch.path()).is_settled() {
             std::thread::yield_now();
         }
-        assert_eq!(open(scratch.path()).is_settled(), true, "asking leaves nothing behind");
+        assert!(open(scratch.path()).is_settled(), "asking leaves nothing behind");
 
         let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
         assert!(!open(scratch.path()).is_settled());

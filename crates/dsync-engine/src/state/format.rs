@@ -29,7 +29,7 @@ pub(super) struct Record {
     pub(super) content: [u8; 32],
 }
 
-/// What a file has.
+/// The content of a state's file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) pair: Vec<u8>,

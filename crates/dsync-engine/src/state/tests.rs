@@ -112,20 +112,21 @@ fn a_second_run_reads_nothing_and_writes_nothing() {
 #[test]
 fn no_edit_is_missed_whatever_becomes_of_the_times() {
     let place = Place::new();
-    let edits: [(&str, fn(&Path)); 5] = [
-        ("content, with its time restored", |path| {
+    struct Edit(&'static str, fn(&Path));
+    let edits = [
+        Edit("content, with its time restored", |path| {
             let before = fs::metadata(path).unwrap();
             fs::write(path, "CONTENT").unwrap();
             set_mtime(path, &before);
         }),
-        ("another file of its size and time in its place", |path| {
+        Edit("another file of its size and time in its place", |path| {
             let before = fs::metadata(path).unwrap();
             let other = path.with_extension("new");
             fs::write(&other, "CONTENT").unwrap();
             set_mtime(&other, &before);
             fs::rename(&other, path).unwrap();
         }),
-        ("two files changed places", |path| {
+        Edit("two files changed places", |path| {
             let before = fs::metadata(path).unwrap();
             let (other, spare) = (path.with_extension("other"), path.with_extension("spare"));
             fs::write(&other, "OTHER  ").unwrap();
@@ -134,10 +135,10 @@ fn no_edit_is_missed_whatever_becomes_of_the_times() {
             fs::rename(&other, path).unwrap();
             fs::rename(&spare, &other).unwrap();
         }),
-        ("longer", |path| fs::write(path, "content and more").unwrap()),
-        ("cut short", |path| fs::OpenOptions::new().write(true).open(path).unwrap().set_len(3).unwrap()),
+        Edit("longer", |path| fs::write(path, "content and more").unwrap()),
+        Edit("cut short", |path| fs::OpenOptions::new().write(true).open(path).unwrap().set_len(3).unwrap()),
     ];
-    for (what, edit) in edits {
+    for Edit(what, edit) in edits {
         place.plant("file", "content");
         place.record(&["file"]);
         assert!(place.knows("file"), "{what}: known before");
