@@ -137,6 +137,10 @@ fn conduct(words: &Words) -> Result<(), Failure> {
     // The server's end first: its refusal leaves this end as it is.
     if !asked.lines.is_empty() {
         let added = ask((&host, &connect), &Request { shown: Some(asked.sum.clone()), ..request })?;
+        if !added.added {
+            let why = format!("'{}' did not add the lines; nothing was written here", host.host);
+            return Err(Failure(exit_code::STREAM, why));
+        }
         tell(&host.host, &added);
     }
     if pins {
@@ -212,10 +216,25 @@ fn ask((host, connect): (&RemoteHost, &ConnectOptions), request: &Request) -> Re
     })?;
 
     match serde_json::from_slice(&answer.output) {
-        Ok(Answer::Known(known)) => Ok(known),
-        Ok(Answer::Refused(code, why)) => Err(Failure(code, format!("on '{}': {why}", host.host))),
+        Ok(Answer::Known(known)) if is_plain(&known) => Ok(known),
+        Ok(Answer::Known(_)) => {
+            let why = format!("'{}' answered with a name of more than one line", host.host);
+            Err(Failure(exit_code::STREAM, why))
+        }
+        Ok(Answer::Refused(code, why)) => {
+            // A host may give any code, but a refusal is never a success.
+            let code = if code == exit_code::OK { exit_code::STREAM } else { code };
+            Err(Failure(code, format!("on '{}': {why}", host.host)))
+        }
         Err(_) => Err(no_answer(&host.host, connect, &answer)),
     }
+}
+
+/// Returns whether each name in an answer stays on its line: a second line would look like one of
+/// this program's own, and the person decides by what is shown.
+fn is_plain(known: &Known) -> bool {
+    let names = [&known.config, &known.share, &known.key, &known.purpose];
+    !names.into_iter().any(|name| name.contains(char::is_control))
 }
 
 /// Says why a host gave no answer of dsync's.

@@ -222,3 +222,54 @@ fn a_server_that_does_not_stand_is_said() {
     let done = enroll(&nas, &["--yes"]).expect_code(0);
     assert!(done.stderr_text().contains("start it"), "{}", done.account());
 }
+
+/// Enrolls at a host that answers each request with the next of these texts.
+fn enroll_at(nas: &Nas, answers: &[String], options: &[&str]) -> Outcome {
+    let (shell, told) = (nas.scratch.at("shell"), nas.scratch.at("told"));
+    let _ = fs::remove_file(&told);
+    for (number, answer) in answers.iter().enumerate() {
+        fs::write(nas.scratch.at(&format!("answer{number}")), answer).unwrap();
+    }
+    let script = format!(
+        "#!/bin/sh\ncat >/dev/null\ncat '{0}'\"$(cat '{1}' 2>/dev/null | wc -c)\"\nprintf x >>'{1}'\n",
+        nas.scratch.at("answer").display(),
+        told.display()
+    );
+    fs::write(&shell, script).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = Run::of("setsid").arg("--wait").arg(program()).arg("enroll").arg("-e").arg(&shell);
+    run.args(options).arg("nas").env("XDG_CONFIG_HOME", nas.config("home")).run()
+}
+
+#[test]
+fn a_host_that_lies_is_no_success_and_pins_nothing() {
+    needs_dsync!();
+    let nas = Nas::new("append");
+    let server = Nas::public(&nas.scratch.at("server.key"));
+    let known = |config: &str, lines: &str, added: bool| {
+        format!(
+            r#"{{"Known":{{"config":"{config}","lines":"{lines}","sum":"","share":"nas","key":"web1","purpose":"read",
+            "server":"{}","port":8730,"added":{added},"told":false}}}}"#,
+            server.trim_end_matches(" test")
+        )
+    };
+    let lies = [
+        // A refusal with the code of a success.
+        (vec![r#"{"Refused":[0,"no"]}"#.to_owned()], "on 'nas': no"),
+        // A name that writes a line of its own between those that the person reads.
+        (vec![known("/x\\nfingerprints: server 0000", "", false)], "a name of more than one line"),
+        // Lines that are shown and never added.
+        (vec![known("/x", "[keys.web1]", false), known("/x", "[keys.web1]", false)], "did not add the lines"),
+    ];
+    for (answers, words) in lies {
+        let lied = enroll_at(&nas, &answers, &["--yes"]).expect_code(12);
+        assert!(lied.stderr_text().contains(words), "{}", lied.account());
+        assert!(!lied.stdout_text().lines().any(|line| line.ends_with("0000")), "{}", lied.account());
+        assert!(!known_hosts(&nas).exists());
+    }
+
+    // What is honest, in the same words.
+    let honest = [known("/x", "[keys.web1]", false), known("/x", "[keys.web1]", true)];
+    let _ = enroll_at(&nas, &honest, &["--yes"]).expect_code(0);
+    assert!(fs::read_to_string(known_hosts(&nas)).unwrap().starts_with("nas:8730 "));
+}

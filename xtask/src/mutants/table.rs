@@ -762,4 +762,28 @@ pub(super) const GUARDS: &[Guard] = &[
         binary: "dsync-engine",
         test: "batch::replay::tests::a_batch_turns_no_option_on",
     },
+    Guard {
+        name: "code of a host that refuses",
+        file: "crates/dsync-cli/src/enroll.rs",
+        guard: "let code = if «code == exit_code::OK» {",
+        instead: "false",
+        binary: "serve",
+        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
+    },
+    Guard {
+        name: "lines of a host that is enrolled at",
+        file: "crates/dsync-cli/src/enroll.rs",
+        guard: "Ok(Answer::Known(known)) if «is_plain(&known)» =>",
+        instead: "true",
+        binary: "serve",
+        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
+    },
+    Guard {
+        name: "lines that a host did not add",
+        file: "crates/dsync-cli/src/enroll.rs",
+        guard: "if «!added.added» {",
+        instead: "false",
+        binary: "serve",
+        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
+    },
 ];
