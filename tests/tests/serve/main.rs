@@ -275,6 +275,8 @@ fn who_is_not_known_gets_in_nowhere() {
     send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
     wait_for(|| nas.log().contains("was read anew"));
     fails(&["key web1 has expired"]);
+    let listed = nas.run().arg(format!("dsync://127.0.0.1:{}", nas.port())).run().expect_code(40);
+    assert!(listed.stderr_text().contains("key web1 has expired"), "{}", listed.account());
     // A mistake changes nothing.
     nas.configure("[server");
     send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);

@@ -13,7 +13,7 @@ use std::{
 
 use dsync_engine::{
     exit_code,
-    standing::{Address, Channel, ChannelError, copy, dial},
+    standing::{Address, Channel, ChannelError, copy, dial, refusal_of},
 };
 
 use crate::{
@@ -59,9 +59,16 @@ fn carry(channel: Channel) -> io::Result<()> {
 /// Prints the shares that this user's key may use; returns the exit code.
 pub(super) fn list(address: &Address) -> u8 {
     let listed = connect("", address).and_then(|channel| {
-        let mut text = String::new();
-        let read = channel.split().0.take(LONGEST_LIST).read_to_string(&mut text);
-        read.map(|_| text).map_err(|error| Failure(exit_code::SOCKET, system_words(&error)))
+        let mut answer = Vec::new();
+        let read = channel.split().0.take(LONGEST_LIST).read_to_end(&mut answer);
+        let _ = read.map_err(|error| Failure(exit_code::SOCKET, system_words(&error)))?;
+        if let Some((code, why)) = refusal_of(&answer) {
+            // A server may give any code, but a refusal is never a success.
+            let code = if code == exit_code::OK { exit_code::STREAM } else { code };
+            return Err(Failure(code, format!("'{}' port {}: {why}", address.host, address.port)));
+        }
+        let unreadable = |_| Failure(exit_code::STREAM, "the server's list of shares is no text".to_owned());
+        String::from_utf8(answer).map_err(unreadable)
     });
     match listed {
         Ok(text) => {

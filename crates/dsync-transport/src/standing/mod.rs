@@ -29,7 +29,7 @@ use std::{
 };
 
 use dsync_wire::{
-    bootstrap::{BootstrapMessage, Refusal},
+    bootstrap::{BootstrapMessage, Parsed, Refusal},
     limits::MAX_REFUSAL_TEXT,
 };
 
@@ -288,6 +288,18 @@ fn refusal(exit_code: u8, why: &str) -> Vec<u8> {
     // A text of this length can always be encoded.
     let _ = BootstrapMessage::Refusal(Refusal::Other { exit_code, text }).encode(&mut bytes);
     bytes
+}
+
+/// Returns the exit code and the reason of a server that sent a refusal in place of what was asked
+/// for; escape the reason before printing.
+pub fn refusal_of(answer: &[u8]) -> Option<(u8, String)> {
+    match BootstrapMessage::parse(answer) {
+        Ok(Parsed::Complete {
+            message: BootstrapMessage::Refusal(Refusal::Other { exit_code, text }),
+            ..
+        }) => Some((exit_code, String::from_utf8_lossy(&text).into_owned())),
+        _ => None,
+    }
 }
 
 /// The descriptors of a channel that two threads copy.
