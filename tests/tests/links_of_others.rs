@@ -343,6 +343,57 @@ fn no_log_and_no_list_is_what_a_source_may_have_put_there() {
     let _ = run(&["--insecure-links", "--exclude-from=dst/log"], &scratch.at("")).expect_quiet_success();
 }
 
+#[test]
+fn no_batch_is_what_a_source_may_have_put_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for dir in ["outside", "dst/in"] {
+        fs::create_dir_all(scratch.at(dir)).unwrap();
+    }
+    fs::write(scratch.src().join("f"), "new").unwrap();
+    symlink("../outside", scratch.dst().join("dir")).unwrap();
+    symlink("../outside/batch", scratch.dst().join("link")).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(scratch.dst().join("fifo")).status();
+    assert!(fifo.unwrap().success());
+    let dsync = |options: &[&str], operands: &[&str]| {
+        Run::dsync().arg("-a").args(options).args(operands).cwd(&scratch.at("")).run()
+    };
+    let write = |options: &[&str], file: &str| {
+        let only = format!("--only-write-batch={file}");
+        dsync(&[options, &[&only]].concat(), &["src/", "dst/"])
+    };
+    let read = |options: &[&str], file: &str| {
+        let batch = format!("--read-batch={file}");
+        dsync(&[options, &[&batch]].concat(), &["dst/"])
+    };
+
+    let absolute = scratch.dst().join("dir/batch").display().to_string();
+    for file in ["dst/dir/batch", "dst/in/../dir/batch", &absolute] {
+        let refused = write(&[], file).expect_code(11);
+        assert!(refused.stderr_text().contains("a source may have made it"), "{}", refused.account());
+        assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 0, "{file}");
+    }
+
+    // The twins: a batch in the destination itself, one elsewhere, and the leave to trust everybody.
+    for (options, file) in
+        [(&[][..], "dst/in/batch"), (&[], "outside/batch"), (&["--insecure-links"], "dst/dir/b")]
+    {
+        let _ = write(options, file).expect_code(0);
+        assert!(fs::metadata(scratch.at(file)).unwrap().len() > 0, "{file}");
+    }
+
+    for file in ["dst/dir/batch", "dst/link", "dst/fifo"] {
+        let refused = read(&[], file).expect_code(11);
+        assert!(refused.stderr_text().contains("a source may have made it"), "{}", refused.account());
+        assert!(!scratch.dst().join("f").exists(), "{file}");
+    }
+    for (options, file) in [(&[][..], "dst/in/batch"), (&["--insecure-links"], "dst/link")] {
+        let _ = read(options, file).expect_code(0);
+        assert_eq!(fs::read(scratch.dst().join("f")).unwrap(), b"new");
+        fs::remove_file(scratch.dst().join("f")).unwrap();
+    }
+}
+
 /// A push whose list the destination's end reads, in the destination itself.
 #[test]
 fn no_list_at_a_remote_destination_is_what_a_source_may_have_put_there() {

@@ -66,8 +66,8 @@ pub(crate) fn order(
     check_words(&flags.operands)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
     let resources = resources(flags, environment);
-    let (source, destination) = match batch::source(flags, &resources)? {
-        Some(batch) => (batch, read_destination(operands.first().ok_or(UsageError::NoOperands)?)?),
+    let (source, destination) = match flags.batch.read_batch {
+        Some(_) => batch_ends(flags, &operands, &resources)?,
         None => ends(&operands, flags.output.list_only)?,
     };
     if matches!(source, Source::Remote { .. }) {
@@ -109,11 +109,23 @@ pub(crate) fn order(
     if let Some(spelling) = spelling {
         job = job.spelling(spelling);
     }
-    if let Some(recording) = batch::recording(flags)? {
+    if let Some(recording) = batch::recording(flags, &files)? {
         job = job.record(recording);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
+}
+
+/// Returns the ends of a run whose source is a batch.
+fn batch_ends(
+    flags: &Flags,
+    operands: &[OsString],
+    resources: &Resources,
+) -> Result<(Source, Destination), UsageError> {
+    let destination = read_destination(operands.first().ok_or(UsageError::NoOperands)?)?;
+    let files = operator_files(flags, &destination);
+    let source = batch::source(flags, &files, resources)?.ok_or(UsageError::NoOperands)?;
+    Ok((source, destination))
 }
 
 /// Returns the directories to watch, if the source is to be watched.

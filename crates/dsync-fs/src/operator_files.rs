@@ -58,6 +58,15 @@ impl OperatorFiles {
         self.open_as(path, APPEND)
     }
 
+    /// Opens the directory of a file that is to be made or replaced.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn directory_of(&self, path: &Path) -> io::Result<Dir> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Dir::open_beside(parent.unwrap_or_else(|| Path::new(".")), self.links, self.destination.as_deref())
+    }
+
     fn open_as(&self, path: &Path, how: OFlags) -> io::Result<File> {
         let root = self.destination.as_deref();
         let within = if path.is_absolute() { Within::of(root)? } else { Within::at(root, CWD)? };

@@ -786,4 +786,12 @@ pub(super) const GUARDS: &[Guard] = &[
         binary: "serve",
         test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
     },
+    Guard {
+        name: "place of a batch",
+        file: "crates/dsync-fs/src/operator_files.rs",
+        guard: "Path::new(\".\")), self.links, «self.destination.as_deref()»)",
+        instead: "None",
+        binary: "links_of_others",
+        test: "no_batch_is_what_a_source_may_have_put_there",
+    },
 ];

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use dsync_engine::{Batch, BatchError, BatchFault, Recording, Resources, Source};
+use dsync_engine::{Batch, BatchError, BatchFault, OperatorFiles, Recording, Resources, Source};
 
 use crate::{advice, flags::Flags, usage::UsageError};
 
@@ -16,7 +16,11 @@ use crate::{advice, flags::Flags, usage::UsageError};
 ///
 /// # Errors
 /// [`UsageError`], also for a batch that is damaged.
-pub(super) fn source(flags: &Flags, resources: &Resources) -> Result<Option<Source>, UsageError> {
+pub(super) fn source(
+    flags: &Flags,
+    files: &OperatorFiles,
+    resources: &Resources,
+) -> Result<Option<Source>, UsageError> {
     let Some(file) = &flags.batch.read_batch else { return Ok(None) };
     match flags.operands.len() {
         0 => return Err(UsageError::NoOperands),
@@ -26,7 +30,10 @@ pub(super) fn source(flags: &Flags, resources: &Resources) -> Result<Option<Sour
             return Err(UsageError::Other { text: text.to_owned() });
         }
     }
-    let batch = if file == "-" { of_input(file, resources) } else { Batch::open(Path::new(file), resources) };
+    let batch = match file.to_str() {
+        Some("-") => of_input(file, resources),
+        _ => Batch::open(Path::new(file), files, resources),
+    };
     batch.map(|batch| Some(Source::Batch(batch))).map_err(|error| unusable(&error))
 }
 
@@ -66,11 +73,11 @@ pub(super) fn check_pull(flags: &Flags) -> Result<(), UsageError> {
 ///
 /// # Errors
 /// [`UsageError::Batch`].
-pub(super) fn recording(flags: &Flags) -> Result<Option<Recording>, UsageError> {
+pub(super) fn recording(flags: &Flags, files: &OperatorFiles) -> Result<Option<Recording>, UsageError> {
     let only = flags.batch.only_write_batch.is_some();
     match flags.batch.writing() {
         Some((file, _)) if !flags.writing.dry_run => {
-            Recording::create(Path::new(file), only).map(Some).map_err(|error| unusable(&error))
+            Recording::create(Path::new(file), only, files).map(Some).map_err(|error| unusable(&error))
         }
         _ => Ok(None),
     }

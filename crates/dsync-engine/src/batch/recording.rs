@@ -11,7 +11,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitGroup, Component, Dir, Durability, Kind, Links, SourceFile, StagedFile, Wanted};
+use dsync_fs::{CommitGroup, Component, Durability, Kind, OperatorFiles, SourceFile, StagedFile, Wanted};
 use dsync_wire::{
     codec::{FRAME_HEADER, encode_control},
     compress::{Effort, Packer},
@@ -91,8 +91,8 @@ impl Recording {
     ///
     /// # Errors
     /// [`BatchError`], also where the name is that of something else than a regular file.
-    pub fn create(path: &Path, only: bool) -> Result<Self, BatchError> {
-        let writer = create(path).map_err(|source| BatchError::new(path, source))?;
+    pub fn create(path: &Path, only: bool, files: &OperatorFiles) -> Result<Self, BatchError> {
+        let writer = create(path, files).map_err(|source| BatchError::new(path, source))?;
         let (failure, packer, effort) = (None, Packer::new(), Effort::Raw);
         let state = Mutex::new(State {
             writer: Some(writer),
@@ -304,11 +304,10 @@ impl State {
 }
 
 /// Makes the temporary file that becomes the batch, and writes its head.
-fn create(path: &Path) -> Result<SectionWriter<BufWriter<InOrder>>, BatchFault> {
+fn create(path: &Path, files: &OperatorFiles) -> Result<SectionWriter<BufWriter<InOrder>>, BatchFault> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let name = path.file_name().and_then(|name| Component::new(name.as_bytes()).ok()).ok_or_else(invalid)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let dir = Arc::new(Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Trusted)?);
+    let dir = Arc::new(files.directory_of(path)?);
     if dir.stat(&name).is_ok_and(|metadata| metadata.kind != Kind::File) {
         return Err(BatchFault::NotRegular);
     }

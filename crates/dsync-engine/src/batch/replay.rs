@@ -11,7 +11,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Links, SourceFile, SpoolHome, open_operator_file};
+use dsync_fs::{OperatorFiles, SourceFile, SpoolHome};
 use dsync_wire::{
     codec::decode_control,
     compress::Unpacker,
@@ -70,15 +70,14 @@ impl Eq for Batch {}
 type Message = ControlMessage;
 
 impl Batch {
-    /// Opens a batch and reads all of it, so that a damaged one is noticed before it is used. Its
-    /// path may pass through links of root and of this process's user. What is not a regular file is
-    /// copied to a temporary one first.
+    /// Opens a batch and reads all of it, so that a damaged one is noticed before it is used. What is
+    /// not a regular file is copied to a temporary one first.
     ///
     /// # Errors
     /// [`BatchError`].
-    pub fn open(path: &Path, resources: &Resources) -> Result<Self, BatchError> {
+    pub fn open(path: &Path, files: &OperatorFiles, resources: &Resources) -> Result<Self, BatchError> {
         let fault = |source| BatchError { path: path.to_owned(), source };
-        let file = open_operator_file(path, Links::Trusted).map_err(|error| fault(error.into()))?;
+        let file = files.open(path).map_err(|error| fault(error.into()))?;
         Self::of_file(file, path, resources)
     }
 

@@ -52,6 +52,18 @@ impl Dir {
         open_by(CWD, path, Make::Nothing, links, (&Reach::Anywhere, None))
     }
 
+    /// Opens a directory of the operator's, by links of these owners and, within `root`, by none.
+    ///
+    /// # Errors
+    /// As [`Dir::open_destination`].
+    pub(crate) fn open_beside(path: &Path, links: Links, root: Option<&Self>) -> io::Result<Self> {
+        // An absolute path does not begin where the run does, which may be within the root.
+        let begin = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
+        let begin = Self::open_destination(begin, links)?;
+        let bounds = Bounds { reach: &Reach::Anywhere, root, meter: None };
+        trusted::open(begin.as_fd(), path, Make::Nothing, links, bounds).map(|dir| Self { links, ..dir })
+    }
+
     /// Opens a directory as [`Dir::open_destination`] does. Creates it if it is missing, with the
     /// process's default permissions, and with `mkpath` its missing parents as well.
     ///
