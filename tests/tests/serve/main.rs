@@ -166,7 +166,7 @@ fn check_says_what_each_key_may_do() {
     needs_dsync!();
     let nas = Nas::new("append");
     let config = nas.scratch.at("serve.toml");
-    let more = "[keys.old]\nexpires = 2020-01-01\n[keys.idle]\n[shares.gone]\npath = '/nowhere/at/all'\n\
+    let more = "[keys.old]\nexpires = 2020-01-01\n[keys.idle]\nsince = 2020-02-02\n[shares.gone]\npath = '/nowhere/at/all'\n\
                 [shares.gone.keys.old]\nrole = 'read'\n";
     nas.configure(&(fs::read_to_string(&config).unwrap() + more));
     let checked = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
@@ -177,7 +177,12 @@ fn check_says_what_each_key_may_do() {
     ] {
         assert!(said.lines().any(|found| found == line), "{line}: {}", checked.account());
     }
-    for warning in ["key 'idle' may use no share", "share 'gone' cannot be opened"] {
+    for warning in [
+        "key 'idle' may use no share",
+        "share 'gone' cannot be opened",
+        "key 'old' has expired on 2020-01-01: remove it",
+        "key 'idle' is known since 2020-02-02: add the client's next key under another name",
+    ] {
         assert!(checked.stderr_text().contains(warning), "{warning}: {}", checked.account());
     }
     // Nothing is made by looking.

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use dsync_engine::{Access, exit_code};
+use jiff::{Unit, civil::Date};
 
-use super::config::{Config, today};
+use super::config::{Config, Key, today};
 use crate::{
     cage::missing_layers,
     console::{print, say},
@@ -13,11 +14,11 @@ use crate::{
     numbers::counted,
 };
 
-/// Prints what each key may do. A share that is not there, an expired key and a key without a
-/// share are warned of; the exit code is 1 where a share is not there.
+/// Prints what each key may do. A share that is not there, a key that is old, has expired or soon
+/// will, and one without a share are warned of; the exit code is 1 where a share is not there.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
-    for warning in idle_keys(config) {
+    for warning in idle_keys(config).into_iter().chain(old_keys(config, today())) {
         say(&escape_text(&format!("dsync: {warning}")));
     }
     if config.server.is_some() {
@@ -96,6 +97,77 @@ fn idle_keys(config: &Config) -> Vec<String> {
     idle.map(|key| format!("key '{key}' may use no share")).collect()
 }
 
+/// Returns a warning for each key that is to be replaced: by its end, or by its age where the
+/// configuration says since when it is known.
+fn old_keys(config: &Config, today: Date) -> Vec<String> {
+    let warning = |(name, key): (&String, &Key)| {
+        let days = |from, to: Date| to.since((Unit::Day, from)).map_or(0, |span| span.get_days());
+        if let Some(day) = key.expires {
+            return match days(today, day) {
+                ..=0 => Some(format!("key '{name}' has expired on {day}: remove it")),
+                left @ 1..=SOON => Some(format!(
+                    "key '{name}' expires in {}: {ROTATION}",
+                    counted(left.unsigned_abs().into(), "day", "days")
+                )),
+                _ => None,
+            };
+        }
+        let since = key.since.filter(|since| days(*since, today) > OLD)?;
+        Some(format!("key '{name}' is known since {since}: {ROTATION}"))
+    };
+    config.keys.iter().filter_map(warning).collect()
+}
+
+/// Advice for a key that is to be replaced.
+const ROTATION: &str = "add the client's next key under another name, and remove this one when it is in use";
+/// Days before its end in which a key is warned of.
+const SOON: i32 = 30;
+/// Days after which a key without an end is old.
+const OLD: i32 = 365;
+
 fn escape_lines(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", escape_text(line))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_are_to_be_replaced_are_warned_of() {
+        let today = date(2026, 11, 24);
+        let key = |since, expires| Key { since, expires, public: None };
+        for (known, words) in [
+            (key(None, None), None),
+            (key(Some(date(2025, 11, 24)), None), None),
+            (
+                key(Some(date(2025, 11, 23)), None),
+                Some("is known since 2025-11-23: add the client's next key"),
+            ),
+            // A date that is to come is no age.
+            (key(Some(date(2027, 1, 1)), None), None),
+            // An end is enough, however old the key.
+            (key(Some(date(2001, 1, 1)), Some(date(2026, 12, 25))), None),
+            (key(None, Some(date(2026, 12, 24))), Some("expires in 30 days: add")),
+            (key(None, Some(date(2026, 11, 25))), Some("expires in 1 day: add")),
+            (key(None, Some(today)), Some("has expired on 2026-11-24: remove it")),
+            (key(None, Some(date(2020, 1, 1))), Some("has expired on 2020-01-01: remove it")),
+        ] {
+            let config = Config {
+                text: String::new(),
+                require_cage: false,
+                server: None,
+                keys: [("web1".to_owned(), known)].into(),
+                shares: [].into(),
+            };
+            let warned = old_keys(&config, today);
+            let is_as_said = match words {
+                None => warned.is_empty(),
+                Some(words) => warned.len() == 1 && warned[0].contains(words),
+            };
+            assert!(is_as_said, "{words:?}: {warned:?}");
+        }
+    }
 }

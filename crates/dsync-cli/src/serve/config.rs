@@ -62,6 +62,8 @@ pub(crate) struct Server {
 /// A client's key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Key {
+    /// The day since which it is known.
+    pub(crate) since: Option<Date>,
     /// The first day on which it is no longer let in.
     pub(crate) expires: Option<Date>,
     /// The key itself; `None` for one that only sshd knows.
@@ -171,12 +173,13 @@ impl Config {
         for (name, table) in file.keys {
             let (at, table) = (table.span(), table.into_inner());
             check_name("key", &name, &at)?;
+            let since = table.since.map(|day| read_day(&day)).transpose()?;
             let expires = table.expires.map(|day| read_day(&day)).transpose()?;
             let public = table.public.map(|text| read_key(&text)).transpose()?;
             if public.is_some() && keys.values().any(|key| key.public == public) {
                 return Err(Mistake::at(&at, format!("key '{name}' is another key's as well")));
             }
-            keys.insert(name, Key { expires, public });
+            keys.insert(name, Key { since, expires, public });
         }
 
         let mut shares = BTreeMap::new();
@@ -350,6 +353,7 @@ mod tests {
 
     const GOOD: &str = "\
 [keys.web1]
+since = 2026-06-01
 expires = 2027-06-01
 
 [keys.admin]

@@ -37,6 +37,7 @@ pub(super) struct ServerTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyTable {
     pub(super) public: Option<Spanned<String>>,
+    pub(super) since: Option<Spanned<toml::value::Datetime>>,
     pub(super) expires: Option<Spanned<toml::value::Datetime>>,
 }
 
