@@ -794,4 +794,20 @@ pub(super) const GUARDS: &[Guard] = &[
         binary: "links_of_others",
         test: "no_batch_is_what_a_source_may_have_put_there",
     },
+    Guard {
+        name: "places of one address",
+        file: "crates/dsync-cli/src/serve/strangers.rs",
+        guard: "|| «own >= ONE_ADDRESS» ||",
+        instead: "false",
+        binary: "dsync-cli",
+        test: "serve::strangers::tests::one_address_cannot_take_all_places",
+    },
+    Guard {
+        name: "silent connections of one address",
+        file: "crates/dsync-cli/src/serve/silent.rs",
+        guard: "if «of_address.count() + 1 >= ONE_ADDRESS» {",
+        instead: "false",
+        binary: "dsync-cli",
+        test: "serve::silent::tests::who_speaks_is_served_and_the_oldest_silent_one_makes_room",
+    },
 ];

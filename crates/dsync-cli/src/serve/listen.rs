@@ -39,6 +39,7 @@ use super::{
     session::Terms,
     silent::Silent,
     status::{Board, hear},
+    strangers::{Stranger, Strangers},
 };
 use crate::{
     cage::missing_layers,
@@ -90,9 +91,9 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let own_key = config.server.as_ref().and_then(|server| keys::read(&server.identity).ok());
     if let Some(name) = own_key.map(|key| key.public().fingerprint()) {
         let house = Arc::clone(&house);
-        let strangers = Arc::clone(&house);
-        let strangers = move || strangers.unknown.load(Ordering::Acquire) + strangers.silent.count();
-        thread::spawn(move || house.board.answer(&name, strangers));
+        thread::spawn(move || {
+            house.board.answer(&name, || house.strangers.count() + house.silent.count());
+        });
     }
     let cleaner = Arc::clone(&house);
     thread::spawn(move || cleaner.clean());
@@ -192,9 +193,7 @@ struct House {
     /// Connections whose client has sent nothing.
     silent: Silent,
     /// Sessions whose client has proved no key.
-    unknown: AtomicUsize,
-    /// Connections that were closed at once because of too many of those.
-    dropped: AtomicUsize,
+    strangers: Arc<Strangers>,
     sessions: AtomicUsize,
     stopping: AtomicBool,
     board: Board,
@@ -222,16 +221,25 @@ fn accept(house: &Arc<House>, listener: &TcpListener) {
 
 /// Starts a session for a connection that speaks, if there is room for one more stranger.
 fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
-    if house.stopping.load(Ordering::Acquire) || !house.admits(peer) {
+    if house.stopping.load(Ordering::Acquire) {
         return;
     }
+    let stranger = match house.strangers.admit(peer) {
+        Ok(stranger) => stranger,
+        Err(before) => {
+            // A flood is told of, and does not fill the log.
+            if before == 0 || before.is_power_of_two() {
+                let unknown = house.strangers.count();
+                say(&format!("dsync: refused peer={peer} why=\"{unknown} connections without a key\""));
+            }
+            return;
+        }
+    };
 
-    house.unknown.fetch_add(1, Ordering::AcqRel);
     house.sessions.fetch_add(1, Ordering::AcqRel);
     let keeper = Arc::clone(house);
-    let begun = thread::Builder::new().stack_size(KEEPER_STACK).spawn(move || keeper.keep(tcp, peer));
-    if begun.is_err() {
-        house.unknown.fetch_sub(1, Ordering::AcqRel);
+    let keep = move || keeper.keep(tcp, peer, stranger);
+    if thread::Builder::new().stack_size(KEEPER_STACK).spawn(keep).is_err() {
         house.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -241,26 +249,11 @@ impl House {
         Self {
             terms: Mutex::new(Arc::new(terms)),
             silent,
-            unknown: AtomicUsize::default(),
-            dropped: AtomicUsize::default(),
+            strangers: Arc::default(),
             sessions: AtomicUsize::default(),
             stopping: AtomicBool::default(),
             board: Board::default(),
         }
-    }
-
-    /// Returns whether there is room for one more stranger: from [`CROWD`] on for every second, from
-    /// [`FULL`] on for none.
-    fn admits(&self, peer: SocketAddr) -> bool {
-        let unknown = self.unknown.load(Ordering::Acquire);
-        if unknown < CROWD {
-            return true;
-        }
-        let dropped = self.dropped.fetch_add(1, Ordering::AcqRel);
-        if dropped.is_power_of_two() || dropped == 0 {
-            say(&format!("dsync: refused peer={peer} why=\"{unknown} connections without a key\""));
-        }
-        unknown < FULL && dropped % 2 == 1
     }
 
     /// Removes what was kept long enough, again and again.
@@ -276,16 +269,14 @@ impl House {
     }
 
     /// Starts a session and stays with it to its end.
-    fn keep(&self, tcp: TcpStream, peer: SocketAddr) {
+    fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
         let terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
-        let mut known = false;
+        let mut stranger = Some(stranger);
         match start(tcp, &terms) {
             Ok((mut child, control)) => {
                 // The first report comes when its client is known.
                 hear(control, |report| {
-                    if !std::mem::replace(&mut known, true) {
-                        self.unknown.fetch_sub(1, Ordering::AcqRel);
-                    }
+                    stranger = None;
                     self.board.note(child.id(), &terms.peer, report);
                 });
                 let ended = child.wait();
@@ -299,9 +290,7 @@ impl House {
             }
         }
 
-        if !known {
-            self.unknown.fetch_sub(1, Ordering::AcqRel);
-        }
+        drop(stranger);
         self.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -319,10 +308,6 @@ fn start(tcp: TcpStream, terms: &Terms) -> std::io::Result<(Child, UnixStream)> 
     Ok((child, ours))
 }
 
-/// Connections without a known key from which on every second new one is closed at once.
-const CROWD: usize = 16;
-/// The most connections without a known key.
-const FULL: usize = 64;
 /// Stack of a thread that waits for a session, in bytes.
 const KEEPER_STACK: usize = 128 << 10;
 /// Time between two cleanings of what was kept: days are counted, so an hour is exact enough.

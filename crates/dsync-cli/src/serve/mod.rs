@@ -22,6 +22,7 @@ mod session;
 mod silent;
 mod status;
 mod stdio;
+mod strangers;
 mod user;
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};

@@ -2,8 +2,9 @@
 //!
 //! They wait for their first byte in the parent, which does not read it: no process is started for
 //! who is silent, and no silent one takes the place of another client. The law: a silent connection
-//! costs a descriptor and an entry here, there are at most [`MOST`] of them, and none lasts longer
-//! than [`PATIENCE`]. One too many closes the oldest, which an honest client never is: it speaks first.
+//! costs a descriptor and an entry here, there are at most [`MOST`] of them, [`ONE_ADDRESS`] of one
+//! address, and none lasts longer than [`PATIENCE`]. One too many closes the oldest, of its own
+//! address if that has too many, which an honest client's never is: it speaks first.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,8 @@ use rustix::{
     },
     io::Errno,
 };
+
+use super::strangers::network;
 
 /// The silent connections of a server.
 pub(super) struct Silent {
@@ -51,8 +54,15 @@ impl Silent {
     /// The system's; the connection is closed.
     pub(super) fn add(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<()> {
         let mut waiting = self.lock();
+        let address = network(peer.ip());
+        let of_address = waiting.connections.iter().filter(|(_, (_, peer, _))| network(peer.ip()) == address);
+        let mut of_address = of_address.map(|(number, _)| *number);
+        let oldest = of_address.next();
+        // Closing it takes it out of the watch as well.
+        if of_address.count() + 1 >= ONE_ADDRESS {
+            oldest.and_then(|number| waiting.connections.remove(&number));
+        }
         if waiting.connections.len() >= MOST {
-            // Closing it takes it out of the watch as well.
             waiting.connections.pop_first();
         }
         let number = waiting.next;
@@ -107,6 +117,8 @@ impl Silent {
 
 /// The most silent connections, fewer than a process may have descriptors by default.
 const MOST: usize = 768;
+/// The most silent connections of one address.
+const ONE_ADDRESS: usize = 640;
 /// Time for the first byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two looks for old ones.
@@ -127,12 +139,13 @@ mod tests {
         let silent: &'static Silent = Box::leak(Box::new(Silent::new().unwrap()));
         let (sender, spoke) = mpsc::channel();
         thread::spawn(move || silent.watch(|tcp, peer| sender.send((tcp, peer)).unwrap()));
-        let connect = || {
+        let connect_from = |address: &str| {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (tcp, peer) = listener.accept().unwrap();
-            silent.add(tcp, peer).unwrap();
+            silent.add(tcp, SocketAddr::new(address.parse().unwrap(), peer.port())).unwrap();
             client
         };
+        let connect = || connect_from("127.0.0.1");
 
         let first = connect();
         let mut speaking = connect();
@@ -147,12 +160,18 @@ mod tests {
         drop(first);
         let _ = spoke.recv().unwrap();
 
-        let crowd: Vec<_> = (0..=MOST).map(|_| connect()).collect();
+        let is_closed = |mut client: &TcpStream| io::Read::read(&mut client, &mut [0]).unwrap() == 0;
+        // One address keeps its own out, and nobody else.
+        let first = connect_from("192.0.2.9");
+        let crowd: Vec<_> = (0..=ONE_ADDRESS).map(|_| connect()).collect();
+        assert_eq!(silent.count(), 1 + ONE_ADDRESS);
+        assert!(is_closed(&crowd[0]));
+        // Where all places are taken, the oldest of all goes.
+        let others: Vec<_> = (0..MOST - ONE_ADDRESS).map(|_| connect_from("192.0.2.10")).collect();
         assert_eq!(silent.count(), MOST);
-        let mut oldest = &crowd[0];
-        assert_eq!(io::Read::read(&mut oldest, &mut byte).unwrap(), 0);
-        let mut youngest = crowd.last().unwrap();
+        assert!(is_closed(&first));
+        let mut youngest = others.last().unwrap();
         youngest.write_all(b"y").unwrap();
-        assert_eq!(spoke.recv().unwrap().1, youngest.local_addr().unwrap());
+        assert_eq!(spoke.recv().unwrap().1.port(), youngest.local_addr().unwrap().port());
     }
 }
