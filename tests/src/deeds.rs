@@ -23,8 +23,10 @@ const CODE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,6 +72,12 @@ static void deeds(void) {
     TELL("socket", syscall(SYS_socket, AF_INET, SOCK_STREAM, 0));
     TELL("mount", syscall(SYS_mount, "none", getenv("INSIDE"), "tmpfs", 0, 0));
     TELL("chroot", syscall(SYS_chroot, getenv("OUTSIDE")));
+    struct rlimit more = { 1 << 20, 1 << 20 };
+    TELL("unlimit", syscall(SYS_prlimit64, 0, RLIMIT_CORE, &more, 0));
+    TELL("names", syscall(SYS_openat, AT_FDCWD, "/etc/passwd", O_RDONLY));
+    void *memory = mmap(0, 5L << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    tell("memory", memory == MAP_FAILED ? -1 : 0);
+    if (memory != MAP_FAILED) munmap(memory, 5L << 30);
     long inside = syscall(SYS_openat, AT_FDCWD, at("INSIDE", "taken"), O_CREAT | O_WRONLY, 0600);
     tell("inside", inside);
     if (inside >= 0) {
@@ -116,7 +124,8 @@ pub fn each_time(file: &Path) -> Vec<BTreeMap<String, i32>> {
     times
 }
 
-/// Returns what each deed meets in a cage; `inside` is not among them.
+/// Returns what each deed meets in a cage; `inside`, and `names` and `memory`, which are a session's
+/// only, are not among them.
 ///
 /// `writes` is whether the cage lets its run write somewhere.
 pub fn refused(writes: bool) -> BTreeMap<String, i32> {
@@ -124,7 +133,7 @@ pub fn refused(writes: bool) -> BTreeMap<String, i32> {
     let denied = denied.map(|deed| (deed, Errno::ACCESS));
     // The kernel looks at a new link's file first, and finds it on the other side.
     let others = [("link", if writes { Errno::XDEV } else { Errno::ACCESS }), ("signal", Errno::PERM)];
-    let missing = ["truncate", "execute", "fork", "trace", "socket", "mount", "chroot"];
+    let missing = ["truncate", "execute", "fork", "trace", "socket", "mount", "chroot", "unlimit"];
     let missing = missing.map(|deed| (deed, Errno::NOSYS));
     let met = denied.into_iter().chain(others).chain(missing);
     met.map(|(deed, error)| (deed.to_owned(), error.raw_os_error())).collect()

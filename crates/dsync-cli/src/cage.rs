@@ -29,7 +29,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 use rustix::{
-    process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit},
+    process::{DumpableBehavior, set_dumpable_behavior},
     thread::secure_computing_mode,
 };
 use seccompiler::{
@@ -37,6 +37,7 @@ use seccompiler::{
 };
 
 mod calls;
+mod limits;
 
 use crate::{console::say, escape::escape_text};
 
@@ -46,12 +47,26 @@ pub(crate) struct Cage {
     notes: Mutex<Vec<String>>,
     /// A layer that is missing ends the process.
     is_required: bool,
+    /// The process knows the names of owners, and needs no file of them any more.
+    knows_names: bool,
 }
 
 impl Cage {
     /// Returns a cage all of whose layers hold, or no run begins: the process ends where one is missing.
     pub(crate) fn required(is_required: bool) -> Self {
         Self { is_required, ..Self::default() }
+    }
+
+    /// Makes the cage that of a client's session: reads the names of owners now, so that they need
+    /// not be looked up in it, and limits the process. To be called before the client's first byte.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn of_session(mut self) -> std::io::Result<Self> {
+        dsync_engine::preload_names()?;
+        self.knows_names = true;
+        limits::limit_session()?;
+        Ok(self)
     }
 
     /// Returns the layers that the kernel lacks, one sentence each; none if all layers hold.
@@ -67,7 +82,7 @@ impl Cage {
         if let Err(error) = withhold_memory() {
             self.note(format!("strangers are met without limits on core dumps: {error}"));
         }
-        match confine_to_shares(shares) {
+        match confine_to_shares(shares, self.system()) {
             Ok(None) => {}
             Ok(Some(note)) => self.note(note),
             Err(error) => self.note(format!("strangers are met without Landlock: {error}")),
@@ -77,6 +92,13 @@ impl Cage {
         } else if let Err(error) = confine_strangers() {
             self.note(format!("strangers are met without a seccomp list: {error}"));
         }
+    }
+
+    /// Returns what is only read of the system.
+    fn system(&self) -> System {
+        let names = if self.knows_names { &[][..] } else { READ_FOR_NAMES };
+        let paths = READ.iter().chain(names);
+        paths.map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir)).collect()
     }
 
     /// Ends the process if a layer is missing that must not be.
@@ -102,7 +124,7 @@ impl Cage {
 
 impl dsync_engine::Cage for Cage {
     fn enter_carrier(&self) {
-        match confine_carrier() {
+        match confine_carrier(self.system()) {
             // The kernel's gaps are reported once the rest is caged.
             Ok(()) => {}
             Err(error) => self.note(format!("what carries the data is caged without Landlock: {error}")),
@@ -125,7 +147,7 @@ impl dsync_engine::Cage for Cage {
                     .to_owned(),
             );
         } else {
-            match confine_files(footprint, inmates) {
+            match confine_files(footprint, inmates, self.system()) {
                 Ok(None) => {}
                 Ok(Some(note)) => self.note(note),
                 Err(error) => self.note(format!("the run is caged without Landlock: {error}")),
@@ -146,16 +168,14 @@ impl dsync_engine::Cage for Cage {
 
 /// Keeps memory from core files and from other processes of the same user.
 fn withhold_memory() -> std::io::Result<()> {
-    for resource in [Resource::Core, Resource::Msgqueue] {
-        setrlimit(resource, Rlimit { current: Some(0), maximum: Some(0) })?;
-    }
+    limits::leave_no_dumps()?;
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Leaves the calling thread, and those that it starts, what the C library reads.
-fn confine_carrier() -> Result<(), RulesetError> {
+fn confine_carrier(system: System) -> Result<(), RulesetError> {
     let rules = Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.create()?;
-    with_rules(rules, system())?.restrict_self().map(|_| ())
+    with_rules(rules, system)?.restrict_self().map(|_| ())
 }
 
 /// Allows access to those of these paths that exist: a missing one needs no rule.
@@ -172,7 +192,11 @@ fn with_rules(
 
 /// Limits file access to the footprint and to the C library's files; returns a note if the kernel
 /// lacks something.
-fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<String>, RulesetError> {
+fn confine_files(
+    footprint: &Footprint,
+    inmates: Inmates,
+    system: System,
+) -> Result<Option<String>, RulesetError> {
     let mut rules =
         Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.scope(Scope::AbstractUnixSocket)?;
     if inmates == Inmates::Process {
@@ -184,14 +208,17 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
     for (dir, touch) in footprint.places() {
         rules = rules.add_rule(PathBeneath::new(dir, rights(touch)))?;
     }
-    let rules = with_rules(rules, surroundings())?;
+    let rules = with_rules(rules, surroundings(system))?;
     let whole = inmates == Inmates::Process;
     Ok(lacking(&rules.all_threads(whole)?.restrict_self()?))
 }
 
 /// Limits file access to the shares and to the C library's files; returns a note if the kernel lacks
 /// something.
-fn confine_to_shares(shares: impl Iterator<Item = (PathBuf, bool)>) -> Result<Option<String>, RulesetError> {
+fn confine_to_shares(
+    shares: impl Iterator<Item = (PathBuf, bool)>,
+    system: System,
+) -> Result<Option<String>, RulesetError> {
     let paths = shares.flat_map(|(path, mounted)| {
         let above = mounted.then(|| (path.join(".."), AccessFs::ReadDir.into()));
         [(path, rights(Touch::Write))].into_iter().chain(above)
@@ -201,7 +228,7 @@ fn confine_to_shares(shares: impl Iterator<Item = (PathBuf, bool)>) -> Result<Op
         .handle_access(AccessNet::BindTcp)?
         .scope(Scope::AbstractUnixSocket)?
         .scope(Scope::Signal)?;
-    let rules = with_rules(rules.create()?, surroundings().into_iter().chain(paths))?;
+    let rules = with_rules(rules.create()?, surroundings(system).into_iter().chain(paths))?;
     Ok(lacking(&rules.restrict_self()?))
 }
 
@@ -256,25 +283,22 @@ fn rights(touch: Touch) -> BitFlags<AccessFs> {
     }
 }
 
+/// Paths of the system, with what may be done there.
+type System = Vec<(PathBuf, BitFlags<AccessFs>)>;
+
 /// Returns the other files that are read or written: by the C library for names of users, by the
 /// standard library for the number of processors, by dsync for its own program and for lists that
 /// outgrow memory.
-fn surroundings() -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+fn surroundings(mut found: System) -> System {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let spool = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
     let spools = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
-    let mut found: Vec<_> = system().collect();
     found.push((PathBuf::from("/dev/null"), read | AccessFs::WriteFile));
     // The same as [`dsync_engine::Resources::spool_dir`].
     let spools =
         spools.map_or_else(|| vec!["/var/tmp".into(), "/tmp".into()], |dir| vec![PathBuf::from(dir)]);
     found.extend(spools.into_iter().map(|dir| (dir, spool)));
     found
-}
-
-/// Returns what is only read of the system.
-fn system() -> impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)> {
-    READ.iter().map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir))
 }
 
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
@@ -309,6 +333,9 @@ fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Er
     let starts_thread =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
+    // Limits may be read and never changed. The two calls for that are one in the kernel.
+    let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads])?]);
     if sockets == Sockets::Local {
         let local = u64::from(AF_UNIX);
         let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
@@ -334,12 +361,9 @@ const AF_UNIX: u32 = libc::AF_UNIX.unsigned_abs();
 /// `CLONE_THREAD` in the type of the call's first argument.
 const CLONE_THREAD: u32 = libc::CLONE_THREAD.unsigned_abs();
 
-/// Files that are only read. Of `/etc` only those for name look-ups, because it holds other users'
+/// Files that are only read. Of `/etc` only what a C library needs, because it holds other users'
 /// secrets, too.
 const READ: &[&str] = &[
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/nsswitch.conf",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld-musl-x86_64.path",
@@ -349,9 +373,6 @@ const READ: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/host.conf",
     "/etc/services",
-    "/etc/sssd/conf.d",
-    "/etc/nslcd.conf",
-    "/etc/userdb",
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -359,10 +380,6 @@ const READ: &[&str] = &[
     "/usr/local/lib",
     "/nix/store",
     "/gnu/store",
-    "/var/lib/sss",
-    "/run/systemd/userdb",
-    "/run/nscd",
-    "/var/run/nscd",
     "/dev/urandom",
     "/proc/self",
     "/proc/sys/kernel/random",
@@ -370,6 +387,20 @@ const READ: &[&str] = &[
     "/proc/meminfo",
     "/sys/fs/cgroup",
     "/sys/devices/system/cpu",
+];
+
+/// Files that are only read, for the names of owners.
+const READ_FOR_NAMES: &[&str] = &[
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/sssd/conf.d",
+    "/etc/nslcd.conf",
+    "/etc/userdb",
+    "/var/lib/sss",
+    "/run/systemd/userdb",
+    "/run/nscd",
+    "/var/run/nscd",
 ];
 
 #[cfg(test)]
@@ -487,6 +518,7 @@ mod tests {
             libc::SYS_open_by_handle_at,
             libc::SYS_process_vm_writev,
             libc::SYS_setuid,
+            libc::SYS_prlimit64,
         ] {
             assert!(!calls.contains(&call), "{call}");
         }

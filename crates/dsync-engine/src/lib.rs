@@ -51,7 +51,7 @@ pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
     ActingUserError, CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links,
     OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
-    UntrustedLink, append_operator_file, has_wildcards, open_operator_file,
+    UntrustedLink, append_operator_file, has_wildcards, open_operator_file, preload_names,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::{AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice};

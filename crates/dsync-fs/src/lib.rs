@@ -82,7 +82,7 @@ pub use crate::{
         CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
         RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
     },
-    ids::{Names, home_directory, home_directory_of},
+    ids::{Names, home_directory, home_directory_of, preload_names},
     kept::{KeptNames, Notes, reap_kept},
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},

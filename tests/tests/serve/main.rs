@@ -315,6 +315,26 @@ fn strangers_are_bounded_and_let_others_in() {
         let _ = stranger.write_all(&[22, 3, 1]);
         stranger
     };
+    // Before its key is proved a client's process is limited, and cannot raise its limits again.
+    let one = begin();
+    let limits = || {
+        let process = children(server).into_iter().next()?;
+        fs::read_to_string(format!("/proc/{process}/limits")).ok()
+    };
+    let is_limited = |text: String| {
+        let has = |name: &str, most: &str| {
+            text.lines().filter_map(|line| line.strip_prefix(name)).any(|line| {
+                let mut limits = line.split_whitespace();
+                limits
+                    .nth(1)
+                    .is_some_and(|hard| hard.parse::<u64>().ok() <= most.parse().ok() && hard != "unlimited")
+            })
+        };
+        has("Max data size", "4294967296") && has("Max open files", "4096") && has("Max processes", "16384")
+    };
+    wait_for(|| limits().is_some_and(is_limited));
+    drop(one);
+
     let stuck: Vec<_> = (0..200).map(|_| begin()).collect();
     wait_for(|| nas.log().contains("connections without a key"));
     assert!(children(server).len() <= 48, "{}", nas.log());

@@ -45,15 +45,18 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
         let _ = outcome.expect_code(0);
 
         let times = deeds::each_time(&nas.scratch.at("deeds"));
+        let denied = rustix::io::Errno::ACCESS.raw_os_error();
         // The first threads carry bytes, the last ones copy files; whose key reads only may write
         // nothing then.
         let refused = |writes, inside| {
             let mut refused = deeds::refused(writes);
-            refused.insert("inside".to_owned(), inside);
+            let memory = rustix::io::Errno::NOMEM.raw_os_error();
+            for (deed, met) in [("inside", inside), ("names", denied), ("memory", memory)] {
+                refused.insert(deed.to_owned(), met);
+            }
             refused
         };
         assert_eq!(times.first(), Some(&refused(true, 0)), "{role}");
-        let denied = rustix::io::Errno::ACCESS.raw_os_error();
         let last = if role == "full" { refused(true, 0) } else { refused(false, denied) };
         assert_eq!(times.last(), Some(&last), "{role}");
         assert_eq!(fs::read(nas.scratch.at("outside/secret")).unwrap(), b"secret");

@@ -157,7 +157,6 @@ const COMMON: &[i64] = &[
     libc::SYS_getresgid,
     libc::SYS_capget,
     libc::SYS_getrusage,
-    libc::SYS_prlimit64,
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_times,
@@ -231,7 +230,6 @@ const LEGACY: &[i64] = &[
     libc::SYS_eventfd,
     libc::SYS_getpgrp,
     libc::SYS_getrlimit,
-    libc::SYS_setrlimit,
     libc::SYS_time,
     libc::SYS_arch_prctl,
 ];

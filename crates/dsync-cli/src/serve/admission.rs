@@ -9,7 +9,7 @@ use super::{
     config::{Config, Offer, Part, Server, today},
     hours::Left,
     places::{self, Kind, Place},
-    user::become_user,
+    user::Users,
 };
 use crate::{numbers::counted, words::system_words};
 
@@ -26,7 +26,7 @@ pub(super) struct Admitted {
 /// The exit code and the reason in words, for the owner of the key. `say` hears what is the
 /// administrator's to know.
 pub(super) fn admit(
-    config: &Config,
+    (config, users): (&Config, &Users),
     (share, key): (&str, &str),
     server: Option<&str>,
     role: &mut &'static str,
@@ -35,7 +35,7 @@ pub(super) fn admit(
     let known = part(config, share, key)?;
     let (offer, part) = known;
     *role = part.role.role();
-    become_user(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
+    users.become_one(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
 
     let all = match server {
         Some(server) => server_place(config.server.as_ref(), server)?,

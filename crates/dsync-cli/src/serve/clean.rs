@@ -13,7 +13,7 @@ use std::{
 use dsync_engine::exit_code;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
-use super::{admission::in_words, child::own_program, config::Config, user::become_user};
+use super::{admission::in_words, child::own_program, config::Config, user::Users};
 use crate::{cage::Cage, console::say, escape::escape_text, words::system_words};
 
 /// Cleans all shares; returns the exit code, that of a share that failed if one did.
@@ -46,15 +46,18 @@ pub(super) fn share(name: &str) -> u8 {
     let mut text = String::new();
     let read = io::stdin().read_to_string(&mut text);
     let config = read.ok().and_then(|_| Config::parse_again(&text));
-    let offer = config.as_ref().and_then(|config| config.shares.get(name));
-    let Some((offer, days)) = offer.and_then(|offer| Some((offer, offer.keep_days?))) else {
+    let found = config.as_ref().and_then(|config| {
+        let offer = config.shares.get(name)?;
+        Some((offer, offer.keep_days?, Users::of(config)))
+    });
+    let Some((offer, days, users)) = found else {
         say("dsync: a share is cleaned by 'dsync serve' only");
         return exit_code::START;
     };
 
     let cage = Cage::default();
     cage.enter_shares(std::iter::once((offer.share.path.clone(), offer.share.mounted)));
-    if let Err(why) = become_user(offer.user.as_deref()) {
+    if let Err(why) = users.become_one(offer.user.as_deref()) {
         say(&escape_text(&format!("dsync: {why}")));
         return exit_code::START;
     }

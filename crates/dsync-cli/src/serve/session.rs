@@ -23,6 +23,7 @@ use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
     status::Report,
+    user::Users,
 };
 use crate::{
     cage::Cage, console::say, debug::start_log, escape::escape_text, messages, rules::Rules, server::WORDING,
@@ -116,7 +117,9 @@ fn hold(
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
     drop(terms);
-    let cage = Cage::required(config.require_cage);
+    let users = Users::of(&config);
+    let unready = |error: io::Error| broken(&format!("a session cannot be prepared: {}", system_words(&error)));
+    let cage = Cage::required(config.require_cage).of_session().map_err(unready)?;
     cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
     if let Some(lack) = cage.notes().first().filter(|_| config.require_cage) {
         return Err(broken(&format!("require-cage: {lack}")));
@@ -145,7 +148,7 @@ fn hold(
     }
 
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
-    match admit(&config, (&wanted, &key), Some(&own_key), &mut record.role, &log) {
+    match admit((&config, &users), (&wanted, &key), Some(&own_key), &mut record.role, &log) {
         Ok(Admitted { grant, places: _held }) => converse(channel, grant, &cage, (record, parent)),
         Err((code, why)) => {
             channel.refuse(code, &why);
