@@ -211,12 +211,8 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     if meaning(&dsync) == Meaning::Refused {
         verdict.refused = Some(dsync.stderr_text().lines().next().unwrap_or("nothing said").to_owned());
         if let Some(before) = before.as_ref().filter(|_| dry.is_some()) {
-            let changed = compare(before, &ours, Scope::EVERYTHING);
-            // A directory that both make before they examine the others is no finding.
-            let as_rsync =
-                meaning(&rsync) == Meaning::Refused && compare(&theirs, &ours, Scope::EVERYTHING).is_empty();
-            let changed = changed.into_iter().filter(|_| !as_rsync);
-            changed.for_each(|line| verdict.add(Class::Refused, line));
+            let theirs = (meaning(&rsync) == Meaning::Refused).then_some(&theirs);
+            judge_refused(&mut verdict, before, &ours, theirs);
         }
         let excused = excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours));
         return excused.with_breaches(broken);
@@ -289,6 +285,14 @@ fn judge_end(verdict: &mut Verdict, rsync: &Outcome, dsync: &Outcome) {
 fn judge_trees(verdict: &mut Verdict, theirs: &Survey, ours: &Survey, atimes: bool) {
     let scope = Scope { atimes, ..Scope::EVERYTHING };
     compare(theirs, ours, scope).into_iter().for_each(|line| verdict.add(Class::Tree, line));
+}
+
+/// A run that refused its work left everything as it was. A directory that both programs make before
+/// they examine the others is no finding.
+fn judge_refused(verdict: &mut Verdict, before: &Survey, ours: &Survey, theirs: Option<&Survey>) {
+    let as_rsync = theirs.is_some_and(|theirs| compare(theirs, ours, Scope::EVERYTHING).is_empty());
+    let changed = compare(before, ours, Scope::EVERYTHING).into_iter().filter(|_| !as_rsync);
+    changed.for_each(|line| verdict.add(Class::Refused, line));
 }
 
 /// Compares the lists of changes of two runs that left the same tree.

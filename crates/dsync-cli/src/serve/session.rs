@@ -118,7 +118,8 @@ fn hold(
     let own_key = identity.public().fingerprint();
     drop(terms);
     let users = Users::of(&config);
-    let unready = |error: io::Error| broken(&format!("a session cannot be prepared: {}", system_words(&error)));
+    let unready =
+        |error: io::Error| broken(&format!("a session cannot be prepared: {}", system_words(&error)));
     let cage = Cage::required(config.require_cage).of_session().map_err(unready)?;
     cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
     if let Some(lack) = cage.notes().first().filter(|_| config.require_cage) {

@@ -20,8 +20,9 @@ pub(super) fn run(config: &Config, share: &str, key: &str) -> u8 {
     let log = |why: &str| tracing::error!("{why}");
     let users = Users::of(config);
     let cage = Cage::required(config.require_cage).of_session();
-    let cage = cage
-        .map_err(|error| (exit_code::START, format!("a session cannot be prepared: {}", system_words(&error))));
+    let cage = cage.map_err(|error| {
+        (exit_code::START, format!("a session cannot be prepared: {}", system_words(&error)))
+    });
     let admitted = cage.and_then(|cage| {
         admit((config, &users), (share, key), None, &mut "", &log).map(|admitted| (admitted, cage))
     });

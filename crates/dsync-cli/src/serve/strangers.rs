@@ -42,7 +42,8 @@ impl Strangers {
         let mut held = self.lock();
         let own = held.by_address.get(&address).copied().unwrap_or_default();
         let in_crowd = held.all >= CROWD && own > 0;
-        let is_refused = held.all >= FULL || own >= ONE_ADDRESS || (in_crowd && held.pressed % 2 == 0);
+        let is_refused =
+            held.all >= FULL || own >= ONE_ADDRESS || (in_crowd && held.pressed.is_multiple_of(2));
         if is_refused || in_crowd {
             held.pressed += 1;
         }
