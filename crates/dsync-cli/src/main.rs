@@ -63,7 +63,7 @@ use crate::{
     bar::{Bar, Shown},
     cage::Cage,
     closing::Closing,
-    console::{Console, Voice, blame, print, say},
+    console::{Console, Voice, blame, say, show},
     deploy::Bare,
     escape::{Escaped, escape_text},
     flags::{Flags, Stream, accepted::Accepted},
@@ -140,14 +140,6 @@ fn begin_server((bounds, words): (Vec<OsString>, Vec<OsString>)) -> u8 {
             server::serve_peer(restriction, &resources)
         }
         Err(error) => refuse(&error),
-    }
-}
-
-/// Prints the only result of this call.
-fn show(text: &[u8]) -> u8 {
-    match print(text) {
-        Ok(()) => exit_code::OK,
-        Err(_) => messages::OUTPUT,
     }
 }
 

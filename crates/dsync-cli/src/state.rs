@@ -15,11 +15,10 @@ use dsync_engine::{Operand, State, StateError, StateUse, UntrustedLink, exit_cod
 
 use crate::{
     commands,
-    console::{Console, blame},
+    console::{Console, blame, show},
     escape::{Escaped, escape_text},
     flags::Flags,
     numbers::{Number, Style},
-    show,
     usage::UsageError,
     words,
 };

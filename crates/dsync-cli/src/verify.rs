@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 
 use crate::{
     bar::{Bar, Shown},
-    console::{blame, say},
+    console::{blame, say, show},
     escape::{Escaped, escape_text, json_line},
     json::Name,
     messages,
     numbers::{Number, Style},
-    show, signals,
+    signals,
     usage::UsageError,
     words,
 };
