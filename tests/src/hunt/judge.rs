@@ -287,7 +287,7 @@ fn judge_trees(verdict: &mut Verdict, theirs: &Survey, ours: &Survey, atimes: bo
     compare(theirs, ours, scope).into_iter().for_each(|line| verdict.add(Class::Tree, line));
 }
 
-/// A run that refused its work left everything as it was. A directory that both programs make before
+/// Holds that a run which refused its work left everything as it was. A directory that both programs make before
 /// they examine the others is no finding.
 fn judge_refused(verdict: &mut Verdict, before: &Survey, ours: &Survey, theirs: Option<&Survey>) {
     let as_rsync = theirs.is_some_and(|theirs| compare(theirs, ours, Scope::EVERYTHING).is_empty());

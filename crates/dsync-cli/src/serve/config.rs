@@ -353,7 +353,6 @@ mod tests {
 
     const GOOD: &str = "\
 [keys.web1]
-since = 2026-06-01
 expires = 2027-06-01
 
 [keys.admin]
@@ -411,6 +410,7 @@ role = 'full'
             ("laptops/{key}", "{user}", 12, "not a directory in the share"),
             ("laptops/{key}", "/srv", 12, "not a directory in the share"),
             ("2027-06-01", "2027-06-01T10:00:00", 2, "no day like"),
+            ("expires", "since = 2026-06-01T10:00:00\nexpires", 2, "no day like"),
             ("[keys.admin]", "[keys.admin", 4, ""),
             ("role = 'full'", "", 14, "role"),
             (
