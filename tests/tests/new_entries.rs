@@ -82,6 +82,26 @@ fn new_directories_in_a_setgid_directory_keep_its_group_for_what_follows() {
 }
 
 #[test]
+fn new_directory_without_the_bit_passes_no_group_on() {
+    needs_root!();
+    needs_dsync!();
+    let others = |dir: &Path| {
+        fs::create_dir(dir).unwrap();
+        chown(dir, None, Some(4321)).unwrap();
+    };
+    // The root has the bit before (`2755`) or gets it of the source (`755`).
+    for mode in [0o755, 0o2755] {
+        for options in [&["-rp", "--chmod=F644"][..], &["-rlpt", "--chmod=F644", "--delay-updates"]] {
+            let wanted = assert_as_rsync(options, "", |dir| {
+                others(dir);
+                tree::set_mode(dir, mode);
+            });
+            assert_eq!([&b"dir/open"[..], b"dir/file"].map(|path| wanted[path].1), [0, 0]);
+        }
+    }
+}
+
+#[test]
 fn root_that_the_run_makes_has_what_its_parents_list_leaves() {
     needs_root!();
     needs_dsync!();

@@ -517,7 +517,7 @@ fn noted_while_worked_in(existing: &Metadata) -> Option<Wanted> {
 /// Permissions that the owner of a directory needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
 /// The bit that makes new entries take over a directory's group.
-const SETGID: u16 = 0o2000;
+pub(crate) const SETGID: u16 = 0o2000;
 /// Permissions to execute, of anybody.
 const EXECUTES: u16 = 0o111;
 

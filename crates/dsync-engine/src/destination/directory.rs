@@ -20,7 +20,7 @@ use super::{
     records::{push_counted, take, take_counted},
     site::cause,
 };
-use crate::SyncError;
+use crate::{SyncError, plan::SETGID};
 
 /// One directory in work.
 pub(super) struct Directory {
@@ -151,9 +151,6 @@ impl Directory {
         settle(site, &self.path, self.dir.as_deref(), self.wanted.as_ref())
     }
 }
-
-/// The bit that makes new entries take over a directory's group.
-pub(super) const SETGID: u16 = 0o2000;
 
 /// A directory whose attributes are set once the postponed work in it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The fourth step: carries out the decision. Every change of the disk goes through the run's
 //! hands.
 
-use dsync_fs::{Kind, Metadata};
+use dsync_fs::{Kind, Metadata, Wanted};
 use dsync_wire::{
     event::{Action, Changes, LeftAlone, Planned},
     message::EntryKind,
@@ -27,8 +27,11 @@ use super::{
 };
 use crate::{
     SyncError,
-    plan::{Decision, file_type},
+    plan::{Decision, SETGID, file_type},
 };
+
+/// The mode of a new directory until it gets its own.
+const OWNER_ONLY: u16 = 0o700;
 
 impl Planner<'_> {
     /// Carries out the decision on an entry.
@@ -226,12 +229,25 @@ impl Planner<'_> {
         let Some(dir) = &subject.directory.dir else { return Ok(Presence::Imagined) };
         let place = subject.place(self.site, &self.comparison.protection, placing.way.displaced());
         // Open to this process only until it gets its own attributes.
-        let made = place.make_directory(dir, 0o700)?;
+        let made = place.make_directory(dir, OWNER_ONLY)?;
+        if made && self.passes_on_too_much(subject, &placing.decision) {
+            let early = Wanted { mode: Some(OWNER_ONLY), ..Wanted::default() };
+            // A failure here happens again later, and is reported then.
+            let _ = self.site.hands.dress(dir, &subject.name, Kind::Dir, &early);
+        }
         Ok(match &self.site.hands {
             _ if !made => Presence::Ignored,
             Hands::Working => Presence::New,
             Hands::Idle(_) => Presence::Imagined,
         })
+    }
+
+    /// Returns whether a new directory has a setgid bit from the one above that it is not to keep. What
+    /// is made in it would take over its group and the bit.
+    fn passes_on_too_much(&self, subject: &Subject<'_>, decision: &Decision) -> bool {
+        let loses = decision.wanted.mode.is_some_and(|mode| mode & SETGID == 0);
+        let is_noted = self.site.policy.options.fake_super.destination;
+        loses && !is_noted && subject.directory.inherited_mode() & SETGID != 0
     }
 
     /// Lets the run work in a directory. Returns whether its own permissions have to be set

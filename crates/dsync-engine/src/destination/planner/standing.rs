@@ -2,8 +2,11 @@
 
 use dsync_fs::{Component, Dir, Extended, ExtendedScope};
 
-use super::super::directory::{Directory, SETGID};
-use crate::{content::Contents, plan::Standing};
+use super::super::directory::Directory;
+use crate::{
+    content::Contents,
+    plan::{SETGID, Standing},
+};
 
 /// An entry of the destination; without a name, the directory itself.
 pub(in super::super) struct Here<'a> {
