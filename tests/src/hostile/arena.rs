@@ -252,6 +252,7 @@ impl Server {
     pub fn assert_lean(&self) {
         let peak = peak_memory(self.child.id());
 
+        println!("server: peak {} MiB resident", peak >> 20);
         assert!(peak <= self.memory, "{} MiB resident", peak >> 20);
     }
 
@@ -315,6 +316,7 @@ pub fn assert_ends(outcome: Outcome, code: i32, text: &str) -> Outcome {
     }
     let all = outcome.all_text();
     assert!(!all.chars().any(|c| c.is_control() && c != '\n'), "control characters\n{}", outcome.account());
+    println!("client: peak {} MiB resident", outcome.peak_memory >> 20);
     assert!(outcome.peak_memory <= MEMORY, "{} MiB resident", outcome.peak_memory >> 20);
     outcome
 }
