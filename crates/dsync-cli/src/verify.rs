@@ -47,7 +47,7 @@ struct Flags {
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 
-    /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be [USER@]HOST:DIR
+    /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be HOST:DIR
     #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
     against: Option<OsString>,
 
