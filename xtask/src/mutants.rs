@@ -9,6 +9,7 @@
 //! `cargo-mutants` makes its own mutants and builds each: a build and the whole suite for every
 //! mutant of a crate. It answers which code is untested, this table which promise is.
 
+mod guard;
 mod table;
 
 use std::{
@@ -20,7 +21,10 @@ use std::{
     time::Instant,
 };
 
-use self::table::{GUARDS, Guard, TEST_BINARIES};
+use self::{
+    guard::{Guard, TEST_BINARIES},
+    table::GUARDS,
+};
 use crate::{
     error::TaskError,
     step::{command, root, run as run_command},

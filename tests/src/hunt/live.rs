@@ -57,7 +57,7 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
         add(format!("a run beside changes ends with {:?} is {first}", outcome.code()));
     }
     let left = || temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
-    // What a run that was told to end had finished stays for the next one.
+    // Files that an interrupted run had finished stay for the next one.
     let may_stay = |name: &String| {
         outcome.code() == Some(20) && case.has(&["--partial"]) && name.contains("/.dsync-done-")
     };

@@ -268,7 +268,7 @@ fn a_host_that_lies_is_no_success_and_pins_nothing() {
         assert!(!known_hosts(&nas).exists());
     }
 
-    // What is honest, in the same words.
+    // The honest answer, in the same words.
     let honest = [known("/x", "[keys.web1]", false), known("/x", "[keys.web1]", true)];
     let _ = enroll_at(&nas, &honest, &["--yes"]).expect_code(0);
     assert!(fs::read_to_string(known_hosts(&nas)).unwrap().starts_with("nas:8730 "));

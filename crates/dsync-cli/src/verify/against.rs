@@ -58,7 +58,7 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
 
     let files = summary.report.listed.files.saturating_sub(counts.files);
     let entries = summary.report.listed.total() + counts.new;
-    // What the destination left out of its report counts too.
+    // The entries that the destination left out of its report count too.
     let code = if counts.findings() > 0 { exit_code::PARTIAL } else { summary.exit_code() };
     teller.end(flags.quiet, &counts.json(entries, files, code), &counts.text(entries, files));
     code

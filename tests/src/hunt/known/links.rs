@@ -21,7 +21,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
-            // What the destination has of that name gives way to it.
+            // The destination's entry of that name gives way to it.
             let is_link =
                 |node: &Node| matches!(node.kind, Kind::Symlink(_)) && node.path.starts_with(b"w/s");
             let gives_way = seen.finding.line.contains(r#"': type is "dir", should be "#)
