@@ -29,6 +29,16 @@ fn counts(files: u64, far: bool) -> BTreeMap<String, u64> {
         let name = call.split('(').next().unwrap_or_default();
         *counts.entry(name.to_owned()).or_default() += 1;
     }
+    without_read_ahead(counts)
+}
+
+/// Leaves out the calls that only a slow read leads to: on a busy machine some files are opened
+/// once more to ask the system for them ahead of their turn. `tests/slow_disk.rs` holds those.
+fn without_read_ahead(mut counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let asked = counts.remove("fadvise64").unwrap_or(0);
+    for call in ["openat", "close"] {
+        counts.entry(call.to_owned()).and_modify(|count| *count -= asked);
+    }
     counts
 }
 
