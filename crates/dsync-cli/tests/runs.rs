@@ -226,6 +226,10 @@ fn directory_without_recursion_is_skipped_and_nothing_is_claimed() {
     assert_eq!(run(at.path(), "src/ dst"), (0, "skipping directory .\n".to_owned(), String::new()));
     let (code, out, _) = run(at.path(), "-v src dst");
     assert!(code == 0 && !out.contains("on disk"), "{out}");
+    for source in ["src", "src/", "./src"] {
+        let _ = run(at.path(), &format!("{source} new"));
+        assert!(!at.path().join("new").exists(), "{source}");
+    }
 }
 
 #[test]

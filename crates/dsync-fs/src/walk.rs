@@ -341,7 +341,8 @@ impl Walk {
         self.single_file
     }
 
-    /// Returns the paths of the directories that a relative walk leaves out because it takes none.
+    /// Returns the paths of the directories that operands name and that the walk leaves out because
+    /// it takes none.
     pub fn skipped(&self) -> &[RelPath] {
         &self.skipped
     }

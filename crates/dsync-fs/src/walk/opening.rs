@@ -266,6 +266,10 @@ impl Opening {
         }
 
         options.check_spelled(&name.clone().into())?;
+        if is_dir && !options.takes_directories() {
+            self.skipped.push(name.into());
+            return Ok(());
+        }
         let layer = self.layer(base, (false, true), &options.filter);
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
