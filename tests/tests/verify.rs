@@ -78,6 +78,52 @@ fn rot_edits_and_the_rest_are_lines_and_exit_code_23() {
 }
 
 #[test]
+fn files_that_were_read_lately_are_not_read_again() {
+    needs_dsync!();
+    let scratch = recorded();
+    let tree = scratch.src();
+    let times = format!("{}.dsync-manifest.verified", tree.display());
+    let verify_lately = |code| {
+        let outcome = verify(&tree, &["--json", "--max-age=30d"]).expect_code(code);
+        let last = outcome.stdout_text().lines().last().unwrap().to_owned();
+        let end: serde_json::Value = serde_json::from_str(&last).unwrap();
+        (end["sound"].as_u64(), end["unread"].as_u64(), outcome.stderr_text().to_owned())
+    };
+    assert_eq!(verify_lately(0), (Some(4), Some(0), String::new()));
+    assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
+    // What is not sound is read again each time; a run without the option reads all.
+    rot(&tree.join("one"));
+    assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
+    let _ = verify(&tree, &["-q"]).expect_code(23);
+    assert_eq!(verify(&tree, &["-q", "--max-age=0s"]).expect_code(23).stdout_text(), "rot        one\n");
+    assert_eq!(verify_lately(23).0, Some(0));
+
+    fs::write(&times, "dsync-verified 1\nnot what follows it").unwrap();
+    let (sound, unread, told) = verify_lately(23);
+    assert_eq!((sound, unread), (Some(3), Some(0)));
+    assert!(told.contains("damaged or belongs to an older manifest; all files are read"), "{told}");
+    // The times of another manifest say nothing.
+    let _ = verify(&tree, &["--record"]).expect_code(0);
+    assert_eq!(verify_lately(0).0, Some(4));
+
+    fs::remove_file(&times).unwrap();
+    symlink("nowhere/at/all", &times).unwrap();
+    assert_eq!(verify_lately(0).0, Some(4));
+    let inside = tree.join("list");
+    let _ =
+        Run::dsync().args(["verify", "--record", "--manifest"]).arg(&inside).arg(&tree).run().expect_code(0);
+    for sound in [4, 0] {
+        let run = Run::dsync().args(["verify", "--max-age=2w", "--manifest"]).arg(&inside).arg(&tree).run();
+        let expected = format!("{sound} files are sound");
+        assert!(run.expect_code(0).stdout_text().contains(&expected));
+    }
+    for words in ["--max-age=soon", "--max-age=1month", "--max-age=-1d"] {
+        let outcome = verify(&tree, &[words]).expect_code(1);
+        assert!(outcome.stderr_text().contains("a number and a unit"), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn a_damaged_manifest_is_refused_before_anything_is_compared() {
     needs_dsync!();
     let scratch = recorded();

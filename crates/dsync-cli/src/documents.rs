@@ -266,7 +266,8 @@ the exit code is 23 where a path is at neither end. A remote end tells of no oth
 `verify DIR` reads the directory again, from the disk even where memory has it, and prints a line for each difference: `rot` (the content
 differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
-all others by size and time. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
+all others by size and time. `--max-age 30d` reads the files that were not read and found sound within thirty days, so that a run each night reads what is due; a run that
+was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
 one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.
 
 `verify DIR --against SRC` compares two trees and needs no manifest. Either may be `HOST:DIR` or `HOST::SHARE/DIR`. Both ends read what they have, only hashes are sent, and nothing

@@ -10,14 +10,16 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use clap::{Args as _, Command, FromArgMatches as _};
 use dsync_engine::{
     CancelToken, Changes, Manifest, ManifestError, Progress, UntrustedLink, exit_code,
     manifest::Totals,
-    verify::{self, Difference, Finding, Reading, Verified, VerifyError, VerifyObserver},
+    verify::{
+        self, AgesProblem, Difference, Finding, MaxAge, Reading, Verified, VerifyError, VerifyObserver,
+    },
 };
 use serde_json::{Value, json};
 
@@ -67,6 +69,11 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     percent: u8,
 
+    /// Read only the files that were not read and found sound within this time, as 30d, 12h or 2w, and go on
+    /// where an interrupted run ended; FILE.verified beside the manifest keeps the times
+    #[arg(long, value_name = "AGE", value_parser = age, conflicts_with_all = ["against", "record"])]
+    max_age: Option<Duration>,
+
     /// Stay on the filesystem of PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -82,6 +89,15 @@ struct Flags {
     /// Print differences only
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// Reads an age in the form of GNU and systemd programs. A month has no fixed length.
+fn age(text: &str) -> Result<Duration, &'static str> {
+    let span = text.parse::<jiff::Span>().ok();
+    let length = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
+    length
+        .and_then(|length| Duration::try_from(length).ok())
+        .ok_or("an age is a number and a unit: 30d, 12h, 90m")
 }
 
 /// Carries the command out and returns the exit code: 23 where something differs.
@@ -176,6 +192,7 @@ fn perform(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> Result<Outco
     let reading = Reading::default()
         .percent(flags.percent)
         .seed(u64::from(now.subsec_nanos()) ^ now.as_secs())
+        .max_age(flags.max_age.map(|age| MaxAge::new(age, times_beside(&path))))
         .one_file_system(flags.one_file_system);
 
     if flags.record {
@@ -191,6 +208,13 @@ fn beside(tree: &Path) -> PathBuf {
     // `components` drops slashes at the end and `/.`, which would name another file.
     let mut name = tree.components().as_path().as_os_str().to_owned();
     name.push(".dsync-manifest");
+    name.into()
+}
+
+/// Returns the place of the times of reading: beside the manifest.
+fn times_beside(manifest: &Path) -> PathBuf {
+    let mut name = manifest.as_os_str().to_owned();
+    name.push(".verified");
     name.into()
 }
 
@@ -226,6 +250,19 @@ impl VerifyObserver for Teller {
 
     fn progress(&self, progress: &Progress) {
         self.bar.update(progress);
+    }
+
+    fn ages(&self, problem: &AgesProblem) {
+        let (what, why) = match problem {
+            AgesProblem::Unreadable(error) => ("cannot be read", words::system_words(error)),
+            AgesProblem::Unsaved(error) => ("cannot be written", words::system_words(error)),
+            _ => ("cannot be used", "it is damaged or belongs to an older manifest".to_owned()),
+        };
+        let effect = match problem {
+            AgesProblem::Unsaved(_) => "the next run reads again what this one has read",
+            _ => "all files are read",
+        };
+        self.bar.aside(|| say(&format!("dsync: warning: the file of --max-age {what}: {why}; {effect}")));
     }
 }
 
@@ -356,7 +393,15 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
             words::system_words(source)
         ),
         VerifyError::Manifest(error) => format!("'{manifest}': {error}"),
+        VerifyError::Ages { source } => {
+            format!(
+                "cannot use '{manifest}.verified' for --max-age: {source}; name the manifest by a path without it"
+            )
+        }
         VerifyError::Cancelled if flags.record => "interrupted; nothing is recorded".to_owned(),
+        VerifyError::Cancelled if flags.max_age.is_some() => {
+            "interrupted; the same command goes on with the rest".to_owned()
+        }
         VerifyError::Cancelled => "interrupted; the rest is not verified".to_owned(),
         other => other.to_string(),
     }

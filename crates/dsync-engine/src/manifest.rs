@@ -341,6 +341,7 @@ impl<R: BufRead> Iterator for Records<R> {
 pub struct Manifest {
     file: File,
     totals: Totals,
+    hash: [u8; 32],
 }
 
 /// The sums over a manifest.
@@ -378,15 +379,23 @@ impl Manifest {
     pub fn open(path: &Path) -> Result<Self, ManifestError> {
         let file = open_operator_file(path, Links::Trusted)?;
         let mut totals = Totals::default();
-        for record in Records::new(BufReader::new(&file))? {
+        let mut records = Records::new(BufReader::new(&file))?;
+        for record in &mut records {
             totals.add(&record?);
         }
-        Ok(Self { file, totals })
+        let hash = records.hasher.finish();
+        Ok(Self { file, totals, hash })
     }
 
     /// Returns the sums over its records.
     pub fn totals(&self) -> Totals {
         self.totals
+    }
+
+    /// Returns the BLAKE3 hash of all its lines but the last, which has it: what one manifest has that
+    /// no other has.
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
     }
 
     /// Reads the records from the beginning. Only one reader at a time.

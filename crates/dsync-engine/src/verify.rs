@@ -8,23 +8,23 @@
 //! Verifying tells *rot* from *edits*: whoever edits a file leaves another size or another time,
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
+mod ages;
+mod whole_file;
+
 use std::{
     io::{self, BufWriter},
     iter::Peekable,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{
-    CommitGroup, Component, Dir, DirRef, Durability, Kind, Links, Metadata, StagedFile, Stamp, Walk,
-    WalkOptions, WalkedEntry, Wanted, default_readers, is_own_name,
-};
+use dsync_fs::{DirRef, Kind, Metadata, Stamp, Walk, WalkOptions, WalkedEntry, default_readers, is_own_name};
 use dsync_wire::{
     event::{Changes, FileType, Progress},
     setters,
@@ -36,6 +36,9 @@ use crate::{
     manifest::{Manifest, ManifestError, ManifestWriter, Record, Totals, compare_paths},
     plan::{file_type_of, timestamp},
 };
+use ages::Ages;
+pub use ages::{AgesProblem, MaxAge};
+use whole_file::WholeFile;
 
 /// The way in which a tree is read.
 #[derive(Debug, Clone)]
@@ -46,17 +49,26 @@ pub struct Reading {
     pub percent: u8,
     /// The choice of those files: another seed chooses others.
     pub seed: u64,
+    /// Read only the files that were not read and found sound within this age. All by default. With it
+    /// a verification that was interrupted goes on where it ended.
+    pub max_age: Option<MaxAge>,
     /// Stay on the tree's own filesystem.
     pub one_file_system: bool,
     /// The threads that read.
     pub workers: Workers,
 }
 
-setters!(Reading { percent: u8, seed: u64, one_file_system: bool, workers: Workers });
+setters!(Reading {
+    percent: u8,
+    seed: u64,
+    max_age: Option<MaxAge>,
+    one_file_system: bool,
+    workers: Workers,
+});
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { percent: 100, seed: 0, one_file_system: false, workers: Workers::default() }
+        Self { percent: 100, seed: 0, max_age: None, one_file_system: false, workers: Workers::default() }
     }
 }
 
@@ -98,6 +110,9 @@ pub trait VerifyObserver: Send + Sync {
 
     /// Reports progress, a few times a second.
     fn progress(&self, _progress: &Progress) {}
+
+    /// Reports a fault of the file that keeps the times of reading.
+    fn ages(&self, _problem: &AgesProblem) {}
 }
 
 impl VerifyObserver for crate::Silent {}
@@ -113,7 +128,7 @@ pub struct Verified {
     /// Bytes of content that were read.
     pub bytes_read: u64,
     /// Files that were compared by size and time only: their record has no content, or
-    /// [`Reading::percent`] left them out.
+    /// [`Reading::percent`] or [`Reading::max_age`] left them out.
     pub unread: u64,
     /// Findings of [`Difference::Rot`].
     pub rotten: u64,
@@ -181,6 +196,13 @@ pub enum VerifyError {
     /// The manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// Another user's link leads to the file of [`Reading::max_age`].
+    #[error("cannot use the file that keeps the times of reading")]
+    Ages {
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The threads that read could not be started.
     #[error("cannot start threads")]
     Threads,
@@ -258,49 +280,16 @@ pub fn record_to_file(
     cancel: &CancelToken,
 ) -> Result<Totals, VerifyError> {
     let failed = |source| VerifyError::Manifest(ManifestError::Io { source });
-    let name = file.file_name().map(|name| Component::new(name.as_bytes()));
-    let Some(Ok(name)) = name else { return Err(failed(io::ErrorKind::InvalidInput.into())) };
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let dir =
-        Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Trusted).map_err(failed)?;
-    let dir = Arc::new(dir);
-    let own = dir.stat(&name).ok().map(|metadata| metadata.stamp());
-    let staged = StagedFile::create(&dir, name).map_err(failed)?;
-
-    let writer = BufWriter::new(InOrder { staged: &staged, offset: 0 });
-    let writer = ManifestWriter::new(writer).map_err(failed)?;
-    let (_, totals) = record_but(tree, writer, own, (reading, observer), cancel)?;
-
-    let wanted = Wanted { mode: Some(0o600), ..Wanted::default() };
-    let prepared = staged.prepare(&wanted, None, Durability::File).map_err(failed)?;
-    let mut group = CommitGroup::new(Durability::File);
-    group.add(prepared, ());
-    for ((), result) in group.flush() {
-        result.map_err(|error| failed(io::Error::other(error)))?;
-    }
-    group.finish().map_err(|error| failed(io::Error::other(error)))?;
+    let whole = WholeFile::create(file).map_err(failed)?;
+    let writer = ManifestWriter::new(BufWriter::new(whole.writer())).map_err(failed)?;
+    let (writer, totals) = record_but(tree, writer, whole.replaced(), (reading, observer), cancel)?;
+    drop(writer);
+    whole.commit().map_err(failed)?;
     Ok(totals)
 }
 
-/// Writes a file from its start on.
-struct InOrder<'a> {
-    staged: &'a StagedFile,
-    offset: u64,
-}
-
-impl io::Write for InOrder<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.staged.write_all_at(self.offset, bytes)?;
-        self.offset += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Verifies a tree against a manifest. The manifest's own file is left out where it is in the tree.
+/// Verifies a tree against a manifest. The manifest's own file is left out where it is in the tree,
+/// like that of [`Reading::max_age`].
 ///
 /// # Errors
 /// [`VerifyError`]; whatever is wrong with the tree's entries is a [`Finding`] instead.
@@ -311,51 +300,75 @@ pub fn verify(
     observer: &dyn VerifyObserver,
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
-    let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
+    let open = |max_age| Ages::open(max_age, manifest, |problem| observer.ages(&problem));
+    let ages = reading.max_age.as_ref().map(open).transpose();
     let mut check = Check {
         reader: Reader::new(reading, cancel, observer).verifying(manifest.totals()),
+        ages: ages.map_err(|source| VerifyError::Ages { source })?,
         observer,
         verified: Verified::default(),
         batch: Vec::new(),
+        records: 0,
         unreadable: Vec::new(),
     };
-    let mut records = manifest.records()?.peekable();
-
-    for found in Entries::open(tree, reading)? {
-        let found = match found {
-            Ok(found) if found.is_file(&own) => continue,
-            found => found,
-        };
-        let path = match &found {
-            Ok(found) => &found.path,
-            Err((path, _)) => path,
-        };
-        let record = check.up_to(path, &mut records)?;
-        match found {
-            Ok(found) => check.push(found, record)?,
-            Err((path, error)) => check.unread(path, error)?,
-        }
-    }
-    while let Some(record) = records.next().transpose()? {
-        check.missing(record)?;
-    }
-    check.flush()?;
+    let result = check.all(tree, manifest);
+    check.save_ages(true);
+    result?;
     check.verified.bytes_read = check.reader.bytes.load(Ordering::Relaxed);
     check.reader.tell(true);
     Ok(check.verified)
+}
+
+/// Returns the path of a file below a tree, if it is there.
+fn path_within(tree: &Path, file: &Path) -> Option<Vec<u8>> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or_else(|| Path::new(".")).canonicalize().ok()?;
+    let below = parent.strip_prefix(tree.canonicalize().ok()?).ok()?.join(file.file_name()?);
+    Some(below.as_os_str().as_bytes().to_vec())
 }
 
 /// A verification under way.
 struct Check<'a> {
     reader: Reader<'a>,
     observer: &'a dyn VerifyObserver,
+    ages: Option<Ages>,
     verified: Verified,
-    batch: Vec<(Found, Record)>,
+    /// Entries that wait, with their records and the numbers of these.
+    batch: Vec<(Found, (usize, Record))>,
+    /// Records of the manifest so far.
+    records: usize,
     /// Paths below which the tree could not be read.
     unreadable: Vec<Vec<u8>>,
 }
 
 impl Check<'_> {
+    /// Compares all entries of the tree and of the manifest.
+    fn all(&mut self, tree: &Path, manifest: &Manifest) -> Result<(), VerifyError> {
+        let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
+        let max_age = self.reader.reading.max_age.as_ref();
+        let ages_file = max_age.and_then(|max_age| path_within(tree, &max_age.file));
+        let mut records = manifest.records()?.peekable();
+        for found in Entries::open(tree, self.reader.reading)? {
+            let found = match found {
+                Ok(found) if found.is_file(&own) || ages_file.as_ref() == Some(&found.path) => continue,
+                found => found,
+            };
+            let path = match &found {
+                Ok(found) => &found.path,
+                Err((path, _)) => path,
+            };
+            let record = self.up_to(path, &mut records)?;
+            match found {
+                Ok(found) => self.push(found, record)?,
+                Err((path, error)) => self.unread(path, error)?,
+            }
+        }
+        while let Some(record) = records.next().transpose()? {
+            self.missing(record)?;
+        }
+        self.flush()
+    }
+
     /// Reports the records before a path as missing. Returns the record of the path itself.
     fn up_to(
         &mut self,
@@ -367,7 +380,9 @@ impl Check<'_> {
                 Ok(record) => compare_paths(&record.path, path).is_le(),
                 Err(_) => true,
             };
-            match records.next_if(due).transpose()? {
+            let next = records.next_if(due).transpose()?;
+            self.records += usize::from(next.is_some());
+            match next {
                 Some(record) if record.path == path => return Ok(Some(record)),
                 Some(record) => self.missing(record)?,
                 None => return Ok(None),
@@ -412,7 +427,7 @@ impl Check<'_> {
         match record {
             None => self.find(found.path, Difference::New),
             Some(record) => {
-                self.batch.push((found, record));
+                self.batch.push((found, (self.records - 1, record)));
                 let bytes: u64 = self.batch.iter().map(|(found, _)| found.metadata.size).sum();
                 if self.batch.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
             }
@@ -422,19 +437,34 @@ impl Check<'_> {
     /// Reads and compares what waits.
     fn flush(&mut self) -> Result<(), VerifyError> {
         let (found, records): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
-        let wanted: Vec<bool> =
-            found.iter().zip(&records).map(|(found, record)| self.reader.wants(found, record)).collect();
+        let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number));
+        let wants = |(found, (number, record)): (&Found, &(usize, Record))| {
+            self.reader.wants(found, record) && is_due(*number)
+        };
+        let wanted: Vec<bool> = found.iter().zip(&records).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
-        for ((found, read), record) in read.into_iter().zip(records) {
+        for ((found, read), (number, record)) in read.into_iter().zip(records) {
             let is_read = matches!(read, Read::Content(_));
-            match difference(&found, read, &record) {
+            let difference = difference(&found, read, &record);
+            if is_read && let Some(ages) = &mut self.ages {
+                ages.note(number, matches!(difference, None | Some(Difference::Attributes(_))));
+            }
+            match difference {
                 Some(difference) => self.report(found.path, difference),
                 None if found.metadata.kind != Kind::File => {}
                 None if is_read => self.verified.sound += 1,
                 None => self.verified.unread += 1,
             }
         }
+        self.save_ages(false);
         Ok(())
+    }
+
+    /// Saves the times of reading now and then, and at the `end`.
+    fn save_ages(&mut self, end: bool) {
+        if let Some(Err(error)) = self.ages.as_mut().map(|ages| ages.save(end)) {
+            self.observer.ages(&AgesProblem::Unsaved(error));
+        }
     }
 }
 

@@ -1,0 +1,242 @@
+//! When each file of a manifest was last read and found sound, so that a verification can read the
+//! others only, and one that was interrupted goes on where it ended.
+//!
+//! The times stand in a file of their own, in the order of the manifest's records:
+//! `docs/manifest.md` has its bytes. It can only cost time: whatever is wrong with it makes all files
+//! count as unread.
+
+use std::{
+    io::{self, BufWriter, Read as _, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use dsync_delta::ContentHasher;
+use dsync_fs::{Links, UntrustedLink, open_operator_file};
+
+use super::whole_file::WholeFile;
+use crate::manifest::Manifest;
+
+/// The age up to which a file counts as verified without being read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MaxAge {
+    /// A file that was read and found sound within this time is compared by size and time only.
+    pub age: Duration,
+    /// The file that keeps these times: 4 bytes for each entry of the manifest. It is made where it
+    /// is missing, written anew once a minute and at the end, also of a verification that is cancelled.
+    pub file: PathBuf,
+}
+
+impl MaxAge {
+    /// Returns an age and the file of the times.
+    pub fn new(age: Duration, file: impl Into<PathBuf>) -> Self {
+        Self { age, file: file.into() }
+    }
+}
+
+/// A fault of the file of times. The verification goes on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AgesProblem {
+    /// It is damaged, of another version or of another manifest: every file counts as unread.
+    Unusable,
+    /// It cannot be read: every file counts as unread.
+    Unreadable(io::Error),
+    /// It cannot be written: the next verification reads again what this one has read.
+    Unsaved(io::Error),
+}
+
+/// The times of a manifest's files.
+pub(super) struct Ages {
+    file: PathBuf,
+    manifest: [u8; 32],
+    /// Seconds since 1970 for each record; 0 is never.
+    times: Vec<u32>,
+    /// Times up to this one are too old.
+    oldest: u32,
+    now: u32,
+    saved: Instant,
+    changed: bool,
+}
+
+impl Ages {
+    /// Reads the times of a manifest's files.
+    ///
+    /// # Errors
+    /// [`UntrustedLink`] on the way to the file.
+    pub(super) fn open(
+        max_age: &MaxAge,
+        manifest: &Manifest,
+        problem: impl FnOnce(AgesProblem),
+    ) -> io::Result<Self> {
+        let entries = usize::try_from(manifest.totals().entries).map_err(io::Error::other)?;
+        let now = seconds(SystemTime::now());
+        let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
+        let times = match read(&max_age.file, manifest.hash(), entries) {
+            Ok(Some(times)) => times,
+            Ok(None) => {
+                problem(AgesProblem::Unusable);
+                vec![0; entries]
+            }
+            Err(error) if UntrustedLink::of(&error).is_some() => return Err(error),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    problem(AgesProblem::Unreadable(error));
+                }
+                vec![0; entries]
+            }
+        };
+        Ok(Self {
+            file: max_age.file.clone(),
+            manifest: *manifest.hash(),
+            times,
+            oldest: now.saturating_sub(age),
+            now,
+            saved: Instant::now(),
+            changed: false,
+        })
+    }
+
+    /// Returns whether the file of this record has to be read. A time in the future proves nothing.
+    pub(super) fn is_due(&self, record: usize) -> bool {
+        self.times.get(record).is_none_or(|&time| time == 0 || time <= self.oldest || time > self.now)
+    }
+
+    /// Notes that the file of this record was read just now, and whether it was sound.
+    pub(super) fn note(&mut self, record: usize, sound: bool) {
+        if let Some(time) = self.times.get_mut(record) {
+            *time = if sound { seconds(SystemTime::now()) } else { 0 };
+            self.changed = true;
+        }
+    }
+
+    /// Saves the times if the last save is long ago, or at the `end`.
+    pub(super) fn save(&mut self, end: bool) -> io::Result<()> {
+        if !self.changed || !end && self.saved.elapsed() < SAVE_EVERY {
+            return Ok(());
+        }
+        (self.saved, self.changed) = (Instant::now(), false);
+        let whole = WholeFile::create(&self.file)?;
+        let mut out = Hashing { out: BufWriter::new(whole.writer()), hasher: ContentHasher::new() };
+        out.write(MAGIC)?;
+        out.write(&self.manifest)?;
+        for time in &self.times {
+            out.write(&time.to_le_bytes())?;
+        }
+        let hash = out.hasher.finish();
+        out.out.write_all(&hash)?;
+        out.out.flush()?;
+        drop(out);
+        whole.commit()
+    }
+}
+
+/// Returns the times in a file, or `None` if it is not of this manifest or damaged.
+fn read(file: &Path, manifest: &[u8; 32], entries: usize) -> io::Result<Option<Vec<u32>>> {
+    let file = open_operator_file(file, Links::Trusted)?;
+    let wanted = MAGIC.len() + 32 + 4 * entries + 32;
+    // An endless file is read no further than the right one.
+    let mut raw = Vec::with_capacity(wanted);
+    file.take(wanted as u64 + 1).read_to_end(&mut raw)?;
+    let times = || {
+        let (body, hash) = raw.split_last_chunk::<32>()?;
+        let times = body.strip_prefix(MAGIC)?.strip_prefix(manifest)?;
+        let mut hasher = ContentHasher::new();
+        hasher.update(body);
+        let is_right = raw.len() == wanted && hasher.finish() == *hash;
+        let of = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
+        is_right.then(|| times.chunks_exact(4).map(of).collect())
+    };
+    Ok(times())
+}
+
+/// Hashes what it writes.
+struct Hashing<W> {
+    out: W,
+    hasher: ContentHasher,
+}
+
+impl<W: io::Write> Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.out.write_all(bytes)
+    }
+}
+
+/// Returns whole seconds since 1970, up to the year 2106.
+fn seconds(time: SystemTime) -> u32 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+}
+
+const MAGIC: &[u8] = b"dsync-verified 1\n";
+/// Interval between two saves: so much reading is lost with the power.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::manifest::{ManifestWriter, Record};
+    use dsync_wire::event::FileType;
+
+    fn manifest(at: &Path, files: u8) -> Manifest {
+        let mut writer = ManifestWriter::new(fs::File::create(at).unwrap()).unwrap();
+        for file in 0..files {
+            writer.push(&Record::new(vec![b'a' + file], FileType::File)).unwrap();
+        }
+        writer.finish().unwrap();
+        Manifest::open(at).unwrap()
+    }
+
+    fn due(max_age: &MaxAge, manifest: &Manifest) -> (Vec<bool>, bool) {
+        let mut told = false;
+        let ages = Ages::open(max_age, manifest, |_| told = true).unwrap();
+        ((0..5).map(|record| ages.is_due(record)).collect(), told)
+    }
+
+    #[test]
+    fn what_is_not_exactly_as_it_was_saved_counts_as_unread() {
+        let at = tempfile::tempdir().unwrap();
+        let one = manifest(&at.path().join("one"), 4);
+        let max_age = MaxAge::new(Duration::from_secs(1000), at.path().join("ages"));
+        assert_eq!(due(&max_age, &one), (vec![true; 5], false), "no file, no complaint");
+
+        let mut ages = Ages::open(&max_age, &one, |_| {}).unwrap();
+        [(0, true), (2, true), (3, false), (9, true)]
+            .into_iter()
+            .for_each(|(at, sound)| ages.note(at, sound));
+        ages.save(true).unwrap();
+        assert_eq!(due(&max_age, &one), (vec![false, true, false, true, true], false));
+        assert_eq!(due(&MaxAge { age: Duration::ZERO, ..max_age.clone() }, &one).1, false);
+        assert_eq!(due(&max_age, &manifest(&at.path().join("two"), 5)), (vec![true; 5], true));
+
+        let right = fs::read(&max_age.file).unwrap();
+        for index in 0..right.len() {
+            let mut wrong = right.clone();
+            wrong[index] ^= 1;
+            fs::write(&max_age.file, wrong).unwrap();
+            assert_eq!(due(&max_age, &one), (vec![true; 5], true), "byte {index}");
+            fs::write(&max_age.file, &right[..index]).unwrap();
+            assert_eq!(due(&max_age, &one), (vec![true; 5], true), "cut to {index}");
+        }
+        fs::write(&max_age.file, [&right[..], b"x"].concat()).unwrap();
+        assert_eq!(due(&max_age, &one), (vec![true; 5], true));
+    }
+
+    #[test]
+    fn times_that_are_too_old_or_in_the_future_count_as_unread() {
+        let at = tempfile::tempdir().unwrap();
+        let one = manifest(&at.path().join("one"), 3);
+        let max_age = MaxAge::new(Duration::from_secs(1000), at.path().join("ages"));
+        let mut ages = Ages::open(&max_age, &one, |_| {}).unwrap();
+        let now = ages.now;
+        ages.times = vec![now - 1001, now - 900, now + 3000];
+        ages.changed = true;
+        ages.save(true).unwrap();
+        assert_eq!(due(&max_age, &one), (vec![true, false, true, true, true], false));
+    }
+}
