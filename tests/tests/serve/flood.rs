@@ -57,6 +57,8 @@ fn connect(nas: &Nas) -> TcpStream {
 /// any of them, and gives each up.
 fn cost_of_silence(nas: &Nas, count: usize) -> u64 {
     let server = nas.server.as_ref().unwrap().process.id();
+    // A client ends a moment before its session does.
+    wait_for(|| children(server).is_empty());
     let (descriptors_before, before) = (descriptors(server), memory(server, "VmRSS"));
     let cost = until_met(|| {
         let silent: Vec<_> = (0..count).map(|_| connect(nas)).collect();
