@@ -48,6 +48,10 @@ const ENOUGH: usize = 25;
 /// Number of cases of one kind that are made smaller; the others are only counted.
 const OF_A_KIND: usize = 4;
 
+/// Time after the hunt's own during which cases are still made smaller, so that a hunt ends about
+/// when it was told to, whatever it finds.
+const REST: Duration = Duration::from_secs(15);
+
 /// Number of findings that the last lines name, so that they fit in what is kept of a log.
 const LAST_LINES: usize = 40;
 
@@ -71,6 +75,14 @@ pub struct Plan {
     pub without: Vec<String>,
     /// Directory for scripts of failing cases.
     pub scripts: PathBuf,
+}
+
+impl Plan {
+    /// Returns when a reduction that begins now ends at the latest, in a hunt until `until`.
+    fn end_of_reduction(&self, until: Instant) -> Instant {
+        let limit = Instant::now() + reduce::LIMIT;
+        if self.cases.is_some() || self.case.is_some() { limit } else { limit.min(until + REST) }
+    }
 }
 
 /// The counts of a hunt so far.
@@ -162,7 +174,7 @@ fn work(
             let name = &filesystems[at].name;
             let is_rare = tally.lock().expect("no worker panics").is_rare(finding);
             let line = if is_rare {
-                pursue(plan, &case, finding, &worlds[at], name, tally)
+                pursue(plan, &case, finding, &worlds[at], name, plan.end_of_reduction(until), tally)
             } else {
                 in_one_line(case.seed, name, &case, finding)
             };
@@ -209,9 +221,10 @@ fn pursue(
     finding: &Finding,
     world: &World,
     filesystem: &str,
+    until: Instant,
     tally: &Mutex<Tally>,
 ) -> String {
-    let (small, often) = reduce::reduce(case, finding.key(), world);
+    let (small, often) = reduce::reduce(case, finding.key(), world, until);
     let verdict = judge::judge(&small, world);
     let last = verdict.findings.iter().find(|other| other.key() == finding.key()).unwrap_or(finding);
     let in_one_line = in_one_line(case.seed, filesystem, &small, last);
@@ -271,7 +284,8 @@ fn one(plan: &Plan, seed: u64, filesystem: &Filesystem, filesystems: &[Filesyste
     }
     if let Some(finding) = verdict.first() {
         let tally = Mutex::new(Tally::default());
-        pursue(plan, &case, finding, &world, &filesystem.name, &tally);
+        let until = plan.end_of_reduction(Instant::now());
+        pursue(plan, &case, finding, &world, &filesystem.name, until, &tally);
     }
     verdict.findings.is_empty()
 }

@@ -11,7 +11,10 @@ use super::{
 use crate::tree::{Kind, Node, Piece};
 
 /// Time limit for one case.
-const LIMIT: Duration = Duration::from_secs(45);
+pub(super) const LIMIT: Duration = Duration::from_secs(45);
+
+/// Number of further runs of a case before it is made smaller.
+const ATTEMPTS: usize = 4;
 
 /// A search for smaller cases.
 struct Reducer<'a> {
@@ -23,19 +26,22 @@ struct Reducer<'a> {
     until: Instant,
 }
 
-/// Returns the smallest case found that has the same finding, and how many of the first attempts
-/// failed.
-pub(super) fn reduce(case: &Case, key: (Class, String), world: &World) -> (Case, String) {
+/// Returns the smallest case found until then that has the same finding, and how many of the first
+/// attempts failed.
+pub(super) fn reduce(case: &Case, key: (Class, String), world: &World, until: Instant) -> (Case, String) {
     let fails =
         |case: &Case| judge_for(case, world, Some(key.0)).findings.iter().any(|finding| finding.key() == key);
-    let tried = 4;
-    let failed = (0..tried).filter(|_| fails(case)).count();
+
+    let attempts = (0..ATTEMPTS).take_while(|_| Instant::now() < until).map(|_| fails(case));
+    let attempts: Vec<bool> = attempts.collect();
+    let tried = attempts.len();
+    let failed = attempts.iter().filter(|&&failed| failed).count();
     let tries = match failed {
         0 => return (case.clone(), format!("0 of {tried} further runs")),
         failed if failed == tried => 1,
         failed => (4 * tried / failed).min(24),
     };
-    let mut reducer = Reducer { world, key, case: case.clone(), tries, until: Instant::now() + LIMIT };
+    let mut reducer = Reducer { world, key, case: case.clone(), tries, until };
     for _ in 0..3 {
         let before = reducer.size();
         reducer.pass();
