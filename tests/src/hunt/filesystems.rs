@@ -22,6 +22,9 @@ const BASE: &[&str] = &["-t", "tmpfs", "-o", "size=8g,mode=755", "none"];
 /// Length of an image, which is sparse; each has room for the trees of two workers.
 const IMAGE_BYTES: u64 = 600 << 20;
 
+/// Length of the image of btrfs: it gives back what was removed late, and filled up in an hour.
+const BTRFS_BYTES: u64 = 3 << 30;
+
 /// Mounts those of the wanted filesystems that this machine can, below `place`; without mounts,
 /// returns `place` itself.
 ///
@@ -98,7 +101,8 @@ fn may_mount() -> bool {
 
 fn make(base: &Path, name: &str, root: &Path) -> bool {
     let image = base.join(format!("{name}.image"));
-    let made = File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES)).is_ok();
+    let length = if name == "btrfs" { BTRFS_BYTES } else { IMAGE_BYTES };
+    let made = File::create(&image).and_then(|file| file.set_len(length)).is_ok();
     let force = if name == "ext4" { "-F" } else { "-f" };
     let formatted = Command::new(format!("mkfs.{name}")).args(["-q", force]).arg(&image).output();
     let image = image.to_string_lossy().into_owned();

@@ -176,6 +176,14 @@ fn meaning(outcome: &Outcome) -> Meaning {
     }
 }
 
+/// Returns whether rsync failed for want of room, which a run beside it may have used up. A file that
+/// has no room for an attribute is none: that decides both programs' results.
+fn has_no_room(rsync: &Outcome) -> bool {
+    let is_of_attributes = |line: &str| ["xattr", "acl"].iter().any(|word| line.contains(word));
+    let is_full = |line: &str| line.contains("No space left on device (28)") && !is_of_attributes(line);
+    rsync.stderr_text().lines().any(is_full)
+}
+
 fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict {
     let mut verdict = Verdict::default();
     let since = seconds() - 1;
@@ -190,6 +198,9 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     let rests =
         again.as_ref().is_some_and(|outcome| changes(outcome).is_empty() && outcome.code() == Some(0));
     verdict.account.push_str(&rsync.account());
+    if has_no_room(&rsync) {
+        return Verdict { refused: Some("rsync has no room".to_owned()), ..verdict };
+    }
 
     world.plant(case);
     let before = (!keeps_atimes).then(|| world.survey(since));
@@ -276,7 +287,8 @@ fn judge_end(verdict: &mut Verdict, rsync: &Outcome, dsync: &Outcome) {
     }
     let (theirs, ours) = (meaning(rsync), meaning(dsync));
     if theirs != ours {
-        let first = text.lines().next().unwrap_or_default();
+        let theirs = rsync.stderr_text();
+        let first = text.lines().chain(theirs.lines()).next().unwrap_or_default().to_owned();
         let codes = (rsync.code().unwrap_or(-1), dsync.code().unwrap_or(-1));
         verdict.add(Class::Exit, format!("rsync ends with {}, dsync with {} is {first}", codes.0, codes.1));
     }
