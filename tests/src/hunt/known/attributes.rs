@@ -2,7 +2,7 @@
 
 use super::{Known, seen::Attributes};
 use crate::{
-    hunt::judge::Class,
+    hunt::{judge::Class, options},
     tree::{Kind, Node},
 };
 
@@ -77,6 +77,22 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--no-g` or `--no-o` behind it, an option that maps groups or owners maps nothing.",
+        explains: |seen| {
+            let is_last = |option: &str, map: &str| {
+                let at =
+                    |wanted: &str| seen.case.options.iter().rposition(|given| options::name(given) == wanted);
+                at(map).is_some_and(|map| at(option).is_some_and(|option| option > map))
+            };
+            let ids = seen.values().filter(|_| seen.about(&["owner"]));
+            let ids = ids.and_then(|(ours, theirs)| Some((ours.split_once(", ")?, theirs.split_once(", ")?)));
+            ids.is_some_and(|(ours, theirs)| {
+                let is_of_group = ours.0 == theirs.0 && is_last("--no-g", "--groupmap");
+                is_of_group || ours.1 == theirs.1 && is_last("--no-o", "--usermap")
+            })
+        },
+    },
+    Known {
         says: "Without `-p`, a destination that `--mkpath` makes has the mode of the source, less the umask.",
         explains: |seen| {
             let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
@@ -118,8 +134,12 @@ pub(super) const ENTRIES: &[Known] = &[
             // A file that may not have the bits of its counterpart in an alternate directory is
             // neither linked to it nor left out.
             let own = ["not one file: ", "should not be one file: ", "extra: "];
+            let has_capability =
+                |node: &Node| node.xattrs.iter().any(|(name, _)| name == "security.capability");
+            let is_special =
+                |node: &Node| has_bits(node) || seen.case.has_letter('X') && has_capability(node);
             let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
-                || seen.about(&["owner", "mtime"]) && seen.namesakes().any(has_bits);
+                || seen.about(&["owner", "mtime"]) && seen.namesakes().any(is_special);
             // Without a time of its own a copy is made again by each run.
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')
@@ -127,8 +147,6 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.world.iter().any(has_bits);
             let is_link =
                 (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
-            let has_capability =
-                |node: &Node| node.xattrs.iter().any(|(name, _)| name == "security.capability");
             let is_spared = seen.about(&["mode"]) && seen.namesakes().any(has_capability);
             let lost = seen.modes().is_some_and(drops_bits)
                 || seen.values().is_some_and(drops_capability)
@@ -195,7 +213,16 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.values().is_some_and(|(ours, theirs)| {
                     ours.contains("user.rsync.%stat") && !theirs.contains("user.rsync.%stat")
                 });
-            seen.case.has_letter('X') && !seen.case.has_letter('p') && (stays || is_noted)
+            // What a list has for the owner, the mask and the others is the mode.
+            let is_in_list = seen.case.has_letter('A')
+                && (has_old || seen.is_linked())
+                && seen.values().is_some_and(|(ours, theirs)| {
+                    let lists = [ours, theirs].map(|text| printed_list(text, ACCESS_LIST));
+                    let [Some(our), Some(their)] = lists else { return false };
+                    list(&our) == list(&their) && without_list(ours) == without_list(theirs)
+                });
+            let is_given = seen.case.has_letter('X') && (stays || is_noted) || is_in_list;
+            !seen.case.has_letter('p') && is_given
         },
     },
     Known {
@@ -252,6 +279,12 @@ fn list(value: &[u8]) -> Vec<Vec<u8>> {
     let is_replaced = |entry: &&[u8]| matches!(entry.first(), Some(1 | 16 | 32));
     let entries = value.get(4..).unwrap_or_default().chunks(8);
     entries.filter(|entry| !is_replaced(entry)).map(<[u8]>::to_vec).collect()
+}
+
+/// Returns attributes as a finding prints them, without the access control list.
+fn without_list(text: &str) -> Option<(&str, &str)> {
+    let (before, list) = text.split_once(&format!("\"{ACCESS_LIST}\": ["))?;
+    Some((before, list.split_once(']')?.1))
 }
 
 /// Returns a list from the attributes as a finding prints them.

@@ -1,7 +1,7 @@
 //! Known differences: the changes that `-i` lists where both programs leave the same tree.
 
 use super::{Known, Seen};
-use crate::tree::Node;
+use crate::{compare::Facts, tree::Node};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -40,7 +40,12 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_change = only(seen).is_some_and(|code| code.starts_with('.'));
             let is_ours = seen.finding.line.starts_with("only dsync lists ");
-            !seen.case.has_letter('H') && seen.is_linked() && is_change && is_ours
+            // Of several changes rsync finds some done.
+            let are_changes = codes(seen).is_some_and(|(ours, theirs)| {
+                let kind = ours.get(..2).filter(|kind| kind.starts_with('.'));
+                kind.is_some() && kind == theirs.get(..2)
+            });
+            !seen.case.has_letter('H') && seen.is_linked() && (is_change && is_ours || are_changes)
         },
     },
     Known {
@@ -56,7 +61,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A root that `--mkpath` makes is listed as new.",
         explains: |seen| {
             let is_new = codes(seen).is_some_and(|(ours, _)| ours == "cd+++++++++");
-            seen.case.has(&["--mkpath"]) && seen.path() == "." && is_new
+            let is_told = seen.finding.line.starts_with("only dsync lists cd+++++++++: ");
+            seen.case.has(&["--mkpath"]) && seen.path() == "." && (is_new || is_told)
         },
     },
     Known {
@@ -77,6 +83,53 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync lists it twice.
             let is_one = |(ours, theirs): (&str, &str)| theirs.split(' ').any(|code| code == ours);
             seen.case.has(&["--append-verify"]) && is_again && codes(seen).is_some_and(is_one)
+        },
+    },
+    Known {
+        says: "With `-A`, a mode that changes is listed beside the list that changes.",
+        explains: |seen| {
+            let is_more = codes(seen).is_some_and(|(ours, theirs)| {
+                let (mode, list) = (Some("p"), Some("a"));
+                let have_list = ours.get(9..10) == list && theirs.get(9..10) == list;
+                let is_mode = ours.get(5..6) == mode && theirs.get(5..6) == Some(".");
+                have_list && is_mode && without(ours, &[5]) == without(theirs, &[5])
+            });
+            // The mode of the old one is not that of the new one.
+            let mut modes = seen.namesakes().map(|node| node.mode);
+            let first = modes.next();
+            let is_changed = modes.any(|mode| Some(mode) != first) || seen.is_linked();
+            is_more && seen.case.has_letter('A') && is_changed
+        },
+    },
+    Known {
+        says: "A list that XFS shows as an attribute is no change of attributes.",
+        explains: |seen| {
+            let is_shown =
+                |facts: &Facts| facts.xattrs.keys().any(|name| name.starts_with("trusted.SGI_ACL_"));
+            let name = format!("/{}", seen.path());
+            let is_it = |(path, facts): (&Vec<u8>, &Facts)| {
+                is_shown(facts) && (name == "/." || path.escape_ascii().to_string().ends_with(&name))
+            };
+            let is_less = |(ours, theirs): (&str, &str)| {
+                theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+            };
+            let is_only = only(seen).is_some_and(|code| without(code, &[10]).ends_with("........"));
+            let is_theirs = is_only && seen.finding.line.starts_with("only rsync lists ");
+            let is_either = is_theirs || codes(seen).is_some_and(is_less);
+            seen.case.has_letter('X')
+                && is_either
+                && (seen.theirs.iter().any(is_it) || seen.ours.iter().any(is_it))
+        },
+    },
+    Known {
+        says: "What gives way to an equal entry of a `--compare-dest` directory is listed as deleted.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only dsync lists *deleting: ");
+            let there = [format!("w/d/{}", seen.path()), format!("w/to-d/{}", seen.path())];
+            let is_there = |path: &Vec<u8>| there.contains(&path.escape_ascii().to_string());
+            let has_gone = !seen.theirs.keys().any(is_there) && !seen.ours.keys().any(is_there);
+            let is_sources = seen.namesakes().any(|node| node.path.starts_with(b"w/s"));
+            is_told && seen.case.has(&["--compare-dest"]) && has_gone && is_sources
         },
     },
 ];

@@ -227,8 +227,11 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "An alternate file that cannot be read is none.",
         explains: |seen| {
-            let fails =
-                |line: &str| line.contains("[generator] open \"") && line.contains("Permission denied");
+            // It asks a directory for its attributes.
+            let calls = ["[generator] open \"", "gen_entry_copy_xattrs: secure open of basis \""];
+            let fails = |line: &str| {
+                line.contains("Permission denied") && calls.iter().any(|call| line.contains(call))
+            };
             let says = seen.rsync.stderr_text();
             let is_time = seen.about(&["mtime"]) && says.contains("send_files failed to open");
             seen.case.is_nobody

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    compare::Facts,
     hunt::{
         case::Case,
         judge::{Class, Finding},
@@ -86,6 +87,20 @@ impl Seen<'_> {
         let within = self.path().strip_prefix("w/d/").unwrap_or_default();
         let here = facts(self.path());
         here.is_some() && ["w/s/", "w/s2/", "w/"].iter().any(|root| facts(&format!("{root}{within}")) == here)
+    }
+
+    /// Returns whether the path's entry is a file after dsync that is as long as the source's, or
+    /// longer.
+    pub(super) fn is_as_long_as_the_sources(&self) -> bool {
+        let bytes = |path: &str| {
+            let is_it = |(key, facts): &(&Vec<u8>, &Facts)| {
+                facts.kind == "file" && key.escape_ascii().to_string() == path
+            };
+            self.ours.iter().find(is_it).map(|(_, facts)| facts.size)
+        };
+        let within = self.path().strip_prefix("w/d/").unwrap_or_default();
+        let sources = ["w/s/", "w/s2/", "w/"].iter().filter_map(|root| bytes(&format!("{root}{within}")));
+        bytes(self.path()).is_some_and(|here| sources.into_iter().any(|source| here >= source))
     }
 
     /// Returns whether the path's entry is the source's own after dsync, while rsync put there the
