@@ -16,6 +16,7 @@ use super::{
 use crate::{
     compare::{Facts, Scope, compare, show},
     run::Outcome,
+    tree::Kind,
 };
 
 /// The trees before a run and after those of both programs.
@@ -66,9 +67,9 @@ fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
     let within = place.as_ref().and_then(|place| path.strip_prefix(place.as_bytes())?.strip_prefix(b"/"));
     let backed_up = within.and_then(|within| trees.before.get(&[b"w/d/", within].concat()));
     let here = trees.ours.get(path);
-    backed_up
-        .zip(here)
-        .is_some_and(|(old, here)| [old.kind, here.kind] == ["file"; 2] && old.content == here.content)
+    backed_up.zip(here).is_some_and(|(old, here)| {
+        (old.kind, &old.content) == (here.kind, &here.content) && old.kind != "dir"
+    })
 }
 
 /// Returns the contents of all files that have any, each with a name.
@@ -81,9 +82,13 @@ fn contents(survey: &Survey) -> BTreeMap<&[u8], &[u8]> {
 fn written_at_the_source(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let moves = case.has(&["--remove-source-files", "--remove-sent-files"]);
     let roots: &[&[u8]] = if moves { &[b"w/out"] } else { &[b"w/out", b"w/s", b"w/s2"] };
+    // What the destination operand itself leads to is the destination.
+    let destination = led_to(case);
+    let is_destination = |root: &[u8]| destination.as_deref().is_some_and(|led| led.as_bytes() == root);
     let is_in = |path: &[u8]| {
         roots
             .iter()
+            .filter(|root| !is_destination(root))
             .any(|root| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
     };
     let part = |survey: &Survey| -> Survey {
@@ -92,6 +97,27 @@ fn written_at_the_source(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     };
     let changed = compare(&part(trees.before), &part(trees.ours), Scope::EVERYTHING);
     changed.into_iter().map(|line| format!("written where nothing belongs: {line}")).collect()
+}
+
+/// Number of links on the way to a destination; a loop has no end.
+const LINKS: usize = 8;
+
+/// Returns where the destination operand leads.
+fn led_to(case: &Case) -> Option<String> {
+    let operand = case.operands.last()?.trim_end_matches('/');
+    let at = match operand.split_once("@/") {
+        Some((_, within)) => within.to_owned(),
+        None => format!("{}/{operand}", case.cwd),
+    };
+    let steps = std::iter::successors(Some(options::place(&format!("@/{at}"))), |at| {
+        let link = case.world.iter().find(|node| node.path == at.as_bytes())?;
+        let Kind::Symlink(text) = &link.kind else { return None };
+        let text = String::from_utf8_lossy(text);
+        let (parent, _) = at.rsplit_once('/')?;
+        let is_absolute = text.starts_with('@');
+        Some(options::place(&if is_absolute { text.into_owned() } else { format!("@/{parent}/{text}") }))
+    });
+    steps.take(LINKS).last()
 }
 
 /// Returns the entries of the source that the destination lacks or has otherwise.

@@ -173,7 +173,25 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
     case.world.retain(|node| {
         !(node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Dir) && node.path.ends_with(suffix))
     });
+    if case.has(&["-b"]) && !case.has(&["--backup-dir"]) {
+        leave_room_for_backups(case);
+    }
     case.settle();
+}
+
+/// Empties the directories of the destination that give way: their backups would have to stay in
+/// them, so with `-b` alone they cannot.
+fn leave_room_for_backups(case: &mut Case) {
+    let gives_way = |path: &[u8]| {
+        let is_it = |node: &Node| node.path.strip_prefix(b"w/s/") == path.strip_prefix(b"w/d/");
+        case.world.iter().any(|node| is_it(node) && !matches!(node.kind, Kind::Dir))
+    };
+    let is_in_one = |node: &Node| {
+        let ends = node.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.into_iter().any(|end| node.path[..end].starts_with(b"w/d/") && gives_way(&node.path[..end]))
+    };
+    let kept = case.world.iter().filter(|node| !is_in_one(node)).cloned().collect();
+    case.world = kept;
 }
 
 fn edits(seed: u64) -> Vec<Edit> {
