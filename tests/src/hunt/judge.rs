@@ -225,7 +225,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
             let theirs = (meaning(&rsync) == Meaning::Refused).then_some(&theirs);
             judge_refused(&mut verdict, before, &ours, theirs);
         }
-        let excused = excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours));
+        let excused = excuse(verdict, case, before.as_ref(), (&rsync, &theirs), (&dsync, &ours));
         return excused.with_breaches(broken);
     }
     if meaning(&rsync) != Meaning::Refused {
@@ -250,12 +250,13 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         let trees = Trees { before, theirs, is_theirs_done, ours: &ours };
         broken.extend(laws::breaches(case, &trees, &dsync));
     }
-    excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours)).with_breaches(broken)
+    excuse(verdict, case, before.as_ref(), (&rsync, &theirs), (&dsync, &ours)).with_breaches(broken)
 }
 
 fn excuse(
     mut verdict: Verdict,
     case: &Case,
+    before: Option<&Survey>,
     (rsync, theirs): (&Outcome, &Survey),
     (dsync, ours): (&Outcome, &Survey),
 ) -> Verdict {
@@ -265,7 +266,7 @@ fn excuse(
     let seen = |finding| {
         Some(finding)
             .filter(is_excusable)
-            .and_then(|finding| known::excuse(&Seen { case, finding, rsync, dsync, theirs, ours }))
+            .and_then(|finding| known::excuse(&Seen { case, finding, rsync, dsync, before, theirs, ours }))
     };
     let excused: Vec<Option<&str>> = findings.iter().map(seen).collect();
     for (finding, entry) in findings.iter().zip(&excused) {

@@ -34,7 +34,9 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `--ignore-existing`, what stands in the place of a directory stays as it is.",
         explains: |seen| {
-            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let follows = seen.case.has_letter('L')
+                || seen.case.has_letter('k')
+                || seen.case.has(&["--copy-unsafe-links"]);
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
             let stands_for_a_directory = follows && seen.namesakes().any(is_link);
             seen.case.has(&["--ignore-existing"])

@@ -1,7 +1,10 @@
 //! Known differences: the changes that `-i` lists where both programs leave the same tree.
 
 use super::{Known, Seen};
-use crate::{compare::Facts, tree::Node};
+use crate::{
+    compare::Facts,
+    tree::{Kind, Node},
+};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -118,7 +121,47 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_either = is_theirs || codes(seen).is_some_and(is_less);
             seen.case.has_letter('X')
                 && is_either
-                && (seen.theirs.iter().any(is_it) || seen.ours.iter().any(is_it))
+                && [Some(seen.theirs), Some(seen.ours), seen.before]
+                    .into_iter()
+                    .flatten()
+                    .any(|survey| survey.iter().any(is_it))
+        },
+    },
+    Known {
+        says: "A special file of another type is listed as new.",
+        explains: |seen| {
+            let is_new =
+                codes(seen).is_some_and(|(ours, theirs)| ours == "cS+++++++++" && theirs.starts_with("cSc"));
+            let is_fifo = |node: &Node| matches!(node.kind, Kind::Fifo);
+            let is_socket = |node: &Node| matches!(node.kind, Kind::Socket);
+            is_new && seen.namesakes().any(is_fifo) && seen.namesakes().any(is_socket)
+        },
+    },
+    Known {
+        says: "Under `--fake-super`, an attribute that is not copied is no change.",
+        explains: |seen| {
+            let is_others = |node: &Node| node.xattrs.iter().any(|(name, _)| !name.starts_with("user."));
+            let is_only = only(seen).is_some_and(|code| code.starts_with('.') && code.ends_with("........x"));
+            let is_theirs = is_only && seen.finding.line.starts_with("only rsync lists ");
+            let is_less = codes(seen).is_some_and(|(ours, theirs)| {
+                theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+            });
+            let is_either = is_theirs || is_less;
+            seen.case.has(&["--fake-super"])
+                && seen.case.has_letter('X')
+                && is_either
+                && seen.namesakes().any(is_others)
+        },
+    },
+    Known {
+        says: "A link that is replaced is listed with its attributes too.",
+        explains: |seen| {
+            let is_more = codes(seen).is_some_and(|(ours, theirs)| {
+                let are_links = [ours, theirs].iter().all(|code| code.starts_with("cLc"));
+                are_links && ours.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+            });
+            let has_some = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && !node.xattrs.is_empty();
+            seen.case.has_letter('X') && is_more && (seen.namesakes().any(has_some) || seen.is_linked())
         },
     },
     Known {

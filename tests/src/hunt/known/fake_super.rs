@@ -39,7 +39,15 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let fails = says.contains("symlink \"") && says.contains("Too many levels of symbolic links");
-            seen.case.has(&["--fake-super"]) && seen.case.has(&["-b", "--backup", "--backup-dir"]) && fails
+            // rsync's copy of a link to another filesystem is an empty file.
+            let is_link =
+                |node: &Node| matches!(node.kind, Kind::Symlink(_)) && node.path.starts_with(b"w/d");
+            let is_lost = seen.about(&["size", "content"])
+                && seen.is_within(&["--backup-dir"])
+                && seen.is_empty_after_rsync()
+                && seen.namesakes().any(is_link);
+            let backs_up = seen.case.has(&["-b", "--backup", "--backup-dir"]);
+            seen.case.has(&["--fake-super"]) && backs_up && (fails || is_lost)
         },
     },
     Known {

@@ -20,6 +20,8 @@ pub(in crate::hunt) struct Seen<'a> {
     pub finding: &'a Finding,
     pub rsync: &'a Outcome,
     pub dsync: &'a Outcome,
+    /// The trees before the runs, unless reading them would change them.
+    pub before: Option<&'a Survey>,
     /// The trees after rsync and after dsync.
     pub theirs: &'a Survey,
     pub ours: &'a Survey,
@@ -87,6 +89,11 @@ impl Seen<'_> {
         let within = self.path().strip_prefix("w/d/").unwrap_or_default();
         let here = facts(self.path());
         here.is_some() && ["w/s/", "w/s2/", "w/"].iter().any(|root| facts(&format!("{root}{within}")) == here)
+    }
+
+    /// Returns whether the path's entry is an empty file after rsync.
+    pub(super) fn is_empty_after_rsync(&self) -> bool {
+        find(self.theirs, self.path()).is_some_and(|(kind, content)| kind == "file" && content.is_empty())
     }
 
     /// Returns whether the path's entry is a file after dsync that is as long as the source's, or
