@@ -176,6 +176,11 @@ fn meaning(outcome: &Outcome) -> Meaning {
     }
 }
 
+/// Returns whether a run did nothing, and all that it was asked for.
+fn is_at_rest(outcome: &Outcome) -> bool {
+    changes(outcome).is_empty() && outcome.code() == Some(0)
+}
+
 /// Returns whether rsync failed for want of room, which a run beside it may have used up. A file that
 /// has no room for an attribute is none: that decides both programs' results.
 fn has_no_room(rsync: &Outcome) -> bool {
@@ -195,8 +200,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     let theirs = world.survey(since);
     let may_rest = !keeps_atimes && class.is_none_or(|class| class == Class::Second);
     let again = may_rest.then(|| world.rsync(case, &[]));
-    let rests =
-        again.as_ref().is_some_and(|outcome| changes(outcome).is_empty() && outcome.code() == Some(0));
+    let rests = again.as_ref().is_some_and(is_at_rest);
     verdict.account.push_str(&rsync.account());
     if has_no_room(&rsync) {
         return Verdict { refused: Some("rsync has no room".to_owned()), ..verdict };
