@@ -62,13 +62,18 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let public = Nas::public(&nas.config("home/dsync/key"));
     let public = public.trim_end_matches(" test");
     let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(0);
-    let lines = format!(
-        "\n[keys.laptop]\npublic = \"{public}\"\n\n[shares.nas.keys.laptop]\nrole = \"append\"\ndirectory = \
+    let lines = |since: &str| {
+        format!(
+            "\n[keys.laptop]\npublic = \"{public}\"\nsince = {since}\n\n[shares.nas.keys.laptop]\nrole = \"append\"\ndirectory = \
          \"of-{{key}}\"\n"
-    );
+        )
+    };
     let pin = format!("127.0.0.1:{} {}\n", nas.port(), server.trim_end_matches(" test"));
-    for line in
-        lines.lines().chain(pin.lines()).chain(["key 'laptop' in share 'nas': append, 'of-laptop' in it"])
+    let since = since(&dry);
+    for line in lines(&since)
+        .lines()
+        .chain(pin.lines())
+        .chain(["key 'laptop' in share 'nas': append, 'of-laptop' in it"])
     {
         assert!(dry.stdout_text().contains(line), "{line}: {}", dry.account());
     }
@@ -79,9 +84,11 @@ fn a_client_without_a_key_pushes_after_one_step() {
     assert!(!known_hosts(&nas).exists());
 
     let done = enroll(&nas, &[&options[..], &["--yes"]].concat()).expect_code(0);
-    assert!(done.stdout_text() == dry.stdout_text(), "{}", done.account());
+    // It may be tomorrow by now.
+    let today = self::since(&done);
+    assert!(done.stdout_text() == dry.stdout_text().replace(&since, &today), "{}", done.account());
     assert!(done.stderr_text().contains("the server reads it anew"), "{}", done.account());
-    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}\n{lines}"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}\n{}", lines(&today)));
     assert_eq!(fs::read_to_string(known_hosts(&nas)).unwrap(), pin);
     let now = fs::metadata(&path).unwrap();
     assert_eq!((now.mode(), now.uid(), now.gid()), (found.mode(), found.uid(), found.gid()));
@@ -93,6 +100,13 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run();
     let _ = push.expect_quiet_success();
     assert_eq!(fs::read(nas.scratch.at("share/of-laptop/tree/new")).unwrap(), b"new");
+}
+
+/// Returns the day in the lines that were shown.
+fn since(shown: &Outcome) -> String {
+    let text = shown.stdout_text();
+    let day = text.lines().find_map(|line| line.trim().strip_prefix("since = "));
+    day.map(str::to_owned).unwrap_or_else(|| panic!("no day: {}", shown.account()))
 }
 
 #[test]

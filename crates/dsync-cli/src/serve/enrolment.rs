@@ -1,7 +1,7 @@
 //! `dsync enroll --answer`: the server's end of `dsync enroll`, in the administrator's own login.
 //!
 //! Reads a request, and answers with the lines that would be added to the configuration; a second
-//! request with the sum of the text that they are for adds them. The law: lines are only added at
+//! request with the sum of them and of the text that they are for adds them. The law: lines are only added at
 //! the end, and only if the configuration then means what it meant before and this key's part of
 //! this share, which is compared. Whatever else would be needed is refused with what to do.
 
@@ -15,6 +15,7 @@ use dsync_engine::{
     Access, Links, exit_code, open_operator_file,
     standing::{PublicKey, hexadecimal},
 };
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -43,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) role: Option<String>,
     /// The directory in the share, if one is asked for.
     pub(crate) directory: Option<Directory>,
-    /// The sum of the text that was shown; the lines are added to this one only.
+    /// The sum of what was shown; only those lines are added, and to that text only.
     pub(crate) shown: Option<String>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Known {
     pub(crate) config: String,
     /// The lines that it lacks; none if the key is known.
     pub(crate) lines: String,
-    /// The sum of the text that they are for.
+    /// The sum of the text that they are for, and of them.
     pub(crate) sum: String,
     pub(crate) share: String,
     pub(crate) key: String,
@@ -119,9 +120,9 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
         (exit_code::AUTHENTICATION, format!("the server has no key of its own: {why}; {make}"))
     })?;
 
-    let mut known = plan(&config, request)?;
+    let mut known = plan(&config, request, today())?;
     known.config = path.display().to_string();
-    known.sum = sum(&config.text);
+    known.sum = sum(&config.text, &known.lines);
     known.server = identity.public().to_string();
     known.port = server.listen.first().map(std::net::SocketAddr::port).filter(|port| *port != 0);
     let Some(shown) = &request.shown else { return Ok(known) };
@@ -177,12 +178,12 @@ fn not_added(path: &Path, error: NotAdded) -> Refusal {
     }
 }
 
-/// Returns the lines that make a key known, checked against what they are to mean.
-fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
+/// Returns the lines that make a key known today, checked against what they are to mean.
+fn plan(config: &Config, request: &Request, today: Date) -> Result<Known, Refusal> {
     let public: PublicKey =
         request.public.parse().map_err(|error| usage(format!("'{}' {error}", request.public)))?;
     let (share, offer) = share_of(config, request.share.as_deref())?;
-    let (key, is_new) = name_of(config, request, public)?;
+    let (key, is_new) = name_of(config, request, public, today)?;
 
     let found = offer.keys.get(&key);
     let role = request.role.as_deref().or_else(|| found.map(|part| part.role.role())).unwrap_or(LEAST);
@@ -211,8 +212,9 @@ fn plan(config: &Config, request: &Request) -> Result<Known, Refusal> {
         }
         return Err(other_part(share, &key, part, &known.purpose));
     }
-    let lines = lines(config, (share, &key), is_new.then_some(&public), (role, &directory));
-    check(config, &lines, (share, &key), public, (role, place))?;
+    let new = is_new.then_some((public, today));
+    let lines = lines(config, (share, &key), new, (role, &directory));
+    check(config, &lines, (share, &key), new, (role, place))?;
     Ok(Known { lines, ..known })
 }
 
@@ -244,14 +246,19 @@ fn share_of<'a>(config: &'a Config, named: Option<&str>) -> Result<(&'a str, &'a
 }
 
 /// Returns the name of a key, and whether the configuration has to get it.
-fn name_of(config: &Config, request: &Request, public: PublicKey) -> Result<(String, bool), Refusal> {
+fn name_of(
+    config: &Config,
+    request: &Request,
+    public: PublicKey,
+    today: Date,
+) -> Result<(String, bool), Refusal> {
     let same = config.keys.iter().find(|(_, key)| key.public == Some(public));
     let wanted = request.key.as_ref();
     if let Some((name, key)) = same {
         if wanted.is_some_and(|wanted| wanted != name) {
             return Err(usage(format!("this client's key is known there as '{name}': leave --key out")));
         }
-        if key.is_expired(today()) {
+        if key.is_expired(today) {
             let why = format!(
                 "this client's key, '{name}', has expired there: its administrator decides, by 'expires' in the \
                  configuration"
@@ -286,19 +293,20 @@ fn other_part(share: &str, key: &str, part: &Part, wanted: &str) -> Refusal {
     (exit_code::POLICY, why)
 }
 
-/// Writes the lines.
+/// Writes the lines; a key that is `new` has its day beside it, by which `--check` knows its age.
 fn lines(
     config: &Config,
     (share, key): (&str, &str),
-    public: Option<&PublicKey>,
+    new: Option<(PublicKey, Date)>,
     (role, directory): (&str, &Directory),
 ) -> String {
     let mut lines = String::new();
     if !config.text.is_empty() && !config.text.ends_with('\n') {
         lines.push('\n');
     }
-    if let Some(public) = public {
-        lines += &format!("\n[keys.{}]\npublic = {}\n", bare(key), quoted(&public.to_string()));
+    if let Some((public, today)) = new {
+        let public = quoted(&public.to_string());
+        lines += &format!("\n[keys.{}]\npublic = {public}\nsince = {today}\n", bare(key));
     }
     lines += &format!("\n[shares.{}.keys.{}]\nrole = {}\n", bare(share), bare(key), quoted(role));
     if let Directory::Named(named) = directory {
@@ -323,7 +331,7 @@ fn check(
     config: &Config,
     lines: &str,
     (share, key): (&str, &str),
-    public: PublicKey,
+    new: Option<(PublicKey, Date)>,
     (role, directory): (&str, Option<PathBuf>),
 ) -> Result<(), Refusal> {
     let text = format!("{}{lines}", config.text);
@@ -332,8 +340,10 @@ fn check(
         .map_err(|why| usage(format!("the configuration cannot be added to: {why}; {by_hand}")))?;
 
     let mut meant = Config { text, ..config.clone() };
-    let own = meant.keys.entry(key.to_owned()).or_default();
-    own.public = Some(public);
+    if let Some((public, today)) = new {
+        let known = Key { public: Some(public), since: Some(today), expires: None };
+        meant.keys.insert(key.to_owned(), known);
+    }
     let role = [Access::ReadOnly, Access::Append, Access::Keep, Access::Write, Access::ReadWrite]
         .into_iter()
         .find(|access| access.role() == role);
@@ -346,9 +356,10 @@ fn check(
     Err(usage(format!("the configuration would mean something else with these lines: {by_hand}")))
 }
 
-/// Returns the sum by which a text is known again.
-fn sum(text: &str) -> String {
-    hexadecimal(digest(&SHA256, text.as_bytes()).as_ref())
+/// Returns the sum by which a text and the lines for it are known again: over midnight a new key's
+/// lines are others than the person saw.
+fn sum(text: &str, lines: &str) -> String {
+    hexadecimal(digest(&SHA256, format!("{text}{lines}").as_bytes()).as_ref())
 }
 
 /// The role of a key for which none is asked.
@@ -377,6 +388,8 @@ path = '/a'
 [shares.'b.c']
 path = '/b'";
 
+    const TODAY: Date = Date::constant(2026, 11, 24);
+
     fn request(public: &str) -> Request {
         Request {
             config: None,
@@ -394,21 +407,21 @@ path = '/b'";
     fn lines_of_the_least_role_are_added_once() {
         let public = PrivateKey::generate().unwrap().public().to_string();
         let config = Config::parse_named(CONFIG).unwrap();
-        let known = plan(&config, &request(&public)).unwrap();
+        let known = plan(&config, &request(&public), TODAY).unwrap();
         assert_eq!(
             known.lines,
             format!(
-                "\n\n[keys.laptop]\npublic = \"{public}\"\n\n[shares.a.keys.laptop]\nrole = \"read\"\ndirectory = \
+                "\n\n[keys.laptop]\npublic = \"{public}\"\nsince = 2026-11-24\n\n[shares.a.keys.laptop]\nrole = \"read\"\ndirectory = \
                  \"{{key}}\"\n"
             )
         );
         let after = Config::parse_named(&format!("{CONFIG}{}", known.lines)).unwrap();
-        assert_eq!(plan(&after, &request(&public)).unwrap().lines, "");
+        assert_eq!(plan(&after, &request(&public), TODAY.tomorrow().unwrap()).unwrap().lines, "");
 
         // A second share gets its own lines only, and a name with a dot is one name.
         let second =
             Request { share: Some("b.c".to_owned()), role: Some("append".to_owned()), ..request(&public) };
-        let known = plan(&after, &Request { directory: Some(Directory::Whole), ..second }).unwrap();
+        let known = plan(&after, &Request { directory: Some(Directory::Whole), ..second }, TODAY).unwrap();
         assert_eq!(known.lines, "\n[shares.\"b.c\".keys.laptop]\nrole = \"append\"\n");
         assert_eq!((known.key.as_str(), known.purpose.as_str()), ("laptop", "append, all of it"));
     }
@@ -418,7 +431,7 @@ path = '/b'";
         let public = PrivateKey::generate().unwrap().public().to_string();
         let other = PrivateKey::generate().unwrap().public().to_string();
         let config = Config::parse_named(CONFIG).unwrap();
-        let lines = plan(&config, &request(&public)).unwrap().lines;
+        let lines = plan(&config, &request(&public), TODAY).unwrap().lines;
         let after = Config::parse_named(&format!("{CONFIG}{lines}")).unwrap();
         let text = |text: &str| Some(text.to_owned());
         let named = |name: &str| Some(Directory::Named(name.to_owned()));
@@ -443,13 +456,13 @@ path = '/b'";
             (&config, Request { role: text("root"), ..request(&public) }, "is none of"),
             (&config, request("ssh-ed25519 AAAA"), "is no key"),
         ] {
-            let error = plan(config, &request).unwrap_err().1;
+            let error = plan(config, &request, TODAY).unwrap_err().1;
             assert!(error.contains(words), "{words}: {error}");
         }
 
         // Tables that are written in one line take no more lines.
         let inline = "keys = {}\n[server]\n[shares.a]\npath = '/a'\n";
-        let error = plan(&Config::parse_named(inline).unwrap(), &request(&public)).unwrap_err().1;
+        let error = plan(&Config::parse_named(inline).unwrap(), &request(&public), TODAY).unwrap_err().1;
         assert!(error.contains("cannot be added to") && error.contains("by hand"), "{error}");
     }
 }
