@@ -17,7 +17,9 @@ use dsync_wire::{
     ruling::Ruling,
 };
 
-use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut, under_way::UnderWay};
+use crate::{
+    Observer, SyncError, Tally, halt::lock, plan::file_type, session::ControlOut, under_way::UnderWay,
+};
 
 /// The receiver of the destination's events.
 #[derive(Clone, Copy)]
@@ -43,6 +45,8 @@ pub(crate) struct Account<'a> {
     report: Mutex<Report>,
     /// Counters of [`Progress`].
     pub(crate) progress: ProgressCounters,
+    /// The counts of the session.
+    tally: Tally,
     /// Bytes of new files that came over the wire, and that came from the basis.
     pub(crate) literal_bytes: AtomicU64,
     /// See `literal_bytes`.
@@ -82,7 +86,7 @@ impl ProgressCounters {
 
 impl<'a> Account<'a> {
     /// Opens the account.
-    pub(crate) fn new(audience: Audience<'a>, options: &SyncOptions) -> Self {
+    pub(crate) fn new(audience: Audience<'a>, options: &SyncOptions, tally: Tally) -> Self {
         Self {
             audience,
             level: options.events,
@@ -92,6 +96,7 @@ impl<'a> Account<'a> {
             announced: AtomicU64::new(0),
             report: Mutex::default(),
             progress: ProgressCounters::default(),
+            tally,
             literal_bytes: AtomicU64::new(0),
             matched_bytes: AtomicU64::new(0),
             source_damaged: AtomicBool::new(false),
@@ -218,6 +223,13 @@ impl<'a> Account<'a> {
     /// Counts a file that arrived or was given up.
     pub(crate) fn file_done(&self) {
         self.progress.files_done.fetch_add(1, Ordering::Relaxed);
+        self.tally.add_file();
+    }
+
+    /// Counts an entry that was compared.
+    pub(crate) fn entry_checked(&self) {
+        self.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+        self.tally.add_entries(1);
     }
 
     /// Counts an entry of the source's listing.

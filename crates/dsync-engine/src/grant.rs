@@ -30,7 +30,7 @@ use dsync_wire::{
 };
 
 pub use self::limits::{Excess, Limits, OptionRules, Request};
-use crate::{SyncError, keep::Keep};
+use crate::{SyncError, Tally, keep::Keep};
 pub use dsync_fs::Quota;
 
 /// The operations that are allowed in a directory.
@@ -268,6 +268,7 @@ pub struct Grant {
     limits: Limits,
     /// Counts what a client with a quota writes, once it does.
     meter: OnceLock<Arc<Meter>>,
+    tally: Tally,
 }
 
 /// The terms that an administrator wrote.
@@ -379,6 +380,7 @@ impl Grant {
             keep: keep.map(Arc::new),
             limits: Limits::default(),
             meter: OnceLock::new(),
+            tally: Tally::default(),
         })
     }
 
@@ -387,6 +389,11 @@ impl Grant {
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Returns the counts of the session that has the grant.
+    pub fn tally(&self) -> Tally {
+        self.tally.clone()
     }
 
     /// Decides on all that a client asks for; the first thing that it may not is the error.
@@ -525,6 +532,11 @@ impl Start {
     /// Returns the place of what is replaced and removed.
     pub(crate) fn keep(&self) -> Option<&Arc<Keep>> {
         self.grant.as_ref().and_then(|grant| grant.keep.as_ref())
+    }
+
+    /// Returns the counts of the session.
+    pub(crate) fn tally(&self) -> Tally {
+        self.grant.as_ref().map_or_else(Tally::default, |grant| grant.tally())
     }
 
     /// Returns the rate of the session in bytes per second.

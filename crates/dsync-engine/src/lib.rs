@@ -41,6 +41,7 @@ mod span;
 mod spelled;
 mod state;
 pub mod summary;
+mod tally;
 mod under_way;
 pub mod verify;
 mod watch;
@@ -97,6 +98,7 @@ pub use crate::{
     share::{Share, ShareError},
     state::{KeptState, State, StateError, StateUse},
     summary::Summary,
+    tally::Tally,
     watch::watch_trees,
     way::Connector,
     workers::Workers,

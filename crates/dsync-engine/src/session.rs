@@ -32,7 +32,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, Grant, State, SyncError, Workers,
+    CancelToken, Grant, State, SyncError, Tally, Workers,
     batch::Recording,
     content::Contents,
     error::Wording,
@@ -167,6 +167,8 @@ pub(crate) struct Session {
     pub(crate) state: Option<State>,
     /// The rights of the peer where it is a stranger.
     pub(crate) grant: Option<Arc<Grant>>,
+    /// The session's counts.
+    pub(crate) tally: Tally,
     /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
@@ -408,6 +410,7 @@ impl Session {
             again,
             control,
             grant: None,
+            tally: Tally::default(),
             peer_lacks: Mutex::default(),
             vitals: Vitals {
                 started: Instant::now(),

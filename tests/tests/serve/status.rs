@@ -53,6 +53,7 @@ fn the_sessions_of_a_server_are_told_while_they_last_and_counted_after() {
     }
     assert!(seen["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{seen}");
     assert!(seen["bytes_per_second"].as_u64().unwrap() > 0, "{seen}");
+    assert_eq!(seen["entries"], 1, "{seen}");
     assert_eq!(nas.sessions(&slow), [u32::try_from(seen["process"].as_u64().unwrap()).unwrap()]);
     let text = ask(&nas, &[]).expect_code(0).stdout_text();
     for part in ["1 session, 0 connections without a key\n", "key=web1 share=nas role=append peer=127.0.0.1:"]
@@ -64,7 +65,39 @@ fn the_sessions_of_a_server_are_told_while_they_last_and_counted_after() {
     wait_for(|| status(&nas)["sessions"] == serde_json::json!([]));
     let total = status(&nas)["totals"]["nas"].take();
     assert!(total["sessions"] == 1 && total["received"].as_u64().unwrap() > len as u64, "{total}");
-    assert!(ask(&nas, &[]).stdout_text().contains("ended in share nas: 1 session sent="));
+    assert!(ask(&nas, &[]).stdout_text().contains("ended in share nas: 1 session entries=1 files=1 sent="));
+}
+
+#[test]
+fn entries_and_files_are_counted_by_either_role_of_the_server() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    wait_for(|| ask(&nas, &["--json"]).code() == Some(0));
+    fs::create_dir(nas.scratch.src().join("dir")).unwrap();
+    for name in ["one", "dir/two", "dir/three"] {
+        fs::write(nas.scratch.src().join(name), name).unwrap();
+    }
+
+    // Entries and files of a first push, one without a change, a pull, and one with --delete-before.
+    let mut sums = (0, 0);
+    let pushes: [(&dyn Fn() -> Outcome, u64, u64); 4] = [
+        (&|| nas.push(&[]), 4, 3),
+        (&|| nas.push(&[]), 4, 0),
+        (&|| nas.pull(&[]), 4, 3),
+        (&|| nas.push(&["--delete-before"]), 4, 0),
+    ];
+    for (at, (run, entries, files)) in pushes.iter().enumerate() {
+        let _ = run().expect_quiet_success();
+        let line =
+            || nas.log().lines().filter(|line| line.contains("session peer=")).nth(at).map(str::to_owned);
+        wait_for(|| line().is_some());
+        let line = line().unwrap();
+        assert!(line.contains(&format!(" entries={entries} files={files} sent=")), "{at}: {line}");
+        sums = (sums.0 + entries, sums.1 + files);
+    }
+    wait_for(|| status(&nas)["totals"]["nas"]["sessions"] == 4);
+    let total = status(&nas)["totals"]["nas"].take();
+    assert_eq!((&total["entries"], &total["files"]), (&sums.0.into(), &sums.1.into()), "{total}");
 }
 
 #[test]

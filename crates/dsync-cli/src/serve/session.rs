@@ -15,14 +15,14 @@ use std::{
 
 use dsync_engine::{
     Grant, Resources, exit_code, serve,
-    standing::{Channel, Copying, Count, PrivateKey, PublicKey, answer, from_hexadecimal},
+    standing::{Channel, Copying, PrivateKey, PublicKey, answer, from_hexadecimal},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
-    status::Report,
+    status::{Passed, Report},
     user::Users,
 };
 use crate::{
@@ -47,16 +47,14 @@ struct Record {
     key: String,
     share: String,
     role: &'static str,
-    sent: u64,
-    received: u64,
+    passed: Passed,
 }
 
 impl Record {
     /// Returns what the parent may show of the session.
     fn report(&self) -> Report {
-        let Self { key, share, role, sent, received } = self;
-        let (key, share, role) = (key.clone(), share.clone(), (*role).to_owned());
-        Report { key, share, role, sent: *sent, received: *received }
+        let Self { key, share, role, passed } = self;
+        Report { key: key.clone(), share: share.clone(), role: (*role).to_owned(), passed: *passed }
     }
 }
 
@@ -76,7 +74,7 @@ pub(super) fn run() -> u8 {
     let mut record = Record::default();
     let outcome = hold(tcp, &mut parent, terms, &mut record);
     let seconds = began.elapsed().as_secs_f64();
-    let Record { key, share, role, sent, received } = record;
+    let Record { key, share, role, passed } = record;
     let (code, why) = match outcome {
         Ok(()) => (exit_code::OK, String::new()),
         Err((code, why)) => (code, format!(" why={why:?}")),
@@ -86,8 +84,8 @@ pub(super) fn run() -> u8 {
         format!("dsync: refused peer={peer}{why}")
     } else {
         format!(
-            "dsync: session peer={peer} key={key} share={share} role={role} sent={sent} received={received} \
-             seconds={seconds:.3} code={code}{why}"
+            "dsync: session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} \
+             code={code}{why}"
         )
     };
     say(&escape_text(&line));
@@ -174,26 +172,36 @@ fn converse(
     let Copying { input, output, sending, sent, received } =
         channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
     record.report().send(parent);
-    let told = tell_progress(record.report(), (&sent, &received), parent);
-    told.map_err(|error| (exit_code::START, system_words(&error)))?;
+    let tally = grant.tally();
+    let passed = move || Passed {
+        entries: tally.entries(),
+        files: tally.files(),
+        sent: sent.bytes(),
+        received: received.bytes(),
+    };
+    tell_progress(record.report(), passed.clone(), parent)
+        .map_err(|error| (exit_code::START, system_words(&error)))?;
     let served = serve(input, output, None, &Resources::default(), Some(grant), Some(cage), WORDING);
     // The session's last words are under way.
     let _ = sending.join();
 
-    (record.sent, record.received) = (sent.bytes(), received.bytes());
+    record.passed = passed();
     record.report().send(parent);
     served.map_err(|error| (error.exit_code(), messages::failure(&error, &Rules::default())))
 }
 
-/// Reports to the parent, on a thread of its own, once a second if bytes have passed.
-fn tell_progress(report: Report, (sent, received): (&Count, &Count), parent: &UnixStream) -> io::Result<()> {
-    let (sent, received) = (sent.clone(), received.clone());
+/// Reports to the parent, on a thread of its own, once a second if something has passed.
+fn tell_progress(
+    report: Report,
+    passed: impl Fn() -> Passed + Send + 'static,
+    parent: &UnixStream,
+) -> io::Result<()> {
     let mut parent = parent.try_clone()?;
     let mut told = report;
     let work = move || {
         loop {
             thread::sleep(BETWEEN_REPORTS);
-            let now = Report { sent: sent.bytes(), received: received.bytes(), ..told.clone() };
+            let now = Report { passed: passed(), ..told.clone() };
             if now != told {
                 now.send(&mut parent);
                 told = now;

@@ -1,12 +1,13 @@
 //! `dsync serve --status`: the sessions of the server that stands, and what passed through it.
 //!
-//! Sessions report to their parent, a line each second in which bytes passed; the parent answers who
+//! Sessions report to their parent, a line each second in which something passed; the parent answers who
 //! asks at an abstract socket named by the server's key. The law: only root and the server's own user
 //! get an answer, and only theirs is believed. A report is bounded, and a session speaks for itself
 //! alone: one that was taken over can lie about its own line and no other.
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     os::{
         linux::net::SocketAddrExt as _,
@@ -40,10 +41,51 @@ pub(super) struct Report {
     pub(super) key: String,
     pub(super) share: String,
     pub(super) role: String,
+    #[serde(flatten)]
+    pub(super) passed: Passed,
+}
+
+/// The counts of what passed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Passed {
+    /// Entries that were listed or compared.
+    pub(super) entries: u64,
+    /// Files of which content was asked for.
+    pub(super) files: u64,
     /// Bytes to the client.
     pub(super) sent: u64,
     /// Bytes of the client.
     pub(super) received: u64,
+}
+
+impl Passed {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_add(other.entries),
+            files: self.files.saturating_add(other.files),
+            sent: self.sent.saturating_add(other.sent),
+            received: self.received.saturating_add(other.received),
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        self.sent.saturating_add(self.received)
+    }
+
+    /// Describes the counts, with commas for people.
+    fn describe(self) -> String {
+        let Self { entries, files, sent, received } = self;
+        let [entries, files, sent, received] = [entries, files, sent, received].map(with_commas);
+        format!("entries={entries} files={files} sent={sent} received={received}")
+    }
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, files, sent, received } = self;
+        write!(f, "entries={entries} files={files} sent={sent} received={received}")
+    }
 }
 
 impl Report {
@@ -75,9 +117,13 @@ pub(super) fn hear(control: UnixStream, mut each: impl FnMut(Report)) {
 
 /// The sessions of a server.
 #[derive(Default)]
-pub(super) struct Board {
-    sessions: Mutex<BTreeMap<u32, Present>>,
-    totals: Mutex<BTreeMap<String, Total>>,
+pub(super) struct Board(Mutex<Noted>);
+
+/// The sessions that last, and the sums of those that have ended.
+#[derive(Default)]
+struct Noted {
+    sessions: BTreeMap<u32, Present>,
+    totals: BTreeMap<String, Total>,
 }
 
 /// A session that has not ended.
@@ -89,12 +135,12 @@ struct Present {
     bytes_per_second: u64,
 }
 
-/// The bytes of a share's sessions that have ended since the server started.
+/// A share's sessions that have ended since the server started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Total {
     sessions: u64,
-    sent: u64,
-    received: u64,
+    #[serde(flatten)]
+    passed: Passed,
 }
 
 /// The answer of a server.
@@ -124,8 +170,8 @@ impl Board {
     /// Takes a report of a session.
     pub(super) fn note(&self, process: u32, peer: &str, report: Report) {
         let now = Instant::now();
-        let mut sessions = lock(&self.sessions);
-        let present = sessions.entry(process).or_insert_with(|| Present {
+        let mut noted = lock(&self.0);
+        let present = noted.sessions.entry(process).or_insert_with(|| Present {
             peer: peer.to_owned(),
             began: now,
             report: Report::default(),
@@ -133,8 +179,7 @@ impl Board {
             bytes_per_second: 0,
         });
 
-        let bytes = |report: &Report| report.sent.saturating_add(report.received);
-        let passed = bytes(&report).saturating_sub(bytes(&present.report));
+        let passed = report.passed.bytes().saturating_sub(present.report.passed.bytes());
         let millis = now.duration_since(present.heard).as_millis().max(1);
         let rate = u128::from(passed) * 1000 / millis;
         present.bytes_per_second = u64::try_from(rate).unwrap_or(u64::MAX);
@@ -143,19 +188,19 @@ impl Board {
 
     /// Takes the end of a session.
     pub(super) fn end(&self, process: u32) {
-        let Some(Present { report, .. }) = lock(&self.sessions).remove(&process) else { return };
+        let mut noted = lock(&self.0);
+        let Noted { sessions, totals } = &mut *noted;
+        let Some(Present { report, .. }) = sessions.remove(&process) else { return };
         if report.share.is_empty() || report.role.is_empty() {
             return;
         }
-        let mut totals = lock(&self.totals);
         // The names are the sessions' word.
         if totals.len() >= MOST_TOTALS && !totals.contains_key(&report.share) {
             return;
         }
         let total = totals.entry(report.share).or_default();
         total.sessions += 1;
-        total.sent = total.sent.saturating_add(report.sent);
-        total.received = total.received.saturating_add(report.received);
+        total.passed = total.passed.plus(report.passed);
     }
 
     /// Returns the answer to who asks.
@@ -172,9 +217,10 @@ impl Board {
                 present.bytes_per_second
             },
         };
-        let sessions = lock(&self.sessions).iter().map(shown).collect();
+        let noted = lock(&self.0);
+        let sessions = noted.sessions.iter().map(shown).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Status { version, sessions, strangers, totals: lock(&self.totals).clone() }
+        Status { version, sessions, strangers, totals: noted.totals.clone() }
     }
 
     /// Answers who asks, for as long as the process lives.
@@ -271,19 +317,16 @@ fn describe(status: &Status) -> String {
     let strangers = counted(status.strangers as u64, "connection", "connections");
     let mut lines = vec![format!("{sessions}, {strangers} without a key")];
     for Shown { process, peer, seconds, report, bytes_per_second } in &status.sessions {
-        let Report { key, share, role, sent, received } = report;
+        let Report { key, share, role, passed } = report;
+        let (passed, rate) = (passed.describe(), with_commas(*bytes_per_second));
         lines.push(format!(
-            "  key={key} share={share} role={role} peer={peer} process={process} seconds={seconds} \
-             sent={} received={} rate={}/s",
-            with_commas(*sent),
-            with_commas(*received),
-            with_commas(*bytes_per_second)
+            "  key={key} share={share} role={role} peer={peer} process={process} seconds={seconds} {passed} \
+             rate={rate}/s"
         ));
     }
-    for (share, Total { sessions, sent, received }) in &status.totals {
+    for (share, Total { sessions, passed }) in &status.totals {
         let sessions = counted(*sessions, "session", "sessions");
-        let (sent, received) = (with_commas(*sent), with_commas(*received));
-        lines.push(format!("ended in share {share}: {sessions} sent={sent} received={received}"));
+        lines.push(format!("ended in share {share}: {sessions} {}", passed.describe()));
     }
     lines.iter().map(|line| format!("{}\n", escape_text(line))).collect()
 }
@@ -320,7 +363,8 @@ mod tests {
     use super::*;
 
     fn report(share: &str, sent: u64) -> Report {
-        Report { key: "web1".into(), share: share.into(), role: "append".into(), sent, received: 0 }
+        let passed = Passed { entries: sent / 5, sent, ..Passed::default() };
+        Report { key: "web1".into(), share: share.into(), role: "append".into(), passed }
     }
 
     #[test]
@@ -343,7 +387,7 @@ mod tests {
     #[test]
     fn ended_sessions_count_for_their_share() {
         let board = Board::default();
-        for (process, share, sent) in [(1, "a", 10), (2, "a", 5), (3, "b", 7), (4, "", 0)] {
+        for (process, share, sent) in [(1, "a", 10), (2, "a", 5), (3, "b", 20), (4, "", 0)] {
             board.note(process, "peer", report(share, 0));
             board.note(process, "peer", report(share, sent));
         }
@@ -352,8 +396,8 @@ mod tests {
         board.end(3);
         let status = board.status(0);
         assert_eq!(status.sessions.iter().map(|shown| shown.process).collect::<Vec<_>>(), [4]);
-        let total = |sessions, sent| Total { sessions, sent, received: 0 };
-        assert_eq!(status.totals, BTreeMap::from([("a".into(), total(2, 15)), ("b".into(), total(1, 7))]));
+        let total = |sessions, sent| Total { sessions, passed: report("", sent).passed };
+        assert_eq!(status.totals, BTreeMap::from([("a".into(), total(2, 15)), ("b".into(), total(1, 20))]));
         let read: Status = serde_json::from_slice(&serde_json::to_vec(&status).unwrap()).unwrap();
         assert_eq!(read, status);
     }

@@ -348,7 +348,7 @@ impl Planner<'_> {
                 None => self.entry_of_ignored(&mut merge, entry, id)?,
             }
             if is_new {
-                self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+                self.site.account.entry_checked();
             }
         }
 

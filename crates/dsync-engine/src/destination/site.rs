@@ -99,7 +99,7 @@ impl<'a> Site<'a> {
         Self {
             session,
             key,
-            account: Account::new(audience, &options),
+            account: Account::new(audience, &options, session.tally.clone()),
             rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),

@@ -102,6 +102,7 @@ pub(crate) fn serve_link(
 
     session.halt.set_wording(means.wording);
     session.grant.clone_from(&means.start.grant);
+    session.tally = means.start.tally();
     let granted = means.start.grant.as_ref().map(|grant| grant.check((&role, &list), &session.options));
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));

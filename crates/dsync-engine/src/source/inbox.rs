@@ -209,6 +209,9 @@ fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
     if !listed.ask(attempt) {
         return Err(misbehaved(PeerMisbehaved::NotNextRequest { entry, attempt }));
     }
+    if attempt == 0 {
+        shared.session.tally.add_file();
+    }
     let rest = rest.filter(|kept| kept.rest.attempt == attempt);
     if shared.queue.push(Request { entry, attempt, listed, signature, rest, tail }) {
         return Ok(());

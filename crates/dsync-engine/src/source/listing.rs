@@ -328,6 +328,7 @@ impl<'a> Lister<'a> {
     /// Sends a part of a directory's listing.
     fn send(&mut self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
         let Draft { entries, kept, witnesses, .. } = draft;
+        self.shared.session.tally.add_entries(entries.len() as u64);
         let first = self.next_entry - entries.len() as u64;
         let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
         let listing = Listing { dir: number, last, complete: last && dir.complete, entries };

@@ -5,8 +5,6 @@
 //! source counts each message as forgotten once it was compared, so it never waits, and keeps its
 //! entries for the requests of the second pass.
 
-use std::sync::atomic::Ordering;
-
 use dsync_fs::{Kind, RelPath, SealedSpool, Spool, SpoolError};
 use dsync_wire::{
     codec::{FRAME_HEADER, decode_control, encode_control},
@@ -71,7 +69,7 @@ impl Sweep {
             self.next_entry += 1;
             merge.check_order(entry, id)?;
             look_at(comparison, &mut merge, entry, id)?;
-            comparison.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+            comparison.site.account.entry_checked();
         }
         comparison.end_part(merge, &listing)?;
 

@@ -1,0 +1,43 @@
+//! The counts of a session that a server shows while it lasts.
+//!
+//! The serving end counts what it lists, compares and copies itself; nothing that the client says
+//! is counted.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// The counts of a session, which others can read while it lasts.
+#[derive(Debug, Clone, Default)]
+pub struct Tally(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    entries: AtomicU64,
+    files: AtomicU64,
+}
+
+impl Tally {
+    /// Returns the number of entries that this end has listed as the source, or compared as the
+    /// destination.
+    pub fn entries(&self) -> u64 {
+        self.0.entries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of files whose content was asked of this end as the source, or that it is
+    /// done with as the destination.
+    pub fn files(&self) -> u64 {
+        self.0.files.load(Ordering::Relaxed)
+    }
+
+    /// Counts entries.
+    pub(crate) fn add_entries(&self, entries: u64) {
+        self.0.entries.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// Counts a file.
+    pub(crate) fn add_file(&self) {
+        self.0.files.fetch_add(1, Ordering::Relaxed);
+    }
+}
