@@ -8,7 +8,7 @@ use std::{io, path::Path};
 use dsync_engine::{
     ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, Operation, PathRole, PeerMisbehaved,
     ShellStatus, SyncError, exit_code,
-    grant::{Demand, Excess},
+    grant::{Demand, Excess, OwnerRule},
 };
 
 use crate::messages;
@@ -138,6 +138,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::LimitExceeded { excess: Excess::Hours, .. } => {
             "What was finished is kept; run the same command again when the hours begin."
         }
+        SyncError::LimitExceeded { excess: Excess::Owners { rule }, .. } => on_owners(*rule),
         SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
         SyncError::NotGranted { terms, .. } => on_role(terms.share.is_some()),
         SyncError::ActingUser { source: ActingUserError::NotRoot, .. } => {
@@ -181,6 +182,17 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
 
         _ => return None,
     })
+}
+
+/// Returns the next step after an option that contradicts a key's rule for owners.
+fn on_owners(rule: OwnerRule) -> &'static str {
+    match rule {
+        OwnerRule::FakeSuper => "Leave -M--no-super out, or have the administrator there change the rule.",
+        OwnerRule::Groups => {
+            "Leave --groupmap and --chown out, or have the administrator there change the rule."
+        }
+        _ => "Leave --usermap and --chown out, or have the administrator there change the rule.",
+    }
 }
 
 /// Returns the next step after a request that a key may not make: a server's share, or a command.

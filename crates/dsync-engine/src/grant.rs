@@ -11,6 +11,7 @@
 //! own command line, a server that stands makes one for each of its users.
 
 mod limits;
+mod owners;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,7 +30,10 @@ use dsync_wire::{
     options::SyncOptions,
 };
 
-pub use self::limits::{Excess, Limits, OptionRules, Request};
+pub use self::{
+    limits::{Excess, Limits, OptionRules, Request},
+    owners::{OwnerRule, OwnerRules},
+};
 use crate::{SyncError, Tally, keep::Keep};
 pub use dsync_fs::Quota;
 
@@ -412,6 +416,11 @@ impl Grant {
         let request = Request { options, writes, reads_list };
         self.check_time()?;
         self.within(self.limits.excess_of_request(&request))
+    }
+
+    /// Writes the administrator's rules for owners into the options of this end.
+    pub(crate) fn impose(&self, role: &PeerRole, options: &mut SyncOptions) {
+        self.limits.owners.impose(options, matches!(role, PeerRole::Destination { .. }));
     }
 
     /// Counts what lies in the directory, for a client that is about to write there and has a quota.

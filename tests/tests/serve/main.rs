@@ -7,6 +7,7 @@ mod flood;
 mod keep;
 mod limits;
 mod nas;
+mod owners;
 mod quota;
 mod roles;
 mod service;

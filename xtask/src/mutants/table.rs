@@ -501,6 +501,22 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "each_access_allows_the_pushes_that_it_says_and_no_others",
     },
     Guard {
+        name: "owners that the server decides",
+        file: "crates/dsync-engine/src/grant/owners.rs",
+        guard: "options.id_rules.retain(|rule| «!self.maps(rule.group)»);",
+        instead: "true",
+        binary: "dsync-engine",
+        test: "grant::owners::tests::rules_take_the_place_of_the_clients_of_their_kind",
+    },
+    Guard {
+        name: "attributes that the server notes",
+        file: "crates/dsync-engine/src/grant/owners.rs",
+        guard: "options.fake_super.destination |= «self.fake_super»;",
+        instead: "false",
+        binary: "serve",
+        test: "owners::what_only_root_may_set_is_noted_whatever_the_client_asks",
+    },
+    Guard {
         name: "another user's rights",
         file: "crates/dsync-engine/src/grant.rs",
         guard: "(Self::CopyAs, «options.copy_as.destination.is_some()»),",

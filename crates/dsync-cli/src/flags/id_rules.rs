@@ -43,7 +43,7 @@ impl Owner {
 ///
 /// # Errors
 /// The fault, for people.
-pub(super) fn parse(text: &str) -> Result<IdRules, String> {
+pub(crate) fn parse(text: &str) -> Result<IdRules, String> {
     let rules = text
         .split(',')
         .map(|word| rule(word).ok_or_else(|| format!("'{word}' in '{text}' is not FROM:TO (see --help)")));

@@ -17,7 +17,7 @@ mod batch;
 mod comparison;
 mod compression;
 mod deletion;
-mod id_rules;
+pub(crate) mod id_rules;
 mod links;
 mod mode_rules;
 mod output;

@@ -4,8 +4,12 @@ use std::fmt::Write as _;
 
 use dsync_engine::{Access, exit_code};
 use jiff::{Unit, civil::Date};
+use nix::unistd::{Group, User};
 
-use super::config::{Config, Key, today};
+use super::{
+    config::{Config, Key, Offer, today},
+    limits::IdMap,
+};
 use crate::{
     cage::missing_layers,
     console::{print, say},
@@ -18,7 +22,8 @@ use crate::{
 /// will, and one without a share are warned of; the exit code is 1 where a share is not there.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
-    for warning in idle_keys(config).into_iter().chain(old_keys(config, today())) {
+    let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
+    for warning in warnings.chain(idle_maps(config)) {
         say(&escape_text(&format!("dsync: {warning}")));
     }
     if config.server.is_some() {
@@ -95,6 +100,36 @@ fn idle_keys(config: &Config) -> Vec<String> {
     let used = |key: &String| config.shares.values().any(|offer| offer.keys.contains_key(key));
     let idle = config.keys.keys().filter(|key| !used(key));
     idle.map(|key| format!("key '{key}' may use no share")).collect()
+}
+
+/// Returns a warning for each map of owners that names nobody, or that sessions may not carry out.
+fn idle_maps(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let parts = config
+        .shares
+        .values()
+        .flat_map(|offer| offer.keys.iter().map(move |(key, part)| (offer, key, &part.limits)));
+    for (Offer { share, user, .. }, key, limits) in parts {
+        let key = format!("key '{key}' in share '{}'", share.name);
+        let users = limits.usermap.iter().flat_map(IdMap::names);
+        let users = users.filter(|name| matches!(User::from_name(name), Ok(None)));
+        warnings
+            .extend(users.map(|name| format!("{key}: 'usermap' names user '{name}', who does not exist")));
+        let groups = limits.groupmap.iter().flat_map(IdMap::names);
+        let groups = groups.filter(|name| matches!(Group::from_name(name), Ok(None)));
+        warnings.extend(
+            groups.map(|name| format!("{key}: 'groupmap' names group '{name}', which does not exist")),
+        );
+
+        let may_give = |user: &String| matches!(User::from_name(user), Ok(Some(user)) if user.uid.is_root());
+        let user = user.as_ref().filter(|user| !may_give(user));
+        if let Some(user) = user.filter(|_| limits.usermap.is_some() && !limits.fake_super) {
+            warnings.push(format!(
+                "{key}: 'usermap' has no effect: all that its sessions write is user '{user}''s"
+            ));
+        }
+    }
+    warnings
 }
 
 /// Returns a warning for each key that is to be replaced: by its end, or by its age where the

@@ -3,12 +3,15 @@
 use std::{num::NonZeroU64, sync::Arc, time::Instant};
 
 use dsync_engine::{
-    Limits,
-    grant::{OptionRules, Quota},
+    IdTarget, Limits,
+    grant::{OptionRules, OwnerRules, Quota},
 };
 
 use super::{hours::Hours, refuse::Refused};
-use crate::numbers::with_commas;
+use crate::{
+    flags::{id_rules, id_rules::IdRules},
+    numbers::with_commas,
+};
 
 /// The limits that a configuration sets for a key; the default has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +27,37 @@ pub(crate) struct KeyLimits {
     pub(crate) refused: Refused,
     /// The hours of the day in which sessions begin and end.
     pub(crate) hours: Hours,
+    /// Attributes that only root may set are kept in `user.rsync.*`.
+    pub(crate) fake_super: bool,
+    /// The owners of what the key writes.
+    pub(crate) usermap: Option<IdMap>,
+    /// Its groups.
+    pub(crate) groupmap: Option<IdMap>,
+}
+
+/// Owners or groups in place of the source's, as `--usermap` has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdMap {
+    text: String,
+    rules: IdRules,
+}
+
+impl IdMap {
+    /// Parses the notation of `--usermap`.
+    ///
+    /// # Errors
+    /// The fault, for people.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self { text: text.to_owned(), rules: id_rules::parse(text)? })
+    }
+
+    /// Returns the names that things get.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.rules.of_users().filter_map(|rule| match rule.to {
+            IdTarget::Name(name) => Some(String::from_utf8_lossy(&name).into_owned()),
+            IdTarget::Number(_) => None,
+        })
+    }
 }
 
 impl KeyLimits {
@@ -35,7 +69,15 @@ impl KeyLimits {
             .quota(self.quota)
             .bytes_per_second(self.rate)
             .ends(ends)
+            .owners(self.owners())
             .options(refused.map(|refused| refused as Arc<dyn OptionRules>))
+    }
+
+    /// Returns the rules for owners.
+    fn owners(&self) -> OwnerRules {
+        let users = self.usermap.iter().flat_map(|map| map.rules.of_users());
+        let groups = self.groupmap.iter().flat_map(|map| map.rules.of_groups());
+        OwnerRules::default().fake_super(self.fake_super).map(users.chain(groups).collect())
     }
 
     /// Returns the number of sessions at once. With a quota it is one, as each counts for itself.
@@ -56,6 +98,10 @@ impl KeyLimits {
         let names = self.refused.names();
         let refused = (!names.is_empty()).then(|| format!("without --{}", names.join(", --")));
         let hours = (!self.hours.is_all()).then(|| format!("only at {}", self.hours));
-        [largest, bytes, files, rate, sessions, hours, refused].into_iter().flatten().collect()
+        let fake = self.fake_super.then(|| "what only root may set is noted, not set".to_owned());
+        let users = self.usermap.as_ref().map(|map| format!("owners by the map '{}'", map.text));
+        let groups = self.groupmap.as_ref().map(|map| format!("groups by the map '{}'", map.text));
+        let limits = [largest, bytes, files, rate, sessions, hours, refused, fake, users, groups];
+        limits.into_iter().flatten().collect()
     }
 }

@@ -107,6 +107,9 @@ pub(crate) fn serve_link(
     if let Some(Err(error)) = granted {
         return Err(session.refuse(error));
     }
+    if let Some(grant) = &means.start.grant {
+        grant.impose(&role, &mut session.options);
+    }
     let users = session.options.copy_as.clone();
     let user = match &role {
         PeerRole::Source { .. } => users.source.as_ref(),

@@ -9,6 +9,8 @@ use dsync_fs::Quota;
 use dsync_wire::options::SyncOptions;
 use dsync_wire::setters;
 
+use super::{OwnerRule, OwnerRules};
+
 /// The limits of a client. The default has none.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct Limits {
     pub ends: Option<Instant>,
     /// The options that the client may not use.
     pub options: Option<Arc<dyn OptionRules>>,
+    /// The rules for owners.
+    pub owners: OwnerRules,
 }
 
 setters!(Limits {
@@ -32,6 +36,7 @@ setters!(Limits {
     bytes_per_second: Option<NonZeroU64>,
     ends: Option<Instant>,
     options: Option<Arc<dyn OptionRules>>,
+    owners: OwnerRules,
 });
 
 /// The options of a run as its client asks for them.
@@ -85,6 +90,11 @@ pub enum Excess {
         /// The option, as a person would type it.
         name: String,
     },
+    /// An option contradicts a rule for owners.
+    Owners {
+        /// The rule.
+        rule: OwnerRule,
+    },
 }
 
 impl Excess {
@@ -94,6 +104,7 @@ impl Excess {
             Self::LongFile { .. } => "largest-file",
             Self::Hours => "hours",
             Self::Option { .. } => "refuse",
+            Self::Owners { rule } => rule.name(),
         }
     }
 }
@@ -106,6 +117,7 @@ impl fmt::Display for Excess {
             }
             Self::Hours => f.write_str("the allowed hours are over"),
             Self::Option { name } => write!(f, "{name} is refused"),
+            Self::Owners { rule } => rule.fmt(f),
         }
     }
 }
@@ -124,7 +136,7 @@ impl Limits {
 
     /// Returns the excess of a request.
     pub(crate) fn excess_of_request(&self, request: &Request<'_>) -> Option<Excess> {
-        let name = self.options.as_ref()?.refused(request)?;
-        Some(Excess::Option { name })
+        let refused = self.options.as_ref().and_then(|rules| rules.refused(request));
+        refused.map(|name| Excess::Option { name }).or_else(|| self.owners.contradiction(request))
     }
 }

@@ -8,12 +8,12 @@ use toml::Spanned;
 use super::{
     super::{
         hours::{Hours, NotHours},
-        limits::KeyLimits,
+        limits::{IdMap, KeyLimits},
         places::MOST,
         refuse::{self, Fault, Refused},
     },
     mistake::{Mistake, meant, nearest},
-    tables::{Amount, PartTable},
+    tables::{Amount, PartTable, Role},
 };
 
 /// Reads the limits in a key's table.
@@ -25,6 +25,9 @@ pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
         sessions: table.sessions.as_ref().map(sessions).transpose()?,
         refused: refused(&table.refuse)?,
         hours: hours(&table.hours)?,
+        fake_super: table.fake_super,
+        usermap: map(table, table.usermap.as_ref())?,
+        groupmap: map(table, table.groupmap.as_ref())?,
     })
 }
 
@@ -57,6 +60,16 @@ fn hours(written: &[Spanned<String>]) -> Result<Hours, Mistake> {
         parsed.map_err(|error: NotHours| Mistake::at(&text.span(), format!("'{}' {error}", text.get_ref())))
     };
     written.iter().map(read).collect::<Result<_, _>>().map(Hours::new)
+}
+
+/// Reads a map of owners or groups.
+fn map(table: &PartTable, written: Option<&Spanned<String>>) -> Result<Option<IdMap>, Mistake> {
+    let Some(written) = written else { return Ok(None) };
+    let wrong = |why: String| Mistake::at(&written.span(), why);
+    if matches!(table.role, Role::Read) {
+        return Err(wrong("a key whose role is 'read' gives nothing an owner".to_owned()));
+    }
+    IdMap::parse(written.get_ref()).map(Some).map_err(wrong)
 }
 
 fn rate(written: &Spanned<Amount>) -> Result<NonZeroU64, Mistake> {

@@ -73,6 +73,10 @@ pub(super) struct PartTable {
     pub(super) hours: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) refuse: Vec<Spanned<String>>,
+    #[serde(rename = "fake-super", default)]
+    pub(super) fake_super: bool,
+    pub(super) usermap: Option<Spanned<String>>,
+    pub(super) groupmap: Option<Spanned<String>>,
 }
 
 /// A number of bytes: `5000` or `"1.5G"`.
