@@ -119,6 +119,7 @@ const LAYERS: &[Layer] = &[
             "strsim",
             "sd-notify",
             "listenfd",
+            "prometheus-client",
             "toml",
             "tracing",
             "tracing-subscriber",

@@ -6,6 +6,7 @@ mod enroll;
 mod flood;
 mod keep;
 mod limits;
+mod metrics;
 mod nas;
 mod owners;
 mod quota;

@@ -57,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) identity: PathBuf,
     /// The sessions of all keys over its port at once.
     pub(crate) sessions: Option<u32>,
+    /// The loopback address of its metrics.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// A client's key.
@@ -194,19 +196,30 @@ impl Config {
 
 /// Reads the table of the server.
 fn listening(table: ServerTable) -> Result<Server, Mistake> {
-    let mut listen = Vec::new();
-    for address in &table.listen {
-        let parsed = address.get_ref().parse();
-        let wrong = |_| {
-            Mistake::at(&address.span(), format!("'{}' is no address like [::]:{PORT}", address.get_ref()))
-        };
-        listen.push(parsed.map_err(wrong)?);
-    }
+    let mut listen = table.listen.iter().map(read_address).collect::<Result<Vec<_>, _>>()?;
     if listen.is_empty() {
         listen.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)));
     }
     let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
-    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()), sessions })
+    let metrics = table.metrics.map(|address| read_loopback(&address)).transpose()?;
+    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()), sessions, metrics })
+}
+
+fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
+    let wrong =
+        |_| Mistake::at(&written.span(), format!("'{}' is no address like [::]:{PORT}", written.get_ref()));
+    written.get_ref().parse().map_err(wrong)
+}
+
+/// Reads an address that only this machine reaches: whoever asks there is not asked for a key.
+fn read_loopback(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
+    let address = read_address(written)?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    let text =
+        format!("'{address}' is no loopback address, and there is no key for metrics: 127.0.0.1 or [::1]");
+    Err(Mistake::at(&written.span(), text))
 }
 
 fn read_key(written: &Spanned<String>) -> Result<PublicKey, Mistake> {

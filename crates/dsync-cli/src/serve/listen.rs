@@ -1,6 +1,7 @@
 //! `dsync serve`: accepts connections, each of which becomes a process of its own.
 //!
-//! The law: this process reads no byte of a client and opens no file of a share. It starts a
+//! The law: this process reads no byte of a client and opens no file of a share. (It answers who
+//! asks for metrics, on this machine: [`super::metrics`].) It starts a
 //! session ([`super::session`]) with the connection and what the session needs to judge it, and
 //! counts those whose client has proved no key yet. Who sends nothing gets no session at all
 //! ([`super::silent`]). A session that dies takes no other with it.
@@ -36,6 +37,7 @@ use super::{
     child::own_program,
     clean,
     config::{Config, Server},
+    metrics,
     session::Terms,
     silent::Silent,
     status::{Board, hear},
@@ -52,7 +54,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let (listeners, terms) = match begun {
+    let Begun { listeners, metrics, terms } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -88,11 +90,15 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         let house = Arc::clone(&house);
         thread::spawn(move || accept(&house, &listener));
     }
+    if let Some(listener) = metrics {
+        let house = Arc::clone(&house);
+        thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
+    }
     let own_key = config.server.as_ref().and_then(|server| keys::read(&server.identity).ok());
     if let Some(name) = own_key.map(|key| key.public().fingerprint()) {
         let house = Arc::clone(&house);
         thread::spawn(move || {
-            house.board.answer(&name, || house.strangers.count() + house.silent.count());
+            house.board.answer(&name, || house.without_key());
         });
     }
     let cleaner = Arc::clone(&house);
@@ -138,11 +144,18 @@ fn reload(house: &House, path: &Path) {
     }
 }
 
-type Begun = (Vec<TcpListener>, Terms);
+/// A server that is about to serve.
+struct Begun {
+    listeners: Vec<TcpListener>,
+    /// The endpoint for Prometheus.
+    metrics: Option<TcpListener>,
+    terms: Terms,
+}
 
 fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let terms = terms(config)?;
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("{}: {why}", path.display())))?;
+    let metrics = server.metrics.map(metrics_listener).transpose()?;
     let mut inherited = listenfd::ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..inherited.len() {
@@ -151,16 +164,26 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
         listeners.extend(taken);
     }
     if !listeners.is_empty() {
-        return Ok((listeners, terms));
+        return Ok(Begun { listeners, metrics, terms });
     }
 
     for address in &server.listen {
-        let bound = TcpListener::bind(address);
-        let fail =
-            |error| (exit_code::SOCKET, format!("cannot listen on {address}: {}", system_words(&error)));
-        listeners.push(bound.map_err(fail)?);
+        listeners.push(bind(*address)?);
     }
-    Ok((listeners, terms))
+    Ok(Begun { listeners, metrics, terms })
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, (u8, String)> {
+    let fail = |error| (exit_code::SOCKET, format!("cannot listen on {address}: {}", system_words(&error)));
+    TcpListener::bind(address).map_err(fail)
+}
+
+/// Opens the endpoint for Prometheus and says where it is.
+fn metrics_listener(address: SocketAddr) -> Result<TcpListener, (u8, String)> {
+    let listener = bind(address)?;
+    let address = listener.local_addr().unwrap_or(address);
+    say(&format!("dsync: metrics on {address}"));
+    Ok(listener)
 }
 
 fn server(config: &Config) -> Result<&Server, String> {
@@ -227,6 +250,7 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
     let stranger = match house.strangers.admit(peer) {
         Ok(stranger) => stranger,
         Err(before) => {
+            house.board.refuse(|refused| &mut refused.crowd);
             // A flood is told of, and does not fill the log.
             if before == 0 || before.is_power_of_two() {
                 let unknown = house.strangers.count();
@@ -256,6 +280,11 @@ impl House {
         }
     }
 
+    /// Returns the number of connections whose client has proved no key yet.
+    fn without_key(&self) -> usize {
+        self.strangers.count() + self.silent.count()
+    }
+
     /// Removes what was kept long enough, again and again.
     fn clean(&self) {
         loop {
@@ -279,9 +308,12 @@ impl House {
                     stranger = None;
                     self.board.note(child.id(), &terms.peer, report);
                 });
-                let ended = child.wait();
-                self.board.end(child.id());
-                if let Some(signal) = ended.ok().and_then(|status| status.signal()) {
+                let ended = child.wait().ok();
+                self.board.end(child.id(), ended.and_then(|status| status.code()));
+                if stranger.is_some() {
+                    self.board.refuse(|refused| &mut refused.handshakes);
+                }
+                if let Some(signal) = ended.and_then(|status| status.signal()) {
                     say(&format!("dsync: session {} of {peer} was killed by signal {signal}", child.id()));
                 }
             }

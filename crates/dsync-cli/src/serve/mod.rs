@@ -16,6 +16,7 @@ pub(crate) mod enrolment;
 mod hours;
 mod limits;
 mod listen;
+mod metrics;
 mod places;
 mod refuse;
 mod session;

@@ -25,7 +25,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
+use super::{
+    config::Config,
+    metrics::{Figures, ShareFigures},
+};
 use crate::{
     console::{blame, print},
     escape::escape_text,
@@ -124,6 +127,17 @@ pub(super) struct Board(Mutex<Noted>);
 struct Noted {
     sessions: BTreeMap<u32, Present>,
     totals: BTreeMap<String, Total>,
+    refused: Refused,
+}
+
+/// Connections that got no session since the server started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Refused {
+    /// Their clients proved no key.
+    pub(super) handshakes: u64,
+    /// There were too many without a key.
+    pub(super) crowd: u64,
 }
 
 /// A session that has not ended.
@@ -139,6 +153,9 @@ struct Present {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Total {
     sessions: u64,
+    /// By exit code; `signal` of those that were killed.
+    #[serde(default)]
+    codes: BTreeMap<String, u64>,
     #[serde(flatten)]
     passed: Passed,
 }
@@ -150,6 +167,8 @@ struct Status {
     sessions: Vec<Shown>,
     /// Connections whose client has proved no key yet.
     strangers: usize,
+    #[serde(default)]
+    refused: Refused,
     /// By share, of sessions that have ended.
     totals: BTreeMap<String, Total>,
 }
@@ -186,10 +205,15 @@ impl Board {
         (present.report, present.heard) = (report, now);
     }
 
-    /// Takes the end of a session.
-    pub(super) fn end(&self, process: u32) {
+    /// Counts a connection that got no session.
+    pub(super) fn refuse(&self, count: impl FnOnce(&mut Refused) -> &mut u64) {
+        *count(&mut lock(&self.0).refused) += 1;
+    }
+
+    /// Takes the end of a session, with its exit code; `None` if it was killed.
+    pub(super) fn end(&self, process: u32, code: Option<i32>) {
         let mut noted = lock(&self.0);
-        let Noted { sessions, totals } = &mut *noted;
+        let Noted { sessions, totals, .. } = &mut *noted;
         let Some(Present { report, .. }) = sessions.remove(&process) else { return };
         if report.share.is_empty() || report.role.is_empty() {
             return;
@@ -200,6 +224,8 @@ impl Board {
         }
         let total = totals.entry(report.share).or_default();
         total.sessions += 1;
+        let code = code.map_or_else(|| "signal".to_owned(), |code| code.to_string());
+        *total.codes.entry(code).or_default() += 1;
         total.passed = total.passed.plus(report.passed);
     }
 
@@ -220,7 +246,27 @@ impl Board {
         let noted = lock(&self.0);
         let sessions = noted.sessions.iter().map(shown).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Status { version, sessions, strangers, totals: noted.totals.clone() }
+        Status { version, sessions, strangers, refused: noted.refused, totals: noted.totals.clone() }
+    }
+
+    /// Returns the figures for metrics: unlike the totals, they grow while sessions last.
+    pub(super) fn figures(&self, strangers: usize) -> Figures {
+        let noted = lock(&self.0);
+        let mut figures = Figures { strangers, refused: noted.refused, ..Figures::default() };
+        for (share, Total { codes, passed, .. }) in &noted.totals {
+            let ended = ShareFigures { present: 0, ended: codes.clone(), passed: *passed };
+            figures.shares.insert(share.clone(), ended);
+        }
+        for Present { report, .. } in noted.sessions.values() {
+            let is_admitted = !report.share.is_empty() && !report.role.is_empty();
+            let room = figures.shares.len() < MOST_TOTALS || figures.shares.contains_key(&report.share);
+            if is_admitted && room {
+                let share = figures.shares.entry(report.share.clone()).or_default();
+                share.present += 1;
+                share.passed = share.passed.plus(report.passed);
+            }
+        }
+        figures
     }
 
     /// Answers who asks, for as long as the process lives.
@@ -324,7 +370,7 @@ fn describe(status: &Status) -> String {
              rate={rate}/s"
         ));
     }
-    for (share, Total { sessions, passed }) in &status.totals {
+    for (share, Total { sessions, passed, .. }) in &status.totals {
         let sessions = counted(*sessions, "session", "sessions");
         lines.push(format!("ended in share {share}: {sessions} {}", passed.describe()));
     }
@@ -392,12 +438,19 @@ mod tests {
             board.note(process, "peer", report(share, sent));
         }
         assert_eq!(board.status(2).sessions.len(), 4);
-        (1..=3).for_each(|process| board.end(process));
-        board.end(3);
+        let shares = board.figures(0).shares;
+        assert_eq!((shares["a"].present, shares["a"].passed.sent), (2, 15));
+        (1..=3).for_each(|process| board.end(process, Some(0)));
+        board.end(3, None);
         let status = board.status(0);
         assert_eq!(status.sessions.iter().map(|shown| shown.process).collect::<Vec<_>>(), [4]);
-        let total = |sessions, sent| Total { sessions, passed: report("", sent).passed };
+        let codes = |sessions| BTreeMap::from([("0".to_owned(), sessions)]);
+        let total =
+            |sessions, sent| Total { sessions, codes: codes(sessions), passed: report("", sent).passed };
         assert_eq!(status.totals, BTreeMap::from([("a".into(), total(2, 15)), ("b".into(), total(1, 20))]));
+        let shares = board.figures(0).shares;
+        assert_eq!((shares["a"].present, shares["a"].passed.sent), (0, 15));
+        assert_eq!(shares["a"].ended, codes(2));
         let read: Status = serde_json::from_slice(&serde_json::to_vec(&status).unwrap()).unwrap();
         assert_eq!(read, status);
     }

@@ -31,6 +31,7 @@ pub(super) struct ServerTable {
     pub(super) listen: Vec<Spanned<String>>,
     pub(super) identity: Option<PathBuf>,
     pub(super) sessions: Option<Spanned<u32>>,
+    pub(super) metrics: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,180 @@
+//! The endpoint for Prometheus: what `--status` tells, as metrics over HTTP on a loopback address.
+//!
+//! The law: it answers `GET /metrics` and nothing else, reads [`LONGEST_REQUEST`] bytes of a request
+//! at most, and gives no one longer than [`PATIENCE`]. Every user of the machine may ask, so the
+//! names of keys and the addresses of clients are not told, only sums of shares.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use prometheus_client::{
+    encoding::prometheus_text,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::status::{Passed, Refused};
+
+/// The figures of a server at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Connections whose client has proved no key yet.
+    pub(super) strangers: usize,
+    pub(super) refused: Refused,
+    pub(super) shares: BTreeMap<String, ShareFigures>,
+}
+
+/// The figures of a share.
+#[derive(Debug, Default)]
+pub(super) struct ShareFigures {
+    /// Sessions that last.
+    pub(super) present: u64,
+    /// Sessions that have ended, by exit code.
+    pub(super) ended: BTreeMap<String, u64>,
+    /// The counts of all of them.
+    pub(super) passed: Passed,
+}
+
+/// Answers who asks, for as long as the process lives.
+pub(super) fn answer(listener: &TcpListener, figures: impl Fn() -> Figures) {
+    loop {
+        match listener.accept() {
+            // Who has gone meanwhile is nobody's concern.
+            Ok((asking, _)) => drop(tell(asking, &figures)),
+            // Most likely out of descriptors.
+            Err(_) => thread::sleep(AGAIN),
+        }
+    }
+}
+
+fn tell(mut asking: TcpStream, figures: &impl Fn() -> Figures) -> io::Result<()> {
+    let request = read_request(&mut asking)?;
+    let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let is_asked = line.starts_with(b"GET /metrics ") || line.starts_with(b"GET /metrics?");
+
+    let (status, content, body) = if is_asked {
+        ("200 OK", prometheus_text::CONTENT_TYPE, exposition(&figures()))
+    } else {
+        ("404 Not Found", "text/plain", "only GET /metrics is answered\n".to_owned())
+    };
+    let len = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
+    );
+    asking.set_write_timeout(Some(PATIENCE))?;
+    asking.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
+    asking.shutdown(Shutdown::Write)
+}
+
+/// Reads a request up to the blank line after its headers.
+fn read_request(asking: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let (mut request, ends) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut piece = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = ends.saturating_duration_since(Instant::now());
+        if left.is_zero() || request.len() > LONGEST_REQUEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        asking.set_read_timeout(Some(left))?;
+        match asking.read(&mut piece)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => request.extend_from_slice(&piece[..read]),
+        }
+    }
+    Ok(request)
+}
+
+type Labels = Vec<(&'static str, String)>;
+type Counts = Family<Labels, Counter>;
+
+/// Writes the figures in the text format of Prometheus.
+fn exposition(figures: &Figures) -> String {
+    let (present, ended) = (Family::<Labels, Gauge>::default(), Counts::default());
+    let (entries, files) = (Counts::default(), Counts::default());
+    let (sent, received) = (Counts::default(), Counts::default());
+    for (share, figures) in &figures.shares {
+        let of_share = vec![("share", share.clone())];
+        present.get_or_create(&of_share).set(i64::try_from(figures.present).unwrap_or(i64::MAX));
+        for (code, count) in &figures.ended {
+            let of_code = vec![("share", share.clone()), ("code", code.clone())];
+            ended.get_or_create(&of_code).inc_by(*count);
+        }
+        let passed = &figures.passed;
+        for (family, count) in [
+            (&entries, passed.entries),
+            (&files, passed.files),
+            (&sent, passed.sent),
+            (&received, passed.received),
+        ] {
+            family.get_or_create(&of_share).inc_by(count);
+        }
+    }
+    let strangers: Gauge = Gauge::default();
+    strangers.set(i64::try_from(figures.strangers).unwrap_or(i64::MAX));
+    let refused = Counts::default();
+    for (why, count) in [("handshake", figures.refused.handshakes), ("crowd", figures.refused.crowd)] {
+        refused.get_or_create(&vec![("why", why.to_owned())]).inc_by(count);
+    }
+
+    let mut registry = Registry::with_prefix("dsync");
+    registry.register("sessions", "Sessions that last", present);
+    registry.register("sessions_ended", "Sessions that have ended, by exit code", ended);
+    registry.register("entries", "Entries that were listed or compared", entries);
+    registry.register("files", "Files of which content was asked for", files);
+    registry.register("sent_bytes", "Bytes to clients", sent);
+    registry.register("received_bytes", "Bytes of clients", received);
+    registry.register("strangers", "Connections without a key", strangers);
+    registry.register("refused", "Connections that got no session", refused);
+    let mut text = String::new();
+    // A string takes whatever is written to it.
+    let _ = prometheus_text::encode(&mut text, &registry);
+    text
+}
+
+/// Bytes of the longest request: Prometheus sends some hundred.
+const LONGEST_REQUEST: usize = 8 << 10;
+/// Time to ask, and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_with_their_labels() {
+        let nas = ShareFigures {
+            present: 2,
+            ended: BTreeMap::from([("0".to_owned(), 3), ("42".to_owned(), 1)]),
+            passed: Passed { entries: 10, files: 4, sent: 5, received: 6 },
+        };
+        let shares =
+            BTreeMap::from([("nas".to_owned(), nas), ("a\"b\\\n".to_owned(), ShareFigures::default())]);
+        let refused = Refused { handshakes: 7, crowd: 8 };
+        let text = exposition(&Figures { strangers: 9, refused, shares });
+        for line in [
+            "# TYPE dsync_sessions gauge",
+            "dsync_sessions{share=\"nas\"} 2",
+            "dsync_sessions_ended_total{share=\"nas\",code=\"0\"} 3",
+            "dsync_sessions_ended_total{share=\"nas\",code=\"42\"} 1",
+            "dsync_entries_total{share=\"nas\"} 10",
+            "dsync_files_total{share=\"nas\"} 4",
+            "# TYPE dsync_sent_bytes_total counter",
+            "dsync_sent_bytes_total{share=\"nas\"} 5",
+            "dsync_received_bytes_total{share=\"nas\"} 6",
+            "dsync_strangers 9",
+            "dsync_refused_total{why=\"handshake\"} 7",
+            "dsync_refused_total{why=\"crowd\"} 8",
+            // The name of a share is a session's word.
+            "dsync_sessions{share=\"a\\\"b\\\\\\n\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+}
