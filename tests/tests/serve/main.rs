@@ -11,6 +11,7 @@ mod nas;
 mod owners;
 mod quota;
 mod roles;
+mod round_trips;
 mod service;
 mod status;
 mod taken_over;
