@@ -210,6 +210,8 @@ struct Totals {
     rounded_times: u64,
     deletions_withheld: u64,
     deletions_over_limit: u64,
+    linked: Option<u64>,
+    cloned: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -401,6 +403,8 @@ fn totals(summary: &Summary) -> Totals {
         rounded_times,
         deletions_withheld,
         deletions_over_limit,
+        linked,
+        cloned,
         ..
     } = summary.report;
 
@@ -429,6 +433,8 @@ fn totals(summary: &Summary) -> Totals {
         rounded_times,
         deletions_withheld,
         deletions_over_limit,
+        linked,
+        cloned,
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{
 
 use dsync_fs::Explained;
 use dsync_wire::{
-    event::{Action, BackedUp, Changes, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
+    event::{Action, BackedUp, Changes, Done, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
     ruling::Ruling,
@@ -40,6 +40,8 @@ pub(crate) struct Account<'a> {
     with_facts: bool,
     /// Whether plans are told when they are carried out: not in a dry run.
     ends: bool,
+    /// Whether each entry is told of that was carried out (`event_done`).
+    done: bool,
     /// Numbers of announced plans that were given.
     announced: AtomicU64,
     report: Mutex<Report>,
@@ -93,8 +95,9 @@ impl<'a> Account<'a> {
             explained: Explained::of(&options.explain),
             with_facts: options.event_ends,
             ends: options.event_ends && !options.dry_run,
+            done: options.event_done && !options.dry_run,
             announced: AtomicU64::new(0),
-            report: Mutex::default(),
+            report: Mutex::new(Report::default().linked(Some(0)).cloned(Some(0))),
             progress: ProgressCounters::default(),
             tally,
             literal_bytes: AtomicU64::new(0),
@@ -135,7 +138,38 @@ impl<'a> Account<'a> {
 
     /// Tells the audience of a plan that was counted and is carried out.
     pub(crate) fn carried_out(&self, planned: Planned) -> Result<(), SyncError> {
-        if self.hears(&planned) { self.tell(Event::Planned(planned)) } else { Ok(()) }
+        let linked = planned.action == Action::Link;
+        self.link_made(linked);
+        self.carried_out_by(planned, linked)
+    }
+
+    /// Tells the audience of a plan that is carried out, by a hard link or otherwise.
+    pub(crate) fn carried_out_by(&self, planned: Planned, linked: bool) -> Result<(), SyncError> {
+        if !self.hears(&planned) {
+            return Ok(());
+        }
+        let Planned { action, kind, size, .. } = planned;
+        let done = (self.done && action != Action::Keep)
+            .then(|| Done::new(action, kind, planned.path.clone()).bytes(size).linked(linked));
+        self.tell(Event::Planned(planned))?;
+        done.map_or(Ok(()), |done| self.tell(Event::Done(done)))
+    }
+
+    /// Counts a hard link, if it is one.
+    pub(crate) fn link_made(&self, linked: bool) {
+        if linked {
+            self.amend(|report| report.linked = report.linked.map(|count| count + 1));
+        }
+    }
+
+    /// Counts a file that shares the source's blocks.
+    pub(crate) fn clone_made(&self) {
+        self.amend(|report| report.cloned = report.cloned.map(|count| count + 1));
+    }
+
+    /// Takes back the count of a file that shares the source's blocks.
+    pub(crate) fn clone_failed(&self) {
+        self.amend(|report| report.cloned = report.cloned.map(|count| count.saturating_sub(1)));
     }
 
     /// Tells the audience of a plan that was counted and is carried out later. Returns its number
@@ -152,9 +186,14 @@ impl<'a> Account<'a> {
         self.tell(Event::Planned(planned)).map(|()| number)
     }
 
-    /// Tells the audience what has become of an announced plan.
-    pub(crate) fn ended(&self, ended: Ended) -> Result<(), SyncError> {
-        if ended.number == 0 { Ok(()) } else { self.tell(Event::Ended(ended)) }
+    /// Tells the audience what has become of an announced plan; `done` says more of one that was
+    /// carried out.
+    pub(crate) fn ended(&self, ended: Ended, done: impl FnOnce() -> Done) -> Result<(), SyncError> {
+        if ended.number == 0 {
+            return Ok(());
+        }
+        self.tell(Event::Ended(ended))?;
+        if ended.done && self.done { self.tell(Event::Done(done())) } else { Ok(()) }
     }
 
     /// Tells the audience of an entry that an option leaves alone.
@@ -187,6 +226,11 @@ impl<'a> Account<'a> {
         self.with_facts && self.level >= EventLevel::All
     }
 
+    /// Returns whether each entry is told of that was carried out.
+    pub(crate) fn tells_done(&self) -> bool {
+        self.done
+    }
+
     /// Returns whether plans are told when they are carried out.
     pub(crate) fn tells_ends(&self) -> bool {
         self.ends
@@ -194,8 +238,9 @@ impl<'a> Account<'a> {
 
     fn hears(&self, planned: &Planned) -> bool {
         let heard = match planned.action {
-            Action::Keep | Action::Link => EventLevel::All,
-            Action::Reuse if planned.changes.is_empty() => EventLevel::All,
+            Action::Keep => EventLevel::All,
+            Action::Link if !self.done => EventLevel::All,
+            Action::Reuse if planned.changes.is_empty() && !self.done => EventLevel::All,
             _ => EventLevel::Changes,
         };
         self.level >= heard && self.is_about(&planned.path)

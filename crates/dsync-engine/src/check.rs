@@ -144,8 +144,11 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.event_removals && !options.remove_source_files {
         return invalid("event_removals", "needs remove_source_files");
     }
-    if options.event_contents && !(options.checksum && options.event_ends) {
-        return invalid("event_contents", "needs checksum and event_ends");
+    if options.event_contents && !options.event_done && !(options.checksum && options.event_ends) {
+        return invalid("event_contents", "needs event_done, or checksum and event_ends");
+    }
+    if options.event_done && options.writing.delay_updates {
+        return invalid("event_done", "no file has its name before the end with writing.delay_updates");
     }
     if options.remove_source_files && options.copy_devices {
         return invalid("remove_source_files", "removes no devices");

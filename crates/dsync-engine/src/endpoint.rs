@@ -230,6 +230,10 @@ impl Job {
             // Contents that an earlier session recorded would have the numbers of its listing.
             self.connect.retries = 0;
         }
+        if self.options.event_done {
+            self.options.event_ends = true;
+            self.options.events = self.options.events.max(EventLevel::Changes);
+        }
         check::job((&self.source, &self.destination), &self.options, &self.connect)?;
         check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
         let started = Instant::now();

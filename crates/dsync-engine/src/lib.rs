@@ -63,7 +63,7 @@ pub use dsync_transport::{cryptography, standing};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{
-        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
         TypeCounts, WhyLeft,
     },
     limits::MAX_ALTERNATES,

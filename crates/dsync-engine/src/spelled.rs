@@ -174,6 +174,7 @@ impl Hears<'_> {
                 self.spell(&mut kept.path);
                 self.spell(&mut kept.backup);
             }
+            Event::Done(done) => self.spell(&mut done.path),
             Event::Removed(path) => self.spell(path),
             Event::Ruling(ruling) => {
                 self.spell(&mut ruling.path);

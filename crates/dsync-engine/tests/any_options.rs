@@ -57,6 +57,7 @@ fn sensibly(options: SyncOptions) -> SyncOptions {
         .remove_source_files(false)
         .remove_sent_only(false)
         .event_removals(false)
+        .event_done(false)
         .event_contents(false)
         .no_super(false)
 }

@@ -22,6 +22,9 @@ pub enum Event {
     Failed(Problem),
     /// The end of a plan that was emitted with a number.
     Ended(Ended),
+    /// An entry that was carried out, with
+    /// [`SyncOptions::event_done`](crate::options::SyncOptions::event_done) only.
+    Done(Done),
     /// An entry that an option leaves alone, with
     /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) and
     /// [`EventLevel::All`](crate::options::EventLevel::All).
@@ -37,6 +40,50 @@ pub enum Event {
     /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
     Ruling(Ruling),
 }
+
+/// An entry that was carried out: it is at the destination as planned, or gone if it was to go.
+/// Entries that were up to date have none. A directory gets its times when all in it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Done {
+    /// Path relative to the transfer's root; empty for the root itself.
+    pub path: Vec<u8>,
+    /// The entry's type.
+    pub kind: FileType,
+    /// The action that was carried out.
+    pub action: Action,
+    /// Size of a regular file in bytes, else 0.
+    pub bytes: u64,
+    /// BLAKE3 hash of the content that this run wrote, without a key; only with
+    /// [`SyncOptions::event_contents`](crate::options::SyncOptions::event_contents). `None` of an
+    /// entry whose content was not written.
+    pub content: Option<[u8; 32]>,
+    /// Whether a power cut cannot take it any more. Entries that are not yet on the disk are when the
+    /// run ends well, unless [`Durability::None`](crate::options::Durability::None) was asked for.
+    pub durable: bool,
+    /// Whether it is another name of a file that is there already.
+    pub linked: bool,
+    /// Whether its content shares the source's blocks on the disk.
+    pub cloned: bool,
+}
+
+impl Done {
+    /// Makes the account of an entry without size and content that is not yet on the disk.
+    pub fn new(action: Action, kind: FileType, path: Vec<u8>) -> Self {
+        Self { path, kind, action, bytes: 0, content: None, durable: false, linked: false, cloned: false }
+    }
+}
+
+setters!(Done {
+    path: Vec<u8>,
+    kind: FileType,
+    action: Action,
+    bytes: u64,
+    content: Option<[u8; 32]>,
+    durable: bool,
+    linked: bool,
+    cloned: bool,
+});
 
 /// An entry that an option leaves alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -469,6 +516,13 @@ pub struct Report {
     /// Deletions that `max_delete` kept from being made; with `delete_all_or_nothing` all that
     /// were due.
     pub deletions_over_limit: u64,
+    /// Hard links that were made, to entries of this run and to those of alternate directories. `None`
+    /// if the destination is at the other end, unless the run has
+    /// [`SyncOptions::event_done`](crate::options::SyncOptions::event_done).
+    pub linked: Option<u64>,
+    /// Files that share their blocks on the disk with the source's. A dry run cannot tell: 0. `None`
+    /// as for `linked`.
+    pub cloned: Option<u64>,
 }
 
 setters!(Report {
@@ -490,4 +544,6 @@ setters!(Report {
     rounded_times: u64,
     deletions_withheld: u64,
     deletions_over_limit: u64,
+    linked: Option<u64>,
+    cloned: Option<u64>,
 });

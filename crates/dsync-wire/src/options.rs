@@ -193,8 +193,16 @@ pub struct SyncOptions {
     /// Tell of each entry that leaves the source
     /// ([`Event::Removed`](crate::event::Event::Removed)). With `remove_source_files` only.
     pub event_removals: bool,
-    /// Tell the hash of each regular file's content with its attributes
-    /// ([`Facts::content`](crate::event::Facts::content)). With `checksum` and `event_ends` only.
+    /// Tell of each entry that was carried out ([`Event::Done`](crate::event::Event::Done)), and what
+    /// was linked and cloned in the report. Brings `event_ends` and
+    /// [`EventLevel::Changes`]. The names of each group of files are synced as well,
+    /// so that the files of a run under way are on the disk when they are told. Not with
+    /// `delay_updates`, which gives all names at the end.
+    pub event_done: bool,
+    /// Tell the hash of each regular file's content: with `event_done` of each that was written
+    /// ([`Done::content`](crate::event::Done::content)), which is read again for it; with `checksum`
+    /// and `event_ends` with its attributes ([`Facts::content`](crate::event::Facts::content)). With
+    /// either of these only.
     pub event_contents: bool,
     /// Tell of each entry that a rule hides or protects which rule it is
     /// ([`Event::Ruling`](crate::event::Event::Ruling)).
@@ -280,6 +288,7 @@ setters!(SyncOptions {
     event_ends: bool,
     event_backups: bool,
     event_removals: bool,
+    event_done: bool,
     event_contents: bool,
     rulings: bool,
     explain: Vec<Vec<u8>>,

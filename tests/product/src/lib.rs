@@ -201,7 +201,9 @@ impl Agent {
         let mut contents = directory.into_os_string();
         contents.push("/");
         let source = Source::Local { paths: vec![contents.into()] };
-        let options = SyncOptions::archive().delete(true);
+        // The product keeps a receipt for every entry: its content, and that it is on the disk.
+        let options =
+            SyncOptions::archive().hard_links(true).delete(true).event_done(true).event_contents(true);
         let job = Job::new(source, Destination::Peer { path: name.into() }).options(options);
         let connect = ConnectOptions::default().bytes_per_second(self.rate);
         let job = job.connect(connect).resources(self.resources.clone());

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::SocketAddr,
     num::{NonZero, NonZeroU64},
@@ -11,10 +12,10 @@ use std::{
 };
 
 use dsync_engine::{
-    Action, AlternateUse, Alternates, Backup, CancelToken, Cause, Changes, ConnectOptions, Destination,
-    Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits, Manifest, ModeRule,
-    MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, Resources, Silent, Source,
-    SyncError, SyncOptions, Workers, WritePolicy,
+    Action, AlternateUse, Alternates, Backup, CancelToken, Cause, Changes, ConnectOptions, Destination, Done,
+    Durability, Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits, Manifest,
+    ModeRule, MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, Resources, Silent,
+    Source, SyncError, SyncOptions, Workers, WritePolicy,
     verify::{self, Difference, Finding, Reading, VerifyObserver},
 };
 use dsync_product::{Agent, Identity, Running, Service};
@@ -362,4 +363,123 @@ fn what_failed_is_tried_again_and_nothing_else() {
     assert_eq!((summary.exit_code(), summary.report.files_transferred, last.failed.len()), (0, 1, 0));
     fs::remove_file(copy.join("sub/3")).unwrap();
     assert_same(&scene.own(0), &copy);
+}
+
+/// Keeps the receipt of each entry that was carried out.
+#[derive(Default)]
+struct Receipts(Mutex<BTreeMap<String, Done>>);
+
+impl Observer for Receipts {
+    fn event(&self, event: &Event) {
+        if let Event::Done(done) = event {
+            let before = self.0.lock().unwrap().insert(text(&done.path), done.clone());
+            assert!(before.is_none(), "told twice: {done:?}");
+        }
+    }
+}
+
+impl Receipts {
+    fn take(&self) -> BTreeMap<String, Done> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Returns the BLAKE3 hash of a file's content.
+fn hash(file: &Path) -> Option<[u8; 32]> {
+    Some(*blake3::hash(&fs::read(file).unwrap()).as_bytes())
+}
+
+/// Plants a tree in which everything happens on the second run.
+fn plant_changes(own: &Path) {
+    fs::write(own.join("sub/1"), "changed").unwrap();
+    fs::hard_link(own.join("sub/1"), own.join("sub/9-again")).unwrap();
+    fs::remove_file(own.join("sub/2")).unwrap();
+    fs::create_dir(own.join("new")).unwrap();
+    std::os::unix::fs::symlink("sub/1", own.join("link")).unwrap();
+}
+
+fn assert_receipts(receipts: &BTreeMap<String, Done>, own: &Path, durable: bool) {
+    let told: Vec<_> = receipts.iter().map(|(path, done)| (path.as_str(), done.action, done.bytes)).collect();
+    let expected = [
+        ("", Action::Retag, 0),
+        ("link", Action::Create, 0),
+        ("new", Action::Create, 0),
+        ("sub", Action::Retag, 0),
+        ("sub/1", Action::Update, 7),
+        ("sub/2", Action::Delete, 0),
+        ("sub/9-again", Action::Create, 7),
+    ];
+    assert_eq!(told, expected);
+
+    let changed = &receipts["sub/1"];
+    assert_eq!((changed.content, changed.durable), (hash(&own.join("sub/1")), durable));
+    assert!(receipts["sub/9-again"].linked && receipts["sub/9-again"].content.is_none());
+    assert_eq!(receipts.values().filter(|done| done.linked).count(), 1);
+}
+
+#[test]
+fn a_push_has_a_receipt_for_every_entry_with_the_hash_of_its_content() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    scene.plant(0, 20, 30_000);
+    let running = runtime.block_on(scene.start(any_port()));
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    let (receipts, cancel) = (Receipts::default(), CancelToken::new());
+    agent.push(scene.own(0), "backup", &receipts, &cancel).unwrap();
+    let first = receipts.take();
+    assert_eq!(first.len(), 22);
+    for file in 0..20 {
+        let (path, own) = (format!("sub/{file}"), scene.own(0).join(format!("sub/{file}")));
+        assert_eq!((first[&path].content, first[&path].durable), (hash(&own), true), "{path}");
+        assert_eq!((first[&path].action, first[&path].bytes), (Action::Create, 30_000));
+    }
+
+    plant_changes(&scene.own(0));
+    let summary = agent.push(scene.own(0), "backup", &receipts, &cancel).unwrap();
+    assert_receipts(&receipts.take(), &scene.own(0), true);
+    assert_eq!((summary.report.linked, summary.report.cloned), (Some(1), Some(0)));
+    // What was up to date has no receipt.
+    agent.push(scene.own(0), "backup", &receipts, &cancel).unwrap();
+    assert_eq!(receipts.take(), BTreeMap::new());
+}
+
+#[test]
+fn a_local_run_has_the_same_receipts_and_says_what_is_not_on_the_disk() {
+    for (durability, durable) in [(Durability::Batch, true), (Durability::None, false)] {
+        let scene = Scene::new(1);
+        scene.plant(0, 4, 30_000);
+        let copy = scene.scratch.path().join("copy");
+        let source = Source::Local { paths: vec![scene.own(0).join("")] };
+        let options = SyncOptions::archive().hard_links(true).delete(true).durability(durability);
+        let options = options.event_done(true).event_contents(true);
+        let job = Job::new(source, Destination::Local { path: copy.clone() }).options(options);
+        let (receipts, cancel) = (Receipts::default(), CancelToken::new());
+        let summary = job.clone().run(&receipts, &cancel).unwrap();
+        let first = receipts.take();
+        let cloned = first.values().filter(|done| done.cloned).count() as u64;
+        assert_eq!((summary.report.linked, summary.report.cloned), (Some(0), Some(cloned)));
+        let directories = first.values().filter(|done| done.kind == FileType::Directory);
+        assert!(directories.clone().count() == 2 && directories.clone().all(|done| !done.durable));
+
+        plant_changes(&scene.own(0));
+        assert_eq!(job.clone().run(&receipts, &cancel).unwrap().report.linked, Some(1));
+        assert_receipts(&receipts.take(), &scene.own(0), durable);
+        let options = SyncOptions::archive().event_done(true).dry_run(true).ignore_times(true);
+        job.options(options).run(&receipts, &cancel).unwrap();
+        assert_eq!(receipts.take(), BTreeMap::new(), "a dry run carries nothing out");
+    }
+}
+
+#[test]
+fn a_file_that_failed_has_no_receipt() {
+    let scene = Scene::new(1);
+    scene.plant(0, 3, 1000);
+    let copy = scene.scratch.path().join("copy");
+    fs::create_dir_all(copy.join("sub/1/held")).unwrap();
+    let source = Source::Local { paths: vec![scene.own(0).join("")] };
+    let options = SyncOptions::archive().event_done(true);
+    let job = Job::new(source, Destination::Local { path: copy }).options(options);
+    let receipts = Receipts::default();
+    assert_eq!(job.run(&receipts, &CancelToken::new()).unwrap().report.failed, 1);
+    let receipts = receipts.take();
+    assert!(!receipts.contains_key("sub/1") && receipts.contains_key("sub/2"), "{receipts:?}");
 }

@@ -11,15 +11,24 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use dsync_delta::ContentHasher;
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
 use dsync_wire::{
     link::LinkError,
     message::{Landed, Operation, Timestamp},
 };
 
-use super::{delayed, files::Pending, landed::Unsent, settle::Outcome, transfers::Transfers};
+use super::{
+    delayed,
+    files::Pending,
+    landed::{self, Unsent},
+    settle::Outcome,
+    transfers::Transfers,
+};
 use crate::{
     SyncError,
+    content::READ_BYTES,
+    halt::lock,
     plan::fs_timestamp,
     schedule::{Point, point},
 };
@@ -100,6 +109,15 @@ fn prepare(
     if let Some(recording) = &site.recording {
         recording.staged(file.entry, &staged, mtime)?;
     }
+    if site.account.tells_done() && site.policy.options.event_contents && !file.slot.device {
+        match hash_of(&staged) {
+            Ok(hash) => *lock(&file.content) = Some(hash),
+            Err(error) => {
+                let outcome = Outcome::Broke(Operation::WriteFile, error);
+                return transfers.settle(file, outcome).map(|()| None);
+            }
+        }
+    }
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
@@ -107,6 +125,9 @@ fn prepare(
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             transfers.settle(file, Outcome::Arrived)?;
+            if file.is_cloned() {
+                site.account.clone_made();
+            }
             if let Some(delayed) = site.delayed.get() {
                 delayed::note_file(site, delayed, file, prepared)?;
                 return transfers.settle(file, Outcome::Closed).map(|()| None);
@@ -115,6 +136,22 @@ fn prepare(
         }
         Err(error) => transfers.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
+}
+
+/// Reads a written temporary once more. Returns the hash of its content.
+fn hash_of(staged: &StagedFile) -> io::Result<[u8; 32]> {
+    let size = staged.stamp()?.size;
+    let (mut hasher, mut piece, mut at) = (ContentHasher::new(), vec![0; READ_BYTES], 0);
+    while at < size {
+        let length = usize::try_from(size - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+        let read = staged.read_full_at(at, &mut piece[..length])?;
+        if read < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        hasher.update(&piece[..length]);
+        at += length as u64;
+    }
+    Ok(hasher.finish())
 }
 
 /// Commits until every [`Outbox`] is gone. Returns the group for the final sync.
@@ -211,6 +248,9 @@ fn flush(
     }
 
     transfers.tell_landed(group, &landed)?;
+    if site.syncs_before_telling() && !settled.is_empty() {
+        landed::sync_names(site, group)?;
+    }
     for file in settled {
         transfers.settle(&file, Outcome::Closed)?;
     }

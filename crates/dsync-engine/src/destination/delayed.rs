@@ -75,6 +75,7 @@ pub(super) fn note_file(
         first_name: file.first_name,
         basis,
         sent: file.is_sent(),
+        cloned: file.is_cloned(),
     };
     note(site, delayed, &file.slot.directory, &late)
 }
@@ -215,6 +216,9 @@ fn failed(
     match late.kind {
         FileType::File => site.account.transfer_failed(late.action, late.size),
         kind => site.account.link_failed(late.action, kind),
+    }
+    if late.cloned {
+        site.account.clone_failed();
     }
     if let Some(number) = late.first_name {
         // Everything has arrived: no other name waits to be asked for.

@@ -5,13 +5,13 @@ use std::{
     io,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use dsync_fs::{Component, Kind, PreparedFile, Stamp, Wanted};
 use dsync_wire::{
-    event::{Action, Changes, Ended, Facts, FileType, Planned},
+    event::{Action, Changes, Done, Ended, Facts, FileType, Planned},
     message::{Cause, EntryId, NeedTail, Segment, Timestamp},
 };
 
@@ -54,6 +54,10 @@ pub(super) struct Pending {
     pub(super) facts: Option<Facts>,
     /// Bytes of sums that the source got.
     pub(super) signature_bytes: AtomicU64,
+    /// Whether its content shares the source's blocks.
+    pub(super) cloned: AtomicBool,
+    /// The hash of the content that was written, if anybody wants to hear of it.
+    pub(super) content: Mutex<Option<[u8; 32]>>,
 }
 
 impl Pending {
@@ -99,13 +103,23 @@ impl Pending {
 
     /// Tells the plan's end, once.
     pub(super) fn tell_end(&self, site: &Site<'_>, done: bool) -> Result<(), SyncError> {
-        site.account.ended(
-            Ended::default()
-                .number(self.number.swap(0, Ordering::Relaxed))
-                .done(done)
-                .literal_bytes(self.slot.literal_bytes.load(Ordering::Relaxed))
-                .signature_bytes(self.signature_bytes.load(Ordering::Relaxed)),
-        )
+        let ended = Ended::default()
+            .number(self.number.swap(0, Ordering::Relaxed))
+            .done(done)
+            .literal_bytes(self.slot.literal_bytes.load(Ordering::Relaxed))
+            .signature_bytes(self.signature_bytes.load(Ordering::Relaxed));
+        site.account.ended(ended, || {
+            Done::new(self.action, FileType::File, self.slot.path().as_bytes().to_vec())
+                .bytes(self.size)
+                .content(*lock(&self.content))
+                .durable(site.syncs_before_telling())
+                .cloned(self.is_cloned())
+        })
+    }
+
+    /// Returns whether its content shares the source's blocks.
+    pub(super) fn is_cloned(&self) -> bool {
+        self.cloned.load(Ordering::Relaxed)
     }
 
     /// Tells a finished file whether it may take a directory's name.

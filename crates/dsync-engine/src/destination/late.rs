@@ -44,6 +44,8 @@ pub(super) struct Late {
     pub(super) basis: Option<Stamp>,
     /// Whether this run brought it ([`Site::removes`](super::Site::removes)).
     pub(super) sent: bool,
+    /// Whether its content shares the source's blocks.
+    pub(super) cloned: bool,
 }
 
 impl Delayed {
@@ -100,6 +102,7 @@ impl Late {
             self.first_name.is_some(),
             self.basis.is_some(),
             self.sent,
+            self.cloned,
         ];
         bytes.extend(flags.map(u8::from));
         bytes.push(self.kind as u8);
@@ -120,7 +123,7 @@ impl Late {
         let directory = RelPath::parse(take_counted(rest)?).ok()?;
         let (name, temp) = (take_name(rest)?, take_name(rest)?);
         let entry = EntryId(u64::from_ne_bytes(take(rest)?));
-        let [creates, displaces, has_others, has_basis, sent] = take(rest)?.map(|flag: u8| flag == 1);
+        let [creates, displaces, has_others, has_basis, sent, cloned] = take(rest)?.map(|flag: u8| flag == 1);
         let [kind] = take(rest)?;
         let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
         let size = u64::from_ne_bytes(take(rest)?);
@@ -135,7 +138,20 @@ impl Late {
             None
         };
         let action = if creates { Action::Create } else { Action::Update };
-        Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis, sent })
+        Some(Self {
+            directory,
+            name,
+            temp,
+            entry,
+            action,
+            kind,
+            size,
+            displaces,
+            first_name,
+            basis,
+            sent,
+            cloned,
+        })
     }
 }
 
@@ -169,6 +185,7 @@ mod tests {
             first_name: Some(3),
             basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
             sent: true,
+            cloned: true,
         };
         let link = Late {
             directory: RelPath::root(),

@@ -43,6 +43,14 @@ pub(super) fn carry_out(
     Ok(maker.landed)
 }
 
+/// A name that was made.
+struct Made {
+    /// Whether it is a hard link, and not a copy in its place.
+    linked: bool,
+    /// The name that a directory in its place has now.
+    displaced: Option<Component>,
+}
+
 /// The links of a run being made.
 struct Maker<'a> {
     site: &'a Site<'a>,
@@ -101,21 +109,21 @@ impl Maker<'_> {
         let protection = further.displaces.then_some(&self.noted.protection);
         let secured = secure::secure(site, dir, parent, &further.name, protection)?;
         let made = match secured.and_then(|()| self.make(dir, parent.depth(), further, first)) {
-            Ok(Some(now)) => {
+            Ok(Made { linked, displaced: Some(now) }) => {
                 let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
-                removal::make_way(site, dir, doomed, &self.noted.protection)?
+                removal::make_way(site, dir, doomed, &self.noted.protection)?.map(|()| linked)
             }
-            made => made.map(|_| ()),
+            made => made.map(|made| made.linked),
         };
         if made.is_ok() && site.removes(false) {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
 
-        if let (Ok(_), Some(told)) = (&made, further.told) {
-            self.tell(&path, further, first, told)?;
-        }
         match made {
-            Ok(()) => Ok(()),
+            Ok(linked) => {
+                site.account.link_made(linked);
+                further.told.map_or(Ok(()), |told| self.tell(&path, further, first, (told, linked)))
+            }
             Err(error) => {
                 site.account.link_failed(further.action, further.kind);
                 let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
@@ -124,21 +132,20 @@ impl Maker<'_> {
         }
     }
 
-    /// Tells of a link that was made.
+    /// Tells of a link, or a copy in its place, that was made.
     fn tell(
         &self,
         path: &RelPath,
         further: &Further,
         first: &RecordAt,
-        Told { changes, size, facts }: Told,
+        (Told { changes, size, facts }, linked): (Told, bool),
     ) -> Result<(), SyncError> {
-        self.site.account.carried_out(
-            Planned::new(further.action, further.kind, path.as_bytes().to_vec())
-                .changes(changes)
-                .target(self.first_name(first).unwrap_or_default().into_owned())
-                .size(size)
-                .facts(Some(facts)),
-        )
+        let planned = Planned::new(further.action, further.kind, path.as_bytes().to_vec())
+            .changes(changes)
+            .target(self.first_name(first).unwrap_or_default().into_owned())
+            .size(size)
+            .facts(Some(facts));
+        self.site.account.carried_out_by(planned, linked)
     }
 
     /// Returns the path of the name that is linked to.
@@ -150,14 +157,13 @@ impl Maker<'_> {
     }
 
     /// Makes one link, or a copy, in a directory with so many of the tree `above` its entries.
-    /// Returns the name of the directory that had its name.
     fn make(
         &mut self,
         dir: &Arc<Dir>,
         above: usize,
         further: &Further,
         first: &RecordAt,
-    ) -> io::Result<Option<Component>> {
+    ) -> io::Result<Made> {
         let path = self.first_name(first)?;
         let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
@@ -178,9 +184,9 @@ impl Maker<'_> {
                     }
                 };
                 self.site.account.amend(|report| report.links_copied += 1);
-                Ok(displaced)
+                Ok(Made { linked: false, displaced })
             }
-            result => result,
+            result => result.map(|displaced| Made { linked: true, displaced }),
         }
     }
 

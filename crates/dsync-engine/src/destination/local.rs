@@ -197,7 +197,9 @@ impl Worker<'_> {
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
 
         // Shared extents would keep the source's zeros.
-        if len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source) {
+        let cloned = len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source);
+        file.cloned.store(cloned, Ordering::Relaxed);
+        if cloned {
             file.slot.received(self.site, len, 0, 0);
             file.grew(self.site, len);
             if file.slot.in_place

@@ -44,7 +44,12 @@ impl Transfers<'_> {
     pub(super) fn settle(&self, file: &Arc<Pending>, outcome: Outcome) -> Result<(), SyncError> {
         match outcome {
             Outcome::Arrived => self.arrived(file),
-            Outcome::Nameless => self.lost(file),
+            Outcome::Nameless => {
+                if file.is_cloned() {
+                    self.site.account.clone_failed();
+                }
+                self.lost(file)
+            }
             Outcome::Closed => self.closed(file),
             Outcome::Unsound(cause) => self.unsound(file, cause),
             Outcome::Failed(operation, cause) => match file.end() {

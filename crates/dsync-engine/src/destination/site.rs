@@ -131,6 +131,12 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// Returns whether the names of a group are synced before its files are told of, so that they
+    /// are on the disk by then.
+    pub(super) fn syncs_before_telling(&self) -> bool {
+        self.account.tells_done() && self.durability() != dsync_fs::Durability::None
+    }
+
     /// Checks the length of a file that is to be written.
     pub(super) fn check_length(&self, bytes: u64, path: &RelPath) -> Result<(), SyncError> {
         self.start.check_length(bytes, || PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes())))

@@ -231,6 +231,8 @@ mod tests {
             number: AtomicU64::new(0),
             facts: None,
             signature_bytes: AtomicU64::new(0),
+            cloned: AtomicBool::new(false),
+            content: Mutex::default(),
         };
         Heir { file: Arc::new(file), same_inode }
     }

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     budget::{Held, Share},
-    event::{Progress, Report},
+    event::{Event, Progress, Report},
     limits::MAX_OPEN_RESTS,
     message::{
         Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, SpanAnswer,
@@ -41,6 +41,26 @@ struct Arriving {
     refining: Option<Refining>,
 }
 
+/// What the destination has told of links and clones, which its report lacks.
+#[derive(Default)]
+struct Made {
+    linked: u64,
+    cloned: u64,
+}
+
+impl Made {
+    fn note(&mut self, event: &Event) {
+        if let Event::Done(done) = event {
+            self.linked += u64::from(done.linked);
+            self.cloned += u64::from(done.cloned);
+        }
+    }
+
+    fn in_report(self, report: Report) -> Report {
+        report.linked(Some(self.linked)).cloned(Some(self.cloned))
+    }
+}
+
 /// Receives until the report, then answers it. Sends the session's key to whoever starts the lanes.
 pub(super) fn run(
     shared: &Shared<'_>,
@@ -51,6 +71,7 @@ pub(super) fn run(
     // Fails only when nobody is left to start them.
     let _ = lanes.send(key.clone());
     let SourceMail { mut receiver, mut order, .. } = mail;
+    let mut made = Made::default();
     let mut arriving = HashMap::new();
     let mut rests: HashMap<EntryId, KeptRest> = HashMap::new();
 
@@ -83,6 +104,7 @@ pub(super) fn run(
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
+                made.note(&event);
                 shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.event(&event)));
             }
             ControlMessage::Progress(progress) => {
@@ -93,7 +115,8 @@ pub(super) fn run(
                 // The controller is done with that, and says so by closing the link. The peer waits
                 // for this, so that its exit does not cut off the farewell.
                 while shared.attempt.is_none() && receiver.recv().is_ok_and(|message| message.is_some()) {}
-                return Ok(*report);
+                let counted = shared.session.options.event_done;
+                return Ok(if counted { made.in_report(*report) } else { *report });
             }
 
             other => return Err(session::unexpected(&other)),

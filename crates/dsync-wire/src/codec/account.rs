@@ -4,7 +4,7 @@ use super::{reader::Reader, ruling, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{
-        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
         TypeCounts, WhyLeft,
     },
     limits::MAX_PATH,
@@ -140,6 +140,10 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.u64(*signature_bytes);
             Ok(())
         }
+        Event::Done(done) => {
+            w.byte(9);
+            encode_done(done, w)
+        }
         Event::LeftAlone(LeftAlone { kind, path, why }) => {
             w.byte(4);
             w.byte(*kind as u8);
@@ -195,9 +199,38 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
             backup: r.bytes(MAX_PATH, "path of a backup")?.to_vec(),
         }),
+        9 => Event::Done(decode_done(r)?),
         7 => Event::Removed(r.bytes(MAX_PATH, "path")?.to_vec()),
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
+    })
+}
+
+fn encode_done(done: &Done, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let Done { path, kind, action, bytes, content, durable, linked, cloned } = done;
+    w.flags(
+        0,
+        &[(DURABLE, *durable), (LINKED, *linked), (CLONED, *cloned), (HAS_CONTENT, content.is_some())],
+    );
+    w.byte(*action as u8);
+    w.byte(*kind as u8);
+    w.bytes(path, MAX_PATH, "path")?;
+    w.file_len(*bytes, "file size")?;
+    content.iter().for_each(|content| w.raw(content));
+    Ok(())
+}
+
+fn decode_done(r: &mut Reader<'_>) -> Result<Done, DecodeError> {
+    let flags = r.flags(DURABLE | LINKED | CLONED | HAS_CONTENT, "flags")?;
+    Ok(Done {
+        action: r.choice("action", action)?,
+        kind: r.choice("type of entry", file_type)?,
+        path: r.bytes(MAX_PATH, "path")?.to_vec(),
+        bytes: r.file_len("file size")?,
+        content: (flags & HAS_CONTENT != 0).then(|| r.array("content hash")).transpose()?,
+        durable: flags & DURABLE != 0,
+        linked: flags & LINKED != 0,
+        cloned: flags & CLONED != 0,
     })
 }
 
@@ -289,6 +322,9 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         rounded_times,
         deletions_withheld,
         deletions_over_limit,
+        // Whoever gets the report has counted them in the events.
+        linked: _,
+        cloned: _,
     } = *report;
 
     for count in [
@@ -342,6 +378,8 @@ pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
         rounded_times: r.u64("count")?,
         deletions_withheld: r.u64("count")?,
         deletions_over_limit: r.u64("count")?,
+        linked: None,
+        cloned: None,
     })
 }
 
@@ -394,3 +432,12 @@ fn file_type(code: u8) -> Option<FileType> {
         _ => return None,
     })
 }
+
+/// Bits of the flags of an entry that was carried out.
+const DURABLE: u8 = 1;
+/// See `DURABLE`.
+const LINKED: u8 = 2;
+/// See `DURABLE`.
+const CLONED: u8 = 4;
+/// See `DURABLE`.
+const HAS_CONTENT: u8 = 8;

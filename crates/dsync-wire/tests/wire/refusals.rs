@@ -163,6 +163,12 @@ fn sizes_are_below_two_to_the_63() {
 }
 
 #[test]
+fn unknown_flags_of_what_was_done_are_refused() {
+    let sentence = "message Event: flags has no meaning for value 16 (offset 6)";
+    assert_eq!(refuse(Kind::EVENT, &[9, 16]), sentence);
+}
+
+#[test]
 fn unknown_values_are_refused() {
     for (kind, payload, sentence) in [
         (Kind::START, &[4][..], "message Start: role has no meaning for value 4 (offset 5)"),
@@ -171,7 +177,7 @@ fn unknown_values_are_refused() {
         (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),
         (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
         (Kind::PROBLEM, &[0, 15, 0], "message Problem: cause has no meaning for value 15 (offset 6)"),
-        (Kind::EVENT, &[9], "message Event: type of event has no meaning for value 9 (offset 5)"),
+        (Kind::EVENT, &[10], "message Event: type of event has no meaning for value 10 (offset 5)"),
         (Kind::RULING, &[8, 0, 0], "message Ruling: reason has no meaning for value 8 (offset 5)"),
         (
             Kind::RULING,

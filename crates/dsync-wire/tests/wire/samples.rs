@@ -14,7 +14,7 @@ use dsync_wire::{
     },
     compress::{Codec, Packed},
     event::{
-        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
         TypeCounts, WhyLeft,
     },
     message::{
@@ -90,7 +90,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     all
 }
 
-fn events() -> [(&'static str, Event); 9] {
+fn events() -> [(&'static str, Event); 11] {
     [
         ("event-planned", Event::Planned(planned())),
         ("event-facts", Event::Planned(planned().facts(Some(facts())))),
@@ -100,6 +100,8 @@ fn events() -> [(&'static str, Event); 9] {
         ("event-removed", Event::Removed(b"a/b".to_vec())),
         ("event-ruling", Event::Ruling(ruling(Ruled::Protected(RulePlace::Command(300))))),
         ("event-ended", Event::Ended(ended())),
+        ("event-done", Event::Done(done())),
+        ("event-done-contents", Event::Done(done().content(Some([7; 32])).linked(false).cloned(true))),
         ("event-failed", Event::Failed(problem(Cause::Vanished))),
     ]
 }
@@ -395,6 +397,10 @@ fn left_alone() -> LeftAlone {
 
 fn backed_up() -> BackedUp {
     BackedUp::new(b"a/b".to_vec(), b"../kept/a/b~".to_vec())
+}
+
+fn done() -> Done {
+    Done::new(Action::Update, FileType::File, b"a/b".to_vec()).bytes(300).durable(true).linked(true)
 }
 
 fn ended() -> Ended {

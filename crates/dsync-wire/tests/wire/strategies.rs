@@ -7,7 +7,7 @@ use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
     event::{
-        Action, BackedUp, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
         TypeCounts, WhyLeft,
     },
     limits::{
@@ -456,7 +456,14 @@ fn event() -> impl Strategy<Value = Event> {
             Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid).content(content)
         },
     );
+    let done = (action.clone(), kind.clone(), text(), 0..=MAX_FILE_LEN, option::of(any::<[u8; 32]>()));
     prop_oneof![
+        (done, any::<[bool; 3]>()).prop_map(
+            |((action, kind, path, bytes, content), [durable, linked, cloned])| {
+                let done = Done::new(action, kind, path).bytes(bytes).content(content);
+                Event::Done(done.durable(durable).linked(linked).cloned(cloned))
+            }
+        ),
         (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN, option::of(facts)).prop_map(
             |(action, kind, changes, path, target, size, facts)| {
                 Event::Planned(

@@ -119,6 +119,7 @@ impl Planner<'_> {
                 self.links.note(subject.directory, further, first)
             }
             Hands::Idle(_) => {
+                self.site.account.link_made(true);
                 tell_displaced(self.site, &subject.place(self.site, &self.comparison.protection, displaced))
             }
         }

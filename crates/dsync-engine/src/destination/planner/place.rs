@@ -233,6 +233,7 @@ impl Place<'_> {
             first_name: self.first_name,
             basis: None,
             sent,
+            cloned: false,
         };
         delayed::note(self.site, delayed, self.directory, &late)
     }

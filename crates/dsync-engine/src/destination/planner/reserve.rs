@@ -223,5 +223,7 @@ pub(super) fn request(
         number: AtomicU64::new(0),
         facts: subject.facts(options),
         signature_bytes: AtomicU64::new(0),
+        cloned: AtomicBool::new(false),
+        content: Mutex::default(),
     }
 }
