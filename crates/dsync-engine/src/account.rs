@@ -26,8 +26,26 @@ use crate::{
 pub(crate) enum Audience<'a> {
     /// This end is the controller.
     Observer(&'a dyn Observer),
-    /// The source is the controller: events cross the wire.
-    Wire(&'a ControlOut),
+    /// The source is the controller: events cross the wire, and whoever serves may listen.
+    Wire(&'a ControlOut, Option<&'a dyn Observer>),
+}
+
+impl<'a> Audience<'a> {
+    /// Returns the observer in this process.
+    fn observer(&self) -> Option<&'a dyn Observer> {
+        match *self {
+            Self::Observer(observer) => Some(observer),
+            Self::Wire(_, observer) => observer,
+        }
+    }
+
+    /// Returns the way to the controller at the other end.
+    fn wire(&self) -> Option<&'a ControlOut> {
+        match *self {
+            Self::Observer(_) => None,
+            Self::Wire(control, _) => Some(control),
+        }
+    }
 }
 
 /// The account of one run.
@@ -107,9 +125,9 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Returns whether events go to an observer in this process, not to the peer.
+    /// Returns whether events go to an observer in this process.
     pub(crate) fn is_heard_here(&self) -> bool {
-        matches!(self.audience, Audience::Observer(_))
+        self.audience.observer().is_some()
     }
 
     /// Counts a plan and tells the audience of it.
@@ -255,7 +273,7 @@ impl<'a> Account<'a> {
 
     /// Counts bytes of one file for whoever watches at this end.
     pub(crate) fn file_grew(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> Vec<u8>) {
-        if matches!(self.audience, Audience::Observer(_)) {
+        if self.is_heard_here() {
             self.under_way.add(entry, size, bytes, path);
         }
     }
@@ -357,23 +375,19 @@ impl<'a> Account<'a> {
     /// Tells the audience how far the run is.
     pub(crate) fn tell_progress(&self) -> Result<(), SyncError> {
         let progress = self.progress.snapshot();
-        match self.audience {
-            Audience::Observer(observer) => {
-                self.under_way.now().inspect(|file| observer.file(file));
-                observer.progress(&progress);
-                Ok(())
-            }
-            Audience::Wire(control) => control.send(&ControlMessage::Progress(progress)),
+        if let Some(observer) = self.audience.observer() {
+            self.under_way.now().inspect(|file| observer.file(file));
+            observer.progress(&progress);
         }
+        let wire = self.audience.wire();
+        wire.map_or(Ok(()), |control| control.send(&ControlMessage::Progress(progress)))
     }
 
     fn tell(&self, event: Event) -> Result<(), SyncError> {
-        match self.audience {
-            Audience::Observer(observer) => {
-                observer.event(&event);
-                Ok(())
-            }
-            Audience::Wire(control) => control.queue(&ControlMessage::Event(event)),
+        if let Some(observer) = self.audience.observer() {
+            observer.event(&event);
         }
+        let wire = self.audience.wire();
+        wire.map_or(Ok(()), |control| control.queue(&ControlMessage::Event(event)))
     }
 }

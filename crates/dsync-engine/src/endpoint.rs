@@ -540,7 +540,8 @@ fn local_order<'a>(
     spools: SpoolHome,
 ) -> destination::Terms<'a> {
     let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
-    destination::Terms { operand, filters, asked, observer, files, spools, start, recording: None }
+    let (listener, recording) = (None, None);
+    destination::Terms { operand, filters, asked, observer, listener, files, spools, start, recording }
 }
 
 /// Returns the outcome of a local run, of what became of its two ends.
@@ -671,6 +672,7 @@ fn pull(
             filters: filters.clone(),
             asked: asked.clone(),
             observer: Some(attempt),
+            listener: None,
             files: None,
             recording: remote.recording.map(|(recording, _)| recording.clone()),
             spools: remote.resources.spool_home(),

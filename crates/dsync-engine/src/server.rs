@@ -6,9 +6,10 @@ use dsync_transport::{Stream, StreamEnd, paced};
 use dsync_wire::budget::Budget;
 
 use crate::{
-    CancelToken, Grant, Resources, SyncError, Wording,
+    CancelToken, Grant, Observer, Resources, SyncError, Wording,
     endpoint::{Means, serve_link},
     grant::Start,
+    observe::Guarded,
     source::ListedFiles,
 };
 
@@ -76,9 +77,20 @@ impl Server {
 
     /// Serves until the session is over, on the calling thread and the engine's own.
     ///
+    /// The observer hears the progress of a session that writes here, and of its entries what the
+    /// client has asked to hear ([`SyncOptions::events`](crate::SyncOptions::events),
+    /// [`event_done`](crate::SyncOptions::event_done)): both hear the same. Of a session that only
+    /// reads here it hears nothing. A panic in it ends the session with [`SyncError::Aborted`].
+    ///
     /// # Errors
     /// [`SyncError`]; the client has been told, where it could be.
-    pub fn serve(self, cancel: &CancelToken) -> Result<(), SyncError> {
+    pub fn serve(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<(), SyncError> {
+        let guarded = Guarded::new(observer, cancel);
+        let outcome = self.serve_guarded(&guarded);
+        guarded.verdict(outcome)
+    }
+
+    fn serve_guarded(self, observer: &Guarded<'_>) -> Result<(), SyncError> {
         let budget = Budget::new(self.resources.max_alloc);
         let link = self
             .stream
@@ -86,8 +98,9 @@ impl Server {
             .map_err(|source| SyncError::Connector { source })?;
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
-        let means = Means { start: Start::of(self.grant), wording: self.wording, ..means };
-        serve_link(link, self.timeout, cancel, ListedFiles::default(), means)
+        let (start, listener) = (Start::of(self.grant), Some(observer as &dyn Observer));
+        let means = Means { start, wording: self.wording, listener, ..means };
+        serve_link(link, self.timeout, observer.cancel(), ListedFiles::default(), means)
     }
 }
 

@@ -119,7 +119,7 @@ fn run(job: Job) -> Result<(), SyncError> {
     let connect = |_: &CancelToken| {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = Stream::from_socket(theirs)?;
-        thread::spawn(move || Server::new(theirs).serve(&CancelToken::new()));
+        thread::spawn(move || Server::new(theirs).serve(&Silent, &CancelToken::new()));
         Stream::from_socket(ours)
     };
     job.run_over(&connect, &Silent, &CancelToken::new()).map(drop)

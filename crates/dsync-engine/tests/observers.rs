@@ -91,7 +91,7 @@ impl Scene {
     fn connect(&self) -> io::Result<Stream> {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = Stream::from_socket(theirs)?;
-        let session = thread::spawn(move || Server::new(theirs).serve(&CancelToken::new()));
+        let session = thread::spawn(move || Server::new(theirs).serve(&Silent, &CancelToken::new()));
         self.sessions.lock().unwrap().push(session);
         if self.breaks.swap(false, Ordering::Relaxed) {
             // The session has begun by then, and most of the content is missing.

@@ -64,7 +64,7 @@ impl Scene {
 
 /// Serves each stream with a grant, on a thread of its own.
 fn serve(stream: Stream, grant: Grant) -> thread::JoinHandle<Result<(), SyncError>> {
-    thread::spawn(move || Server::new(stream).grant(grant).serve(&CancelToken::new()))
+    thread::spawn(move || Server::new(stream).grant(grant).serve(&Silent, &CancelToken::new()))
 }
 
 fn run(job: Job, connect: impl Fn() -> io::Result<Stream> + Sync) -> Result<Summary, SyncError> {
@@ -103,7 +103,7 @@ fn any_pair_of_reader_and_writer_is_a_stream() {
     let service = thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
         let stream = Stream::new(socket.try_clone().unwrap(), socket).unwrap();
-        Server::new(stream).grant(grant).serve(&CancelToken::new())
+        Server::new(stream).grant(grant).serve(&Silent, &CancelToken::new())
     });
     let pushed = run(scene.push(), || {
         let socket = TcpStream::connect(address)?;

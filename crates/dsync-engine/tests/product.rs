@@ -191,7 +191,7 @@ fn lists_longer_than_a_message_cross_a_connection() {
     let connect = |_: &CancelToken| {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = Stream::from_socket(theirs)?;
-        thread::spawn(move || Server::new(theirs).serve(&CancelToken::new()));
+        thread::spawn(move || Server::new(theirs).serve(&Silent, &CancelToken::new()));
         Stream::from_socket(ours)
     };
     let summary = job.run_over(&connect, &Silent, &CancelToken::new()).unwrap();

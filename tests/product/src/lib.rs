@@ -15,8 +15,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, CancelToken, ConnectOptions, Destination, Grant, GrantTerms, Job, Observer, Resources, Server,
-    Source, Stream, Summary, SyncError, SyncOptions,
+    Access, CancelToken, ConnectOptions, Destination, Done, Event, Grant, GrantTerms, Job, Observer,
+    Resources, Server, Source, Stream, Summary, SyncError, SyncOptions,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -69,6 +69,28 @@ pub struct Service {
     pub root: PathBuf,
     /// The share of this machine that all sessions take together.
     pub resources: Resources,
+    /// What hears of every entry that any agent has brought, by the agent's directory.
+    pub ledger: Arc<dyn Ledger>,
+}
+
+/// Hears of the entries of all agents.
+pub trait Ledger: Send + Sync {
+    /// Notes an entry of an agent that was carried out.
+    fn done(&self, agent: &str, done: &Done);
+}
+
+/// Passes on what an agent has brought.
+struct Entries {
+    agent: String,
+    ledger: Arc<dyn Ledger>,
+}
+
+impl Observer for Entries {
+    fn event(&self, event: &Event) {
+        if let Event::Done(done) = event {
+            self.ledger.done(&self.agent, done);
+        }
+    }
 }
 
 /// A service that accepts connections.
@@ -96,22 +118,26 @@ impl Service {
     ) -> io::Result<Running> {
         let acceptor =
             TlsAcceptor::from(Arc::new(server_config(identity, &agents).map_err(io::Error::other)?));
-        let directories: HashMap<_, _> =
-            agents.into_iter().map(|(certificate, name)| (certificate, self.root.join(name))).collect();
+        let directories: HashMap<_, _> = agents
+            .into_iter()
+            .map(|(certificate, name)| (certificate, (name.clone(), self.root.join(name))))
+            .collect();
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (cancel, sessions) = (CancelToken::new(), Arc::new(Mutex::new(Vec::new())));
         let (stop, begun) = (cancel.clone(), Arc::clone(&sessions));
         let accepting = tokio::spawn(async move {
-            let (directories, resources) = (Arc::new(directories), self.resources);
+            let (directories, resources, ledger) = (Arc::new(directories), self.resources, self.ledger);
             while let Ok((socket, _)) = listener.accept().await {
                 let accepted = accept(acceptor.clone(), socket, Arc::clone(&directories));
                 let (resources, stop, begun) = (resources.clone(), stop.clone(), Arc::clone(&begun));
+                let ledger = Arc::clone(&ledger);
                 tokio::spawn(async move {
                     // Whoever is not known gets no session and no word.
-                    let Ok((stream, grant)) = accepted.await else { return };
+                    let Ok((stream, grant, agent)) = accepted.await else { return };
+                    let observer = Entries { agent, ledger };
                     let server = Server::new(stream).grant(grant).resources(resources);
-                    let session = tokio::task::spawn_blocking(move || server.serve(&stop));
+                    let session = tokio::task::spawn_blocking(move || server.serve(&observer, &stop));
                     begun.lock().unwrap_or_else(PoisonError::into_inner).push(session);
                 });
             }
@@ -141,18 +167,18 @@ impl Running {
     }
 }
 
-/// Authenticates an agent; returns the connection, and what it may do.
+/// Authenticates an agent; returns the connection, what it may do, and its name.
 async fn accept(
     acceptor: TlsAcceptor,
     socket: TcpStream,
-    directories: Arc<HashMap<CertificateDer<'static>, PathBuf>>,
-) -> io::Result<(Stream, Grant)> {
+    directories: Arc<HashMap<CertificateDer<'static>, (String, PathBuf)>>,
+) -> io::Result<(Stream, Grant, String)> {
     let tls = acceptor.accept(socket).await?;
     let certificates = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let path = certificates.first().and_then(|certificate| directories.get(certificate));
-    let path = path.ok_or(io::ErrorKind::PermissionDenied)?.clone();
+    let (agent, path) = path.ok_or(io::ErrorKind::PermissionDenied)?.clone();
     let grant = Grant::open(GrantTerms::new(path, Access::ReadWrite))?;
-    Ok((Stream::from_async(tls, &Handle::current())?, grant))
+    Ok((Stream::from_async(tls, &Handle::current())?, grant, agent))
 }
 
 /// One host that keeps its backups at the service.

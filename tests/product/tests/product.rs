@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     num::{NonZero, NonZeroU64},
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use dsync_engine::{
     Source, SyncError, SyncOptions, Workers, WritePolicy,
     verify::{self, Difference, Finding, Reading, VerifyObserver},
 };
-use dsync_product::{Agent, Identity, Running, Service};
+use dsync_product::{Agent, Identity, Ledger, Running, Service};
 use tokio::runtime::{Builder, Runtime};
 
 /// A service, the directories of its agents, and the agents' own trees.
@@ -27,6 +27,17 @@ struct Scene {
     identity: Identity,
     agents: Vec<Identity>,
     resources: Resources,
+    brought: Arc<Brought>,
+}
+
+/// What the service has heard of: agent, path and content.
+#[derive(Default)]
+struct Brought(Mutex<Vec<(String, Done)>>);
+
+impl Ledger for Brought {
+    fn done(&self, agent: &str, done: &Done) {
+        self.0.lock().unwrap().push((agent.to_owned(), done.clone()));
+    }
 }
 
 fn runtime() -> Runtime {
@@ -51,6 +62,7 @@ impl Scene {
             identity: Identity::generate().unwrap(),
             agents: (0..agents).map(|_| Identity::generate().unwrap()).collect(),
             resources: Resources::default().workers(workers),
+            brought: Arc::default(),
         }
     }
 
@@ -81,8 +93,11 @@ impl Scene {
     async fn start(&self, address: SocketAddr) -> Running {
         let agents = self.agents.iter().enumerate();
         let agents = agents.map(|(number, identity)| (identity.certificate(), number.to_string())).collect();
-        let service =
-            Service { root: self.scratch.path().join("service"), resources: self.resources.clone() };
+        let service = Service {
+            root: self.scratch.path().join("service"),
+            resources: self.resources.clone(),
+            ledger: Arc::clone(&self.brought) as Arc<dyn Ledger>,
+        };
         service.start(&self.identity, agents, address).await.unwrap()
     }
 
@@ -482,4 +497,54 @@ fn a_file_that_failed_has_no_receipt() {
     assert_eq!(job.run(&receipts, &CancelToken::new()).unwrap().report.failed, 1);
     let receipts = receipts.take();
     assert!(!receipts.contains_key("sub/1") && receipts.contains_key("sub/2"), "{receipts:?}");
+}
+
+#[test]
+fn the_service_hears_of_every_entry_that_an_agent_brings() {
+    let (scene, runtime) = (Scene::new(2), runtime());
+    for number in 0..2 {
+        scene.plant(number, 5, 1000);
+    }
+    let running = runtime.block_on(scene.start(any_port()));
+    let receipts = Receipts::default();
+    for (number, identity) in scene.agents.iter().enumerate() {
+        let agent = scene.agent(identity, running.address, &runtime);
+        agent.push(scene.own(number), "backup", &receipts, &CancelToken::new()).unwrap();
+        let mut brought = std::mem::take(&mut *scene.brought.0.lock().unwrap());
+        assert!(brought.iter().all(|(agent, _)| *agent == number.to_string()), "{brought:?}");
+        let heard = receipts.take();
+        brought.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
+        assert_eq!(
+            brought.into_iter().map(|(_, done)| done).collect::<Vec<_>>(),
+            Vec::from_iter(heard.into_values())
+        );
+    }
+}
+
+#[test]
+fn a_ledger_that_panics_ends_its_session_only() {
+    struct Panics;
+    impl Ledger for Panics {
+        fn done(&self, agent: &str, _: &Done) {
+            assert_ne!(agent, "0", "the ledger is full");
+        }
+    }
+    let (scene, runtime) = (Scene::new(2), runtime());
+    let agents = scene.agents.iter().enumerate();
+    let agents = agents.map(|(number, identity)| (identity.certificate(), number.to_string())).collect();
+    let service = Service {
+        root: scene.scratch.path().join("service"),
+        resources: scene.resources.clone(),
+        ledger: Arc::new(Panics),
+    };
+    let running = runtime.block_on(service.start(&scene.identity, agents, any_port())).unwrap();
+    let push = |number: usize| {
+        scene.plant(number, 2, 10);
+        let agent = scene.agent(&scene.agents[number], running.address, &runtime);
+        agent.push(scene.own(number), "backup", &Silent, &CancelToken::new())
+    };
+    assert!(push(0).is_err());
+    assert_eq!(push(1).unwrap().exit_code(), 0);
+    let ends = runtime.block_on(running.ended());
+    assert!(matches!(&ends[0], Err(SyncError::Aborted { message }) if message.contains("full")), "{ends:?}");
 }

@@ -98,6 +98,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) asked: AskedFor,
     /// The observer of events: `None` when the source is the controller.
     pub(crate) observer: Option<&'a dyn crate::Observer>,
+    /// Whoever serves and listens when the source is the controller.
+    pub(crate) listener: Option<&'a dyn crate::Observer>,
     /// The source's files, when it is in this process.
     pub(crate) files: Option<ListedFiles>,
     /// The home of lists that outgrow memory.
@@ -117,8 +119,8 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let report = {
         let control = Arc::clone(&session.control);
-        let Terms { operand, filters, asked, observer, files, spools, start, recording } = terms;
-        let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
+        let Terms { operand, filters, asked, observer, listener, files, spools, start, recording } = terms;
+        let audience = observer.map_or(Audience::Wire(&control, listener), Audience::Observer);
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         site.recording = recording;

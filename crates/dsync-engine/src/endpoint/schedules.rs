@@ -193,6 +193,7 @@ impl Case {
                     filters,
                     asked: asked.clone(),
                     observer: Some(&Silent),
+                    listener: None,
                     files: None,
                     recording: None,
                     spools: SpoolHome::default(),

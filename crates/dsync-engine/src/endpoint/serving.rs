@@ -18,7 +18,7 @@ use dsync_wire::{
 
 use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
-    CancelToken, SyncError,
+    CancelToken, Observer, SyncError,
     acting::{acting, with_own_workers},
     batch::{Batch, Recording},
     destination::{self, asked::AskedFor},
@@ -58,6 +58,8 @@ pub(crate) struct Means<'a> {
     pub(crate) spelling: Option<Spelling>,
     /// The wording of errors for the client.
     pub(crate) wording: Wording,
+    /// Whoever serves and listens.
+    pub(crate) listener: Option<&'a dyn Observer>,
 }
 
 impl Means<'_> {
@@ -79,6 +81,7 @@ impl Means<'_> {
             recording,
             spelling,
             wording,
+            listener: None,
         }
     }
 }
@@ -206,7 +209,7 @@ fn serve_destination(
     path: Vec<u8>,
     (asked, list): (Asked, &ListPlace),
     cancel: &CancelToken,
-    Means { spools, start, cage, .. }: Means<'_>,
+    Means { spools, start, cage, listener, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     let operand = PathBuf::from(OsString::from_vec(path));
     let asked = match list {
@@ -236,7 +239,8 @@ fn serve_destination(
         names::send(&session, list)?;
     }
     let (observer, files, recording) = (None, None, None);
-    let terms = destination::Terms { operand, filters, asked, observer, files, spools, start, recording };
+    let terms =
+        destination::Terms { operand, filters, asked, observer, listener, files, spools, start, recording };
     destination::run(session, mail, terms, cancel)?;
     Ok(())
 }
