@@ -311,6 +311,7 @@ pub fn verify(
         records: 0,
         unreadable: Vec::new(),
     };
+
     let result = check.all(tree, manifest);
     check.save_ages(true);
     result?;
@@ -348,6 +349,7 @@ impl Check<'_> {
         let max_age = self.reader.reading.max_age.as_ref();
         let ages_file = max_age.and_then(|max_age| path_within(tree, &max_age.file));
         let mut records = manifest.records()?.peekable();
+
         for found in Entries::open(tree, self.reader.reading)? {
             let found = match found {
                 Ok(found) if found.is_file(&own) || ages_file.as_ref() == Some(&found.path) => continue,

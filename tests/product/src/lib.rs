@@ -69,7 +69,7 @@ pub struct Service {
     pub root: PathBuf,
     /// The share of this machine that all sessions take together.
     pub resources: Resources,
-    /// What hears of every entry that any agent has brought, by the agent's directory.
+    /// Listener to every entry that any agent has brought, by the agent's directory.
     pub ledger: Arc<dyn Ledger>,
 }
 

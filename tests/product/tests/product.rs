@@ -30,7 +30,7 @@ struct Scene {
     brought: Arc<Brought>,
 }
 
-/// What the service has heard of: agent, path and content.
+/// Entries that the service has heard of: agent, path and content.
 #[derive(Default)]
 struct Brought(Mutex<Vec<(String, Done)>>);
 

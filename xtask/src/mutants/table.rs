@@ -566,7 +566,7 @@ pub(super) const GUARDS: &[Guard] = &[
     },
     Guard {
         name: "place of a manifest",
-        file: "crates/dsync-engine/src/verify.rs",
+        file: "crates/dsync-engine/src/verify/whole_file.rs",
         guard: "Dir::open_destination(parent.unwrap_or_else(|| Path::new(\".\")), «Links::Trusted»)",
         instead: "Links::Any",
         binary: "links_of_others",

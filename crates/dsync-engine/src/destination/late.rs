@@ -128,6 +128,7 @@ impl Late {
         let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
         let size = u64::from_ne_bytes(take(rest)?);
         let first_name = Some(u64::from_ne_bytes(take(rest)?)).filter(|_| has_others);
+
         let mut number = || take(rest).map(u64::from_ne_bytes);
         let basis = if has_basis {
             let (dev, ino, size) = (number()?, number()?, number()?);

@@ -51,6 +51,7 @@ impl Transfers<'_> {
                 self.lost(file)
             }
             Outcome::Closed => self.closed(file),
+
             Outcome::Unsound(cause) => self.unsound(file, cause),
             Outcome::Failed(operation, cause) => match file.end() {
                 Phase::Over => Ok(()),

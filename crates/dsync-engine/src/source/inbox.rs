@@ -41,7 +41,7 @@ struct Arriving {
     refining: Option<Refining>,
 }
 
-/// What the destination has told of links and clones, which its report lacks.
+/// Links and clones that the destination has told of, which its report lacks.
 #[derive(Default)]
 struct Made {
     linked: u64,

@@ -1,4 +1,4 @@
-//! When each file of a manifest was last read and found sound, so that a verification can read the
+//! Times at which the files of a manifest were last read and found sound, so that a verification reads the
 //! others only, and one that was interrupted goes on where it ended.
 //!
 //! The times stand in a file of their own, in the order of the manifest's records:
@@ -73,6 +73,7 @@ impl Ages {
         let entries = usize::try_from(manifest.totals().entries).map_err(io::Error::other)?;
         let now = seconds(SystemTime::now());
         let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
+
         let times = match read(&max_age.file, manifest.hash(), entries) {
             Ok(Some(times)) => times,
             Ok(None) => {
@@ -87,6 +88,7 @@ impl Ages {
                 vec![0; entries]
             }
         };
+
         Ok(Self {
             file: max_age.file.clone(),
             manifest: *manifest.hash(),

@@ -31,7 +31,7 @@ impl WholeFile {
         InOrder { staged: &self.staged, offset: 0 }
     }
 
-    /// Gives the file its name once it is on the disk.
+    /// Names the file once it is on the disk.
     pub(super) fn commit(self) -> io::Result<()> {
         let wanted = Wanted { mode: Some(0o600), ..Wanted::default() };
         let prepared = self.staged.prepare(&wanted, None, Durability::File)?;
