@@ -14,7 +14,6 @@ mod whole_file;
 use std::{
     io::{self, BufWriter},
     iter::Peekable,
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -320,14 +319,6 @@ pub fn verify(
     Ok(check.verified)
 }
 
-/// Returns the path of a file below a tree, if it is there.
-fn path_within(tree: &Path, file: &Path) -> Option<Vec<u8>> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or_else(|| Path::new(".")).canonicalize().ok()?;
-    let below = parent.strip_prefix(tree.canonicalize().ok()?).ok()?.join(file.file_name()?);
-    Some(below.as_os_str().as_bytes().to_vec())
-}
-
 /// A verification under way.
 struct Check<'a> {
     reader: Reader<'a>,
@@ -346,13 +337,11 @@ impl Check<'_> {
     /// Compares all entries of the tree and of the manifest.
     fn all(&mut self, tree: &Path, manifest: &Manifest) -> Result<(), VerifyError> {
         let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
-        let max_age = self.reader.reading.max_age.as_ref();
-        let ages_file = max_age.and_then(|max_age| path_within(tree, &max_age.file));
         let mut records = manifest.records()?.peekable();
 
         for found in Entries::open(tree, self.reader.reading)? {
             let found = match found {
-                Ok(found) if found.is_file(&own) || ages_file.as_ref() == Some(&found.path) => continue,
+                Ok(found) if found.is_file(&own) || self.keeps_ages(&found) => continue,
                 found => found,
             };
             let path = match &found {
@@ -434,6 +423,16 @@ impl Check<'_> {
                 if self.batch.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
             }
         }
+    }
+
+    /// Returns whether an entry is the file that keeps the times of reading, which is written anew
+    /// meanwhile.
+    fn keeps_ages(&self, found: &Found) -> bool {
+        let (Some(ages), Some(dir), Some(name)) = (&self.ages, &found.dir, &found.name) else { return false };
+        ages.file_name() == Some(name.as_bytes())
+            && ages.stamp().is_some_and(|kept| {
+                dir.stat(name).is_ok_and(|there| (there.dev, there.ino) == (kept.dev, kept.ino))
+            })
     }
 
     /// Reads and compares what waits.

@@ -7,12 +7,13 @@
 
 use std::{
     io::{self, BufWriter, Read as _, Write as _},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Links, UntrustedLink, open_operator_file};
+use dsync_fs::{Links, Stamp, UntrustedLink, open_operator_file};
 
 use super::whole_file::WholeFile;
 use crate::manifest::Manifest;
@@ -98,6 +99,16 @@ impl Ages {
             saved: Instant::now(),
             changed: false,
         })
+    }
+
+    /// Returns the name of the file that keeps the times.
+    pub(super) fn file_name(&self) -> Option<&[u8]> {
+        self.file.file_name().map(OsStrExt::as_bytes)
+    }
+
+    /// Returns the stamp of the file that keeps the times, as it is now.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        Stamp::of_file(&open_operator_file(&self.file, Links::Trusted).ok()?).ok()
     }
 
     /// Returns whether the file of this record has to be read. A time in the future proves nothing.
@@ -213,7 +224,8 @@ mod tests {
             .for_each(|(at, sound)| ages.note(at, sound));
         ages.save(true).unwrap();
         assert_eq!(due(&max_age, &one), (vec![false, true, false, true, true], false));
-        assert_eq!(due(&MaxAge { age: Duration::ZERO, ..max_age.clone() }, &one).1, false);
+        let none = MaxAge { age: Duration::ZERO, ..max_age.clone() };
+        assert_eq!(due(&none, &one), (vec![true; 5], false));
         assert_eq!(due(&max_age, &manifest(&at.path().join("two"), 5)), (vec![true; 5], true));
 
         let right = fs::read(&max_age.file).unwrap();
