@@ -239,6 +239,15 @@ fn user_without_privileges_copies_what_he_may_set() {
     set(&scratch.src().join("f"), "user.a", b"3");
     assert_eq!(copy(), ".f........x f\n");
     assert_eq!(fs::metadata(home.join("d/f")).expect("the file").mode() & 0o7777, 0o444);
+    // And on one whose mode keeps its owner out.
+    for (mode, value) in [(0o052, b"4"), (0o252, b"5"), (0o452, b"6")] {
+        set(&scratch.src().join("f"), "user.a", value);
+        tree::set_mode(&home.join("d/f"), mode);
+        let _ = copy();
+        let facts = &dsync_tests::survey(&home.join("d"))[&b"f"[..]];
+        assert_eq!(facts.xattrs.get("user.a").map(Vec::as_slice), Some(&value[..]), "{mode:o}");
+        assert_eq!(fs::metadata(home.join("d/f")).expect("the file").mode() & 0o7777, 0o444);
+    }
 }
 
 #[test]

@@ -154,16 +154,29 @@ fn set_extended(
     mut known: Option<u16>,
 ) -> io::Result<Withheld> {
     let place = Place::of(fd, handle);
-    let mut changes = Reconciling::begin(&place, extended, Keeping::Own)?;
     let mut mode = mode;
-    if changes.changes_xattrs() && now.mode & OWNER_WRITES == 0 && !Privileges::current().is_root() {
-        // Only users who may write a file may set its attributes; its owner may grant himself that
-        // right.
+    // Only who may read a file may ask for its attributes, and only who may write it may set them. Its
+    // owner may grant himself both.
+    let mut unlock = |granted: u16| -> io::Result<()> {
         mode = mode.or(Some(now.mode)).filter(|_| now.kind != Kind::Symlink);
         if mode.is_some() {
-            chmod(fd, handle, now.mode | OWNER_WRITES)?;
+            chmod(fd, handle, now.mode | granted)?;
             known = None;
         }
+        Ok(())
+    };
+    let is_root = Privileges::current().is_root();
+    let begin = || Reconciling::begin(&place, extended, Keeping::Own);
+    let mut changes = match begin() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !is_root => {
+            unlock(OWNER_READS | OWNER_WRITES).map_err(|_| error)?;
+            // What is not said of the mode stays as it was, also where that was in vain.
+            begin().inspect_err(|_| drop(chmod(fd, handle, now.mode)))?
+        }
+        begun => begun?,
+    };
+    if changes.changes_xattrs() && now.mode & OWNER_WRITES == 0 && !is_root {
+        unlock(OWNER_READS | OWNER_WRITES)?;
     }
 
     changes.xattrs()?;
@@ -202,6 +215,8 @@ pub(crate) fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> 
 }
 
 const OWNER_WRITES: u16 = 0o200;
+/// Permission bit by which the owner may read.
+const OWNER_READS: u16 = 0o400;
 
 #[cfg(test)]
 mod tests {
