@@ -90,13 +90,14 @@ impl Directory {
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// Returns the permissions that its default list leaves to new entries; `None` when it has no
-    /// such list, or it cannot be read.
+    /// Returns the permissions that its default list leaves to new entries: the list that the run gives
+    /// it, if it gives it any lists. `None` when it has no such list, or it cannot be read.
     pub(super) fn allowed_mode(&self) -> Option<u16> {
         *self.allowed_mode.get_or_init(|| {
-            let lists = ExtendedScope { acls: true, ..ExtendedScope::default() };
-            let lists = self.dir.as_ref()?.own_extended(lists).ok()?;
-            lists.acls?.default.map(|list| list.mode())
+            let given = self.wanted.as_ref().and_then(|wanted| wanted.extended.as_ref()?.acls.clone());
+            let scope = ExtendedScope { acls: true, ..ExtendedScope::default() };
+            let present = || self.dir.as_ref()?.own_extended(scope).ok()?.acls;
+            given.or_else(present)?.default.map(|list| list.mode())
         })
     }
 
