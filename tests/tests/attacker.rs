@@ -97,7 +97,10 @@ fn no_directory_that_an_option_names_is_led_elsewhere() {
             for path in ["f", "d/f", "d/sub/g"] {
                 assert_eq!(fs::metadata(outside.join(path)).unwrap().nlink(), 1, "{what}: {path}");
             }
-            assert_nothing_came_in(&scratch.at("dst/d"), &what);
+            // On a busy machine each run may have met the link at once, and refused it.
+            if scratch.at("dst/d").exists() {
+                assert_nothing_came_in(&scratch.at("dst/d"), &what);
+            }
         }
     }
 }

@@ -250,10 +250,17 @@ fn a_missing_operand_does_not_stop_the_others() {
 fn without_recursion_only_named_entries_are_listed() {
     let scratch = tempfile::tempdir().unwrap();
     two_trees(scratch.path());
-    let dirs: Vec<WalkedDir> = open(&["one/", "d", "f"], scratch.path(), WalkOptions::default()).collect();
-    assert_eq!(dirs.len(), 1);
-    let names: Vec<_> = dirs[0].entries.iter().map(|entry| entry.name.as_bytes().to_vec()).collect();
-    assert_eq!(names, [b"d".to_vec(), b"f".to_vec()]);
+    let listed = |options: WalkOptions| {
+        let walk = open(&["one/", "d", "f"], scratch.path(), options);
+        let skipped: Vec<_> = walk.skipped().iter().map(|path| path.as_bytes().to_vec()).collect();
+        let dirs: Vec<WalkedDir> = walk.collect();
+        assert_eq!(dirs.len(), 1);
+        let names: Vec<_> = dirs[0].entries.iter().map(|entry| entry.name.as_bytes().to_vec()).collect();
+        (names, skipped)
+    };
+    assert_eq!(listed(WalkOptions::default()), (vec![b"f".to_vec()], vec![b"d".to_vec()]));
+    let (names, skipped) = listed(WalkOptions { dirs: true, ..WalkOptions::default() });
+    assert!(names.contains(&b"d".to_vec()) && skipped.is_empty(), "{names:?} {skipped:?}");
 }
 
 #[test]
