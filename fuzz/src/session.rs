@@ -25,7 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use dsync_delta::Key;
-use dsync_engine::{CancelToken, Resources, Server, Stream, SyncError, SyncOptions};
+use dsync_engine::{CancelToken, Resources, Server, Silent, Stream, SyncError, SyncOptions};
 use dsync_transport::memory::{MemoryLink, pair};
 use dsync_wire::{
     codec::{encode_control, encode_data},
@@ -70,7 +70,7 @@ pub fn run(role: Role, data: &[u8]) {
         let (here, there) = pair();
         let resources = Resources::default().max_alloc(MAX_ALLOC).max_stall(LIMIT);
         let server = Server::new(Stream::from_link(Arc::new(there))).timeout(LIMIT).resources(resources);
-        let under_test = thread::spawn(move || server.serve(&CancelToken::new()));
+        let under_test = thread::spawn(move || server.serve(&Silent, &CancelToken::new()));
         talk(role, here, &arena, Script::new(data));
         under_test.join().expect("an end without a panic")
     });
