@@ -91,7 +91,7 @@ fn files_that_were_read_lately_are_not_read_again() {
     };
     assert_eq!(verify_lately(0), (Some(4), Some(0), String::new()));
     assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
-    // What is not sound is read again each time; a run without the option reads all.
+    // A file that is not sound is read again each time; a run without the option reads all.
     rot(&tree.join("one"));
     assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
     let _ = verify(&tree, &["-q"]).expect_code(23);

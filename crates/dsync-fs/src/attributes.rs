@@ -170,7 +170,7 @@ fn set_extended(
     let mut changes = match begin() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !is_root => {
             unlock(OWNER_READS | OWNER_WRITES).map_err(|_| error)?;
-            // What is not said of the mode stays as it was, also where that was in vain.
+            // In vain: the file keeps the mode that it had.
             begin().inspect_err(|_| drop(chmod(fd, handle, now.mode)))?
         }
         begun => begun?,

@@ -452,7 +452,7 @@ fn a_push_has_a_receipt_for_every_entry_with_the_hash_of_its_content() {
     let summary = agent.push(scene.own(0), "backup", &receipts, &cancel).unwrap();
     assert_receipts(&receipts.take(), &scene.own(0), true);
     assert_eq!((summary.report.linked, summary.report.cloned), (Some(1), Some(0)));
-    // What was up to date has no receipt.
+    // Entries that were up to date have no receipt.
     agent.push(scene.own(0), "backup", &receipts, &cancel).unwrap();
     assert_eq!(receipts.take(), BTreeMap::new());
 }

@@ -82,7 +82,7 @@ fn contents(survey: &Survey) -> BTreeMap<&[u8], &[u8]> {
 fn written_at_the_source(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let moves = case.has(&["--remove-source-files", "--remove-sent-files"]);
     let roots: &[&[u8]] = if moves { &[b"w/out"] } else { &[b"w/out", b"w/s", b"w/s2"] };
-    // What the destination operand itself leads to is the destination.
+    // The destination is where its operand leads.
     let destination = led_to(case);
     let is_destination = |root: &[u8]| destination.as_deref().is_some_and(|led| led.as_bytes() == root);
     let is_in = |path: &[u8]| {

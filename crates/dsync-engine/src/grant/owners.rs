@@ -125,7 +125,7 @@ mod tests {
         ] {
             let found = rules.contradiction(&Request::new(options, true));
             assert_eq!(found.as_ref().map(Excess::limit), expected, "{rules:?} {options:?}");
-            // What it does at the other end is its own affair.
+            // The client decides for its own end.
             assert_eq!(rules.contradiction(&Request::new(options, false)), None);
         }
     }

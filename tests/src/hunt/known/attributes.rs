@@ -215,7 +215,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.values().is_some_and(|(ours, theirs)| {
                     ours.contains("user.rsync.%stat") && !theirs.contains("user.rsync.%stat")
                 });
-            // What a list has for the owner, the mask and the others is the mode.
+            // The entries of a list for the owner, the mask and the others are the mode.
             let is_in_list = seen.case.has_letter('A')
                 && (has_old || seen.is_linked())
                 && seen.values().is_some_and(|(ours, theirs)| {
