@@ -9,6 +9,8 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use dsync_tests::{
     Outcome, Run, Scratch, Sshd,
     mount::Mount,
@@ -106,9 +108,20 @@ fn files_that_were_read_lately_are_not_read_again() {
     let _ = verify(&tree, &["--record"]).expect_code(0);
     assert_eq!(verify_lately(0).0, Some(4));
 
-    fs::remove_file(&times).unwrap();
-    symlink("nowhere/at/all", &times).unwrap();
-    assert_eq!(verify_lately(0).0, Some(4));
+    // Nothing but a regular file is read from there, waited for or replaced.
+    let beside: [(&str, &dyn Fn()); 3] = [
+        ("link", &|| symlink("nowhere/at/all", &times).unwrap()),
+        ("fifo", &|| mknodat(CWD, &times, FileType::Fifo, Mode::RWXU, 0).unwrap()),
+        ("directory", &|| fs::create_dir(&times).unwrap()),
+    ];
+    for (what, make) in beside {
+        let _ = fs::remove_file(&times);
+        make();
+        let outcome = verify(&tree, &["--max-age=30d"]).expect_code(11);
+        assert!(outcome.stderr_text().contains("it is no regular file"), "{what}: {}", outcome.account());
+        assert!(fs::symlink_metadata(&times).is_ok_and(|there| !there.is_file()), "{what}");
+    }
+    fs::remove_dir(&times).unwrap();
     let inside = tree.join("list");
     let _ =
         Run::dsync().args(["verify", "--record", "--manifest"]).arg(&inside).arg(&tree).run().expect_code(0);

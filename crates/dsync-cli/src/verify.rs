@@ -393,11 +393,13 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
             words::system_words(source)
         ),
         VerifyError::Manifest(error) => format!("'{manifest}': {error}"),
-        VerifyError::Ages { source } => {
-            format!(
-                "cannot use '{manifest}.verified' for --max-age: {source}; name the manifest by a path without it"
-            )
-        }
+        VerifyError::Ages { source } if UntrustedLink::of(source).is_some() => format!(
+            "cannot use '{manifest}.verified' for --max-age: {source}; name the manifest by a path without it"
+        ),
+        VerifyError::Ages { source } => format!(
+            "cannot use '{manifest}.verified' for --max-age: {}; move away what is there, or name another manifest",
+            words::system_words(source)
+        ),
         VerifyError::Cancelled if flags.record => "interrupted; nothing is recorded".to_owned(),
         VerifyError::Cancelled if flags.max_age.is_some() => {
             "interrupted; the same command goes on with the rest".to_owned()

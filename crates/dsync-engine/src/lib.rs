@@ -46,6 +46,7 @@ mod under_way;
 pub mod verify;
 mod watch;
 mod way;
+mod whole_file;
 mod workers;
 
 pub use dsync_fs::probe as filesystem;

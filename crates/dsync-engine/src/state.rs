@@ -14,7 +14,8 @@ mod format;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt, io,
+    fmt,
+    io::{self, Write as _},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -24,11 +25,12 @@ use std::{
 };
 
 use dsync_fs::{
-    CommitGroup, Component, Dir, Durability, Kind, Links, SourceFile, StableFilesystem, StagedFile, Stamp,
-    Timestamp, Wanted, filesystem_time, is_abandoned,
+    Component, Dir, Kind, Links, SourceFile, StableFilesystem, Stamp, Timestamp, filesystem_time,
+    is_abandoned,
 };
 
 use self::format::{Content, Key, MAX_FILE_BYTES, Record};
+use crate::whole_file::WholeFile;
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
 #[derive(Clone)]
@@ -198,21 +200,9 @@ impl State {
     fn write(&self, records: &[&Record], saved: Timestamp) -> Result<(), StateError> {
         let Inner { dir, name, pair, .. } = &*self.0;
         reap(dir);
-        let staged = StagedFile::create(dir, name.clone())?;
-        let mut offset = 0;
-        format::write(pair, saved, records, |bytes| {
-            staged.write_all_at(offset, bytes)?;
-            offset += bytes.len() as u64;
-            Ok(())
-        })?;
-
-        let wanted = Wanted { mode: Some(0o600), ..Wanted::default() };
-        let mut group = CommitGroup::new(Durability::File);
-        group.add(staged.prepare(&wanted, None, Durability::File)?, ());
-        for ((), result) in group.flush() {
-            result.map_err(io::Error::other)?;
-        }
-        group.finish().map_err(io::Error::other)?;
+        let mut whole = WholeFile::create(dir, name.clone())?;
+        format::write(pair, saved, records, |bytes| whole.write_all(bytes))?;
+        whole.commit()?;
         make_room(dir)?;
         Ok(())
     }

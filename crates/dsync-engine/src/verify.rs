@@ -9,7 +9,6 @@
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
 mod ages;
-mod whole_file;
 
 use std::{
     io::{self, BufWriter},
@@ -23,7 +22,10 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{DirRef, Kind, Metadata, Stamp, Walk, WalkOptions, WalkedEntry, default_readers, is_own_name};
+use dsync_fs::{
+    DirRef, Kind, Links, Metadata, OperatorFiles, Stamp, Walk, WalkOptions, WalkedEntry, default_readers,
+    is_own_name,
+};
 use dsync_wire::{
     event::{Changes, FileType, Progress},
     setters,
@@ -34,10 +36,10 @@ use crate::{
     CancelToken, Workers, content, exit_code,
     manifest::{Manifest, ManifestError, ManifestWriter, Record, Totals, compare_paths},
     plan::{file_type_of, timestamp},
+    whole_file::{WholeFile, place},
 };
 use ages::Ages;
 pub use ages::{AgesProblem, MaxAge};
-use whole_file::WholeFile;
 
 /// The way in which a tree is read.
 #[derive(Debug, Clone)]
@@ -195,7 +197,8 @@ pub enum VerifyError {
     /// The manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Another user's link leads to the file of [`Reading::max_age`].
+    /// Another user's link leads to the file of [`Reading::max_age`], its directory cannot be opened,
+    /// or something else than a regular file has its name.
     #[error("cannot use the file that keeps the times of reading")]
     Ages {
         /// The reason.
@@ -279,10 +282,13 @@ pub fn record_to_file(
     cancel: &CancelToken,
 ) -> Result<Totals, VerifyError> {
     let failed = |source| VerifyError::Manifest(ManifestError::Io { source });
-    let whole = WholeFile::create(file).map_err(failed)?;
-    let writer = ManifestWriter::new(BufWriter::new(whole.writer())).map_err(failed)?;
-    let (writer, totals) = record_but(tree, writer, whole.replaced(), (reading, observer), cancel)?;
-    drop(writer);
+    let (dir, name) = place(file, &OperatorFiles::new(Links::Trusted)).map_err(failed)?;
+    let own = dir.stat(&name).ok().map(|metadata| metadata.stamp());
+    let whole = WholeFile::create(&dir, name).map_err(failed)?;
+
+    let writer = ManifestWriter::new(BufWriter::new(whole)).map_err(failed)?;
+    let (writer, totals) = record_but(tree, writer, own, (reading, observer), cancel)?;
+    let whole = writer.into_inner().map_err(|error| failed(error.into_error()))?;
     whole.commit().map_err(failed)?;
     Ok(totals)
 }
@@ -428,11 +434,10 @@ impl Check<'_> {
     /// Returns whether an entry is the file that keeps the times of reading, which is written anew
     /// meanwhile.
     fn keeps_ages(&self, found: &Found) -> bool {
-        let (Some(ages), Some(dir), Some(name)) = (&self.ages, &found.dir, &found.name) else { return false };
-        ages.file_name() == Some(name.as_bytes())
-            && ages.stamp().is_some_and(|kept| {
-                dir.stat(name).is_ok_and(|there| (there.dev, there.ino) == (kept.dev, kept.ino))
-            })
+        match (&self.ages, &found.dir, &found.name) {
+            (Some(ages), Some(dir), Some(name)) => ages.are_at(dir, name),
+            _ => false,
+        }
     }
 
     /// Reads and compares what waits.

@@ -566,11 +566,19 @@ pub(super) const GUARDS: &[Guard] = &[
     },
     Guard {
         name: "place of a manifest",
-        file: "crates/dsync-engine/src/verify/whole_file.rs",
-        guard: "Dir::open_destination(parent.unwrap_or_else(|| Path::new(\".\")), «Links::Trusted»)",
+        file: "crates/dsync-engine/src/verify.rs",
+        guard: "place(file, &OperatorFiles::new(«Links::Trusted»))",
         instead: "Links::Any",
         binary: "links_of_others",
         test: "a_manifest_is_written_and_read_through_no_link_of_others",
+    },
+    Guard {
+        name: "place of the times of reading",
+        file: "crates/dsync-engine/src/verify/ages.rs",
+        guard: "place(&max_age.file, &OperatorFiles::new(«Links::Trusted»))",
+        instead: "Links::Any",
+        binary: "dsync-engine",
+        test: "the_file_of_times_is_reached_through_no_link_of_others",
     },
     Guard {
         name: "manifest that is read",

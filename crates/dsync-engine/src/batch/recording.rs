@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, BufWriter},
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitGroup, Component, Durability, Kind, OperatorFiles, SourceFile, StagedFile, Wanted};
+use dsync_fs::{Kind, OperatorFiles, SourceFile, StagedFile};
 use dsync_wire::{
     codec::{FRAME_HEADER, encode_control},
     compress::{Effort, Packer},
@@ -25,7 +24,11 @@ use super::{
     format::{Content, Piece, Section, SectionWriter},
     terms::Terms,
 };
-use crate::{SyncError, plan::timestamp};
+use crate::{
+    SyncError,
+    plan::timestamp,
+    whole_file::{WholeFile, place},
+};
 
 /// A batch file that is being written. It takes its name when the run has ended well.
 #[derive(Debug, Clone)]
@@ -57,7 +60,7 @@ impl std::fmt::Debug for Inner {
 /// The file, as far as it got.
 struct State {
     /// `None` when it is finished, or cannot be.
-    writer: Option<SectionWriter<BufWriter<InOrder>>>,
+    writer: Option<SectionWriter<BufWriter<WholeFile>>>,
     failure: Option<io::Error>,
     packer: Packer,
     effort: Effort,
@@ -65,24 +68,6 @@ struct State {
     is_begun: bool,
     /// Whether names were left out of what was asked for.
     is_open: bool,
-}
-
-/// Writes a staged file from its start on.
-struct InOrder {
-    staged: StagedFile,
-    offset: u64,
-}
-
-impl io::Write for InOrder {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.staged.write_all_at(self.offset, bytes)?;
-        self.offset += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Recording {
@@ -268,7 +253,7 @@ impl Recording {
         let Some(writer) = self.0.lock().writer.take() else { return Ok(()) };
         let finished =
             writer.finish().and_then(|buffered| buffered.into_inner().map_err(|error| error.into_error()));
-        finished.and_then(|InOrder { staged, .. }| commit(staged)).map_err(|error| self.error(error))
+        finished.and_then(WholeFile::commit).map_err(|error| self.error(error))
     }
 
     /// Returns the error of the run that a failure to write is.
@@ -304,32 +289,15 @@ impl State {
 }
 
 /// Makes the temporary file that becomes the batch, and writes its head.
-fn create(path: &Path, files: &OperatorFiles) -> Result<SectionWriter<BufWriter<InOrder>>, BatchFault> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-    let name = path.file_name().and_then(|name| Component::new(name.as_bytes()).ok()).ok_or_else(invalid)?;
-    let dir = Arc::new(files.directory_of(path)?);
+fn create(path: &Path, files: &OperatorFiles) -> Result<SectionWriter<BufWriter<WholeFile>>, BatchFault> {
+    let (dir, name) = place(path, files)?;
     if dir.stat(&name).is_ok_and(|metadata| metadata.kind != Kind::File) {
         return Err(BatchFault::NotRegular);
     }
-    let staged = StagedFile::create(&dir, name)?;
-    Ok(SectionWriter::new(BufWriter::with_capacity(BUFFER, InOrder { staged, offset: 0 }))?)
+    let whole = WholeFile::create(&dir, name)?;
+    Ok(SectionWriter::new(BufWriter::with_capacity(BUFFER, whole))?)
 }
 
-/// Makes the file durable and gives it its name.
-fn commit(staged: StagedFile) -> io::Result<()> {
-    let wanted = Wanted { mode: Some(MODE), ..Wanted::default() };
-    let prepared = staged.prepare(&wanted, None, Durability::File)?;
-    let mut group = CommitGroup::new(Durability::File);
-    group.add(prepared, ());
-    for ((), result) in group.flush() {
-        result.map_err(io::Error::other)?;
-    }
-    group.finish().map_err(io::Error::other)
-}
-
-/// Permission bits of a batch, as rsync has them: it holds contents that others may not be meant to
-/// read.
-const MODE: u16 = 0o600;
 /// zstd's level where the run names none.
 const LEVEL: u8 = 3;
 /// Attempts to read a file before it is given up as changing.

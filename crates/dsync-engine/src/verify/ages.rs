@@ -6,17 +6,19 @@
 //! count as unread.
 
 use std::{
-    io::{self, BufWriter, Read as _, Write as _},
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    io::{self, BufWriter, Write as _},
+    path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Links, Stamp, UntrustedLink, open_operator_file};
+use dsync_fs::{Component, Dir, DirRef, Kind, Links, OperatorFiles};
 
-use super::whole_file::WholeFile;
-use crate::manifest::Manifest;
+use crate::{
+    manifest::Manifest,
+    whole_file::{WholeFile, place},
+};
 
 /// The age up to which a file counts as verified without being read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +52,8 @@ pub enum AgesProblem {
 
 /// The times of a manifest's files.
 pub(super) struct Ages {
-    file: PathBuf,
+    dir: Arc<Dir>,
+    name: Component,
     manifest: [u8; 32],
     /// Seconds since 1970 for each record; 0 is never.
     times: Vec<u32>,
@@ -65,23 +68,25 @@ impl Ages {
     /// Reads the times of a manifest's files.
     ///
     /// # Errors
-    /// [`UntrustedLink`] on the way to the file.
+    /// The system's error for the directory of the file, [`UntrustedLink`](dsync_fs::UntrustedLink)
+    /// on the way there, or something else than a regular file in its place.
     pub(super) fn open(
         max_age: &MaxAge,
         manifest: &Manifest,
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
         let entries = usize::try_from(manifest.totals().entries).map_err(io::Error::other)?;
-        let now = seconds(SystemTime::now());
-        let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
+        let (dir, name) = place(&max_age.file, &OperatorFiles::new(Links::Trusted))?;
+        if dir.stat(&name).is_ok_and(|there| there.kind != Kind::File) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
 
-        let times = match read(&max_age.file, manifest.hash(), entries) {
+        let times = match read(&dir, &name, manifest.hash(), entries) {
             Ok(Some(times)) => times,
             Ok(None) => {
                 problem(AgesProblem::Unusable);
                 vec![0; entries]
             }
-            Err(error) if UntrustedLink::of(&error).is_some() => return Err(error),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     problem(AgesProblem::Unreadable(error));
@@ -89,26 +94,16 @@ impl Ages {
                 vec![0; entries]
             }
         };
-
-        Ok(Self {
-            file: max_age.file.clone(),
-            manifest: *manifest.hash(),
-            times,
-            oldest: now.saturating_sub(age),
-            now,
-            saved: Instant::now(),
-            changed: false,
-        })
+        let now = seconds(SystemTime::now());
+        let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
+        let (oldest, manifest, saved) = (now.saturating_sub(age), *manifest.hash(), Instant::now());
+        Ok(Self { dir, name, manifest, times, oldest, now, saved, changed: false })
     }
 
-    /// Returns the name of the file that keeps the times.
-    pub(super) fn file_name(&self) -> Option<&[u8]> {
-        self.file.file_name().map(OsStrExt::as_bytes)
-    }
-
-    /// Returns the stamp of the file that keeps the times, as it is now.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        Stamp::of_file(&open_operator_file(&self.file, Links::Trusted).ok()?).ok()
+    /// Returns whether an entry of a directory is the file that keeps the times.
+    pub(super) fn are_at(&self, dir: &DirRef, name: &Component) -> bool {
+        let [Ok(here), Ok(there)] = [self.dir.stat(name), dir.stat(name)] else { return false };
+        *name == self.name && (here.dev, here.ino) == (there.dev, there.ino)
     }
 
     /// Returns whether the file of this record has to be read. A time in the future proves nothing.
@@ -130,8 +125,8 @@ impl Ages {
             return Ok(());
         }
         (self.saved, self.changed) = (Instant::now(), false);
-        let whole = WholeFile::create(&self.file)?;
-        let mut out = Hashing { out: BufWriter::new(whole.writer()), hasher: ContentHasher::new() };
+        let whole = WholeFile::create(&self.dir, self.name.clone())?;
+        let mut out = Hashing { out: BufWriter::new(whole), hasher: ContentHasher::new() };
         out.write(MAGIC)?;
         out.write(&self.manifest)?;
         for time in &self.times {
@@ -139,25 +134,27 @@ impl Ages {
         }
         let hash = out.hasher.finish();
         out.out.write_all(&hash)?;
-        out.out.flush()?;
-        drop(out);
-        whole.commit()
+        out.out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     }
 }
 
 /// Returns the times in a file, or `None` if it is not of this manifest or damaged.
-fn read(file: &Path, manifest: &[u8; 32], entries: usize) -> io::Result<Option<Vec<u32>>> {
-    let file = open_operator_file(file, Links::Trusted)?;
+fn read(dir: &Dir, name: &Component, manifest: &[u8; 32], entries: usize) -> io::Result<Option<Vec<u32>>> {
+    let file = dir.open_source_noatime(name)?;
     let wanted = MAGIC.len() + 32 + 4 * entries + 32;
-    // An endless file is read no further than the right one.
-    let mut raw = Vec::with_capacity(wanted);
-    file.take(wanted as u64 + 1).read_to_end(&mut raw)?;
+    if file.len() != wanted as u64 {
+        return Ok(None);
+    }
+    let mut raw = vec![0; wanted];
+    if file.read_full_at(0, &mut raw)? != wanted {
+        return Ok(None);
+    }
     let times = || {
         let (body, hash) = raw.split_last_chunk::<32>()?;
         let times = body.strip_prefix(MAGIC)?.strip_prefix(manifest)?;
         let mut hasher = ContentHasher::new();
         hasher.update(body);
-        let is_right = raw.len() == wanted && hasher.finish() == *hash;
+        let is_right = hasher.finish() == *hash;
         let of = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
         is_right.then(|| times.chunks_exact(4).map(of).collect())
     };
@@ -190,7 +187,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::*;
     use crate::manifest::{ManifestWriter, Record};
@@ -239,6 +236,22 @@ mod tests {
         }
         fs::write(&max_age.file, [&right[..], b"x"].concat()).unwrap();
         assert_eq!(due(&max_age, &one), (vec![true; 5], true));
+    }
+
+    #[test]
+    fn the_file_of_times_is_reached_through_no_link_of_others() {
+        let at = tempfile::tempdir().unwrap();
+        let one = manifest(&at.path().join("one"), 1);
+        fs::create_dir(at.path().join("real")).unwrap();
+        let link = at.path().join("theirs");
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        let max_age = MaxAge::new(Duration::from_secs(1), link.join("ages"));
+        assert!(Ages::open(&max_age, &one, |_| {}).is_ok());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+            let refused = Ages::open(&max_age, &one, |_| {}).map(drop).unwrap_err();
+            assert!(dsync_fs::UntrustedLink::of(&refused).is_some(), "{refused}");
+        }
     }
 
     #[test]

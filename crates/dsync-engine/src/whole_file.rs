@@ -1,0 +1,55 @@
+//! A file of the operator's that appears whole, readable for its owner only, or not at all.
+//!
+//! It is written beside its name and takes it when it is on the disk: a manifest, the times of
+//! reading, a batch, the state of a pair.
+
+use std::{io, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc};
+
+use dsync_fs::{CommitGroup, Component, Dir, Durability, OperatorFiles, StagedFile, Wanted};
+
+/// A file under way to its name. It is written from its start on.
+pub(crate) struct WholeFile {
+    staged: StagedFile,
+    offset: u64,
+}
+
+impl WholeFile {
+    /// Begins a file.
+    pub(crate) fn create(dir: &Arc<Dir>, name: Component) -> io::Result<Self> {
+        Ok(Self { staged: StagedFile::create(dir, name)?, offset: 0 })
+    }
+
+    /// Makes the file durable and gives it its name. It replaces an old one.
+    pub(crate) fn commit(self) -> io::Result<()> {
+        let wanted = Wanted { mode: Some(MODE), ..Wanted::default() };
+        let prepared = self.staged.prepare(&wanted, None, Durability::File)?;
+        let mut group = CommitGroup::new(Durability::File);
+        group.add(prepared, ());
+        for ((), result) in group.flush() {
+            result.map_err(io::Error::other)?;
+        }
+        group.finish().map_err(io::Error::other)
+    }
+}
+
+impl io::Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.staged.write_all_at(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens the directory of a file that is to be made or replaced; returns it and the file's name.
+pub(crate) fn place(path: &Path, files: &OperatorFiles) -> io::Result<(Arc<Dir>, Component)> {
+    let name = path.file_name().and_then(|name| Component::new(name.as_bytes()).ok());
+    let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok((Arc::new(files.directory_of(path)?), name))
+}
+
+/// Permission bits: what such a file tells of a tree may not be meant for others.
+const MODE: u16 = 0o600;
