@@ -578,7 +578,7 @@ pub(super) const GUARDS: &[Guard] = &[
         guard: "place(&max_age.file, &OperatorFiles::new(«Links::Trusted»))",
         instead: "Links::Any",
         binary: "dsync-engine",
-        test: "the_file_of_times_is_reached_through_no_link_of_others",
+        test: "verify::ages::tests::the_file_of_times_is_reached_through_no_link_of_others",
     },
     Guard {
         name: "manifest that is read",
