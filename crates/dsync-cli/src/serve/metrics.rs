@@ -1,7 +1,7 @@
 //! The endpoint for Prometheus: what `--status` tells, as metrics over HTTP on a loopback address.
 //!
 //! The law: it answers `GET /metrics` and nothing else, reads [`LONGEST_REQUEST`] bytes of a request
-//! at most, and gives no one longer than [`PATIENCE`]. Every user of the machine may ask, so the
+//! at most, and gives no one longer than [`PATIENCE`] to ask and as long to listen. Every user of the machine may ask, so the
 //! names of keys and the addresses of clients are not told, only sums of shares.
 
 use std::{
@@ -66,9 +66,25 @@ fn tell(mut asking: TcpStream, figures: &impl Fn() -> Figures) -> io::Result<()>
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
     );
-    asking.set_write_timeout(Some(PATIENCE))?;
-    asking.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
+    let answer = [head.as_bytes(), body.as_bytes()].concat();
+    write_until(&mut asking, &answer, Instant::now() + PATIENCE)?;
     asking.shutdown(Shutdown::Write)
+}
+
+/// Writes an answer in the time that is left, however slowly it is read.
+fn write_until(asking: &mut TcpStream, mut answer: &[u8], ends: Instant) -> io::Result<()> {
+    while !answer.is_empty() {
+        let left = ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        asking.set_write_timeout(Some(left))?;
+        match asking.write(answer)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => answer = answer.get(written..).unwrap_or_default(),
+        }
+    }
+    Ok(())
 }
 
 /// Reads a request up to the blank line after its headers.
@@ -140,12 +156,28 @@ fn exposition(figures: &Figures) -> String {
 const LONGEST_REQUEST: usize = 8 << 10;
 /// Time to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after a failure to accept.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_is_read_drop_by_drop_is_given_up() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut reading = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut asking, _) = listener.accept().unwrap();
+        thread::spawn(move || {
+            while reading.read(&mut [0; 512]).is_ok_and(|read| read > 0) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        // To its end it would be read for ten minutes.
+        let ends = Instant::now() + Duration::from_millis(100);
+        assert!(write_until(&mut asking, &vec![0; 64 << 20], ends).is_err());
+    }
 
     #[test]
     fn figures_are_written_with_their_labels() {
