@@ -293,22 +293,27 @@ fn without_perms_a_default_list_takes_the_place_of_the_mask_as_with_rsync() {
         let below = fs::metadata(to.join("old/dir/below")).expect("the file").mode();
         assert_eq!(below & 0o022, 0o020, "the list allows more than the mask");
     });
+}
 
-    // A list that the run itself gives a new directory counts as well, and one that it takes away does not.
-    let (source, list) = (scratch.at("lists"), tree::acl(7, &[(71_234, 7)], &[]));
+#[test]
+fn a_default_list_that_the_run_gives_or_takes_away_counts_for_what_is_new() {
+    let scratch = Scratch::new();
+    let list = tree::acl(7, &[(71_234, 7)], &[]);
     let file = |path| Node { mode: 0o777, ..Node::file(path, 3, 10) };
     let given = Node::dir("given").with("system.posix_acl_default", list.clone());
-    Tree::of([given, file("given/file"), Node::dir("taken"), file("taken/file")]).plant(&source);
+    Tree::of([given, file("given/file"), Node::dir("taken"), file("taken/file")]).plant(&scratch.src());
     let begin = |to: &Path| {
         Tree::of([Node::dir("taken").with("system.posix_acl_default", list.clone())]).plant(to);
     };
-    let (rsync, dsync) = (scratch.at("lists-r"), scratch.at("lists-d"));
-    begin(&rsync);
-    begin(&dsync);
     let options = ["-rtA", "--no-p"];
-    let _ = Run::of("rsync").args(options).arg(slash(&source)).arg(&rsync).run().expect_code(0);
-    let _ = Run::dsync().args(options).arg(slash(&source)).arg(&dsync).run().expect_quiet_success();
-    assert_same(&rsync, &dsync, Scope::full());
+    begin(&scratch.at("r"));
+    let copied = Run::of("rsync").args(options).arg(slash(&scratch.src())).arg(scratch.at("r"));
+    let _ = copied.run().expect_code(0);
+    every_way(&scratch, &options, |copy, to| {
+        begin(to);
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.at("r"), to, Scope::full());
+    });
 }
 
 #[test]
