@@ -4,7 +4,7 @@
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, schema, scratch::slash, strace,
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, mount::Mount, needs_dsync, schema, scratch::slash, strace,
 };
 use serde_json::Value;
 
@@ -189,4 +189,31 @@ fn source_is_listed_as_events() {
     assert_eq!(ours, theirs);
     assert_eq!(ours.len(), 8, "{}", here.account());
     assert!(ours.iter().all(|entry| entry["action"] == "list" && entry["done"] == false));
+}
+
+#[test]
+fn links_and_clones_are_counted() {
+    needs_dsync!();
+    // The one shares blocks between files, the other cannot.
+    for (kind, cloned) in [("btrfs", 4), ("ext4", 0)] {
+        let scratch = Scratch::new();
+        let Some(disk) = Mount::of_type(kind, &scratch.at("disk")) else { return };
+        let (from, to) = (disk.path().join("src"), disk.path().join("dst"));
+        plant(&scratch);
+        let _ = Run::of("cp").arg("-a").arg(scratch.src()).arg(&from).run().expect_code(0);
+        let counts = |run: Run| {
+            let events = events(&run.arg("--json").arg(slash(&from)).arg(&to).run().expect_code(0));
+            let totals = events.last().unwrap()["totals"].clone();
+            (totals["linked"].as_u64(), totals["cloned"].as_u64())
+        };
+        assert_eq!(counts(Run::dsync().arg("-aHn")).1, Some(0), "{kind}: a dry run cannot tell");
+        assert_eq!(counts(Run::dsync().arg("-aH")), (Some(1), Some(cloned)), "{kind}");
+        assert_eq!(counts(Run::dsync().arg("-aH")), (Some(0), Some(0)), "{kind}: again");
+        let old = disk.path().join("old");
+        fs::rename(&to, &old).unwrap();
+        let alternate = format!("--link-dest={}", old.display());
+        let (linked, cloned) = counts(Run::dsync().args(["-aH", &alternate]));
+        // Five names of files, and the symbolic link.
+        assert_eq!((linked, cloned), (Some(6), Some(0)), "{kind}: of {alternate}");
+    }
 }
