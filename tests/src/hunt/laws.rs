@@ -109,9 +109,13 @@ fn led_to(case: &Case) -> Option<String> {
         Some((_, within)) => within.to_owned(),
         None => format!("{}/{operand}", case.cwd),
     };
+    let kind = |path: &[u8]| Some(&case.world.iter().find(|node| node.path == path)?.kind);
     let steps = std::iter::successors(Some(options::place(&format!("@/{at}"))), |at| {
-        let link = case.world.iter().find(|node| node.path == at.as_bytes())?;
-        let Kind::Symlink(text) = &link.kind else { return None };
+        let mut found = kind(at.as_bytes())?;
+        if let Kind::HardLink(first) = found {
+            found = kind(first)?;
+        }
+        let Kind::Symlink(text) = found else { return None };
         let text = String::from_utf8_lossy(text);
         let (parent, _) = at.rsplit_once('/')?;
         let is_absolute = text.starts_with('@');
