@@ -9,7 +9,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
@@ -65,11 +65,22 @@ impl Observer for PanicsAt {
     }
 }
 
+/// Panics at the event of a number, counted from 0.
+struct PanicsAtEvent(PanicsAt);
+
+impl Observer for PanicsAtEvent {
+    fn event(&self, event: &Event) {
+        self.0.event(event);
+    }
+}
+
 /// A source, a destination with an entry too many, and the sessions of its server.
 struct Scene {
     scratch: tempfile::TempDir,
     /// Whether the next connection ends early.
     breaks: AtomicBool,
+    /// The observer of the serving end.
+    served: Arc<dyn Observer>,
     sessions: Mutex<Vec<JoinHandle<Result<(), SyncError>>>>,
 }
 
@@ -81,7 +92,8 @@ impl Scene {
         for file in ["a", "b", "sub/c"] {
             fs::write(scratch.path().join("src").join(file), content()).unwrap();
         }
-        Self { scratch, breaks: AtomicBool::new(breaks), sessions: Mutex::default() }
+        let (breaks, served) = (AtomicBool::new(breaks), Arc::new(Silent));
+        Self { scratch, breaks, served, sessions: Mutex::default() }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -91,7 +103,8 @@ impl Scene {
     fn connect(&self) -> io::Result<Stream> {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = Stream::from_socket(theirs)?;
-        let session = thread::spawn(move || Server::new(theirs).serve(&Silent, &CancelToken::new()));
+        let served = Arc::clone(&self.served);
+        let session = thread::spawn(move || Server::new(theirs).serve(&*served, &CancelToken::new()));
         self.sessions.lock().unwrap().push(session);
         if self.breaks.swap(false, Ordering::Relaxed) {
             // The session has begun by then, and most of the content is missing.
@@ -176,4 +189,19 @@ fn a_panic_at_any_callback_of_a_pull_ends_the_run_and_its_session() {
 fn a_panic_at_any_callback_around_a_reconnect_ends_the_run_and_its_sessions() {
     let kinds = panic_everywhere(true, pull);
     assert!(kinds.is_superset(&["connected", "event", "progress", "reconnecting"].into()), "{kinds:?}");
+}
+
+#[test]
+fn a_panic_at_any_event_of_the_serving_end_is_no_success_for_the_caller() {
+    for at in 0.. {
+        let mut scene = Scene::new(false);
+        let observer = Arc::new(PanicsAtEvent(PanicsAt::new(at)));
+        scene.served = observer.clone();
+        let outcome = scene.run(push(scene.scratch.path()), &Silent, &CancelToken::new());
+        if observer.0.calls.load(Ordering::Relaxed) <= at {
+            assert!(at >= 4 && outcome.is_ok(), "{at}: {outcome:?}");
+            return;
+        }
+        assert!(outcome.is_err(), "event {at}: {outcome:?}");
+    }
 }

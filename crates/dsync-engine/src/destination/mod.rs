@@ -76,6 +76,7 @@ use self::{
     planner::Leftover,
     sign::Refinement,
     site::Site,
+    target::Target,
     transfers::Transfers,
 };
 use crate::{
@@ -182,7 +183,7 @@ fn converse<'a>(
         if let Some(committer) = committer {
             let _ = committer.join();
         }
-        report = finish_if_whole(transfers, leftover, lock(group).take());
+        report = finish_if_whole(transfers, leftover, lock(group).take(), cancel);
 
         // The source sends its last message, or hangs up.
         if let Some(inbox) = inbox {
@@ -253,22 +254,31 @@ fn finish_if_whole(
     transfers: &Transfers<'_>,
     leftover: Option<Leftover>,
     group: Option<CommitGroup<Arc<Pending>>>,
+    cancel: &CancelToken,
 ) -> Option<Report> {
     let (leftover, group) = (leftover?, group?);
     let halt = &transfers.site.session.halt;
     if halt.stopped() {
         return None;
     }
-    halt.guard(|| finish(transfers, leftover, group))
+    halt.guard(|| {
+        let target = finish(transfers, leftover, group)?;
+        // Asked here and not of the watcher, which looks now and then: who is told of a success
+        // would not hear that this end was cancelled, or that its observer panicked.
+        if cancel.is_cancelled() {
+            return Err(SyncError::Cancelled);
+        }
+        report(transfers, target)
+    })
 }
 
-/// Ends a run once everything has arrived: renames and links the postponed entries, deletes, makes
-/// durable, reports.
+/// Does what waits until everything has arrived: renames and links the postponed entries, deletes,
+/// makes durable, tells of it.
 fn finish(
     transfers: &Transfers<'_>,
     leftover: Leftover,
     mut group: CommitGroup<Arc<Pending>>,
-) -> Result<Report, SyncError> {
+) -> Result<Target, SyncError> {
     let Transfers { site, succession, sharing, .. } = transfers;
     let Leftover { mut target, links, deletions } = leftover;
     let mut given = match site.delayed.get() {
@@ -291,6 +301,12 @@ fn finish(
     }
     site.account.amend(|report| report.syncs = group.syncs());
     site.account.tell_progress()?;
+    Ok(target)
+}
+
+/// Reports to the source, with which the run is a success for it. Frees the destination before.
+fn report(transfers: &Transfers<'_>, target: Target) -> Result<Report, SyncError> {
+    let site = transfers.site;
     let report = site.account.report();
 
     // The receiver of the report may start the next run at once, however long this end takes to
