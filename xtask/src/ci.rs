@@ -41,7 +41,7 @@ const HUNT_FIXED: &[&str] = &["--seed", "12", "--cases", "300"];
 
 /// Cases that nobody has seen before: what they find is told and is no verdict, as long as hunts of
 /// an hour find something.
-const HUNT_NEW: &[&str] = &["--minutes", "3"];
+const HUNT_NEW: &[&str] = &["--minutes", "1"];
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
