@@ -289,6 +289,7 @@ fn finish(
     let _ = deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     directory::settle_locked(site)?;
+
     // A run that an interrupt cut short is no success.
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
