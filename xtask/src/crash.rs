@@ -2,7 +2,7 @@
 
 use crate::{
     error::TaskError,
-    step::{cargo, run as run_command},
+    step::{build_programs, cargo, run as run_command},
     tools::{FOR_TESTS, provide},
 };
 
@@ -17,8 +17,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         return Err(TaskError::Argument(unknown.clone()));
     }
     provide(FOR_TESTS)?;
-    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-cli", "--bins"]))?;
-    let mut test = cargo(&["test", "--locked", "-p", "dsync-tests"]);
+    build_programs(&["dsync"])?;
+    let mut test = cargo(&["test", "--locked", "--workspace"]);
     for name in ["crash", "durability", "network", "power_cut", "race", "survive", "troubled_disk"] {
         test.args(["--test", name]);
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     error::TaskError,
-    step::{cargo, run as run_command},
+    step::{build_programs, cargo, run as run_command},
 };
 
 /// Runs the test of floods with its full numbers, and prints what each connection costs.
@@ -14,7 +14,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if let Some(unknown) = args.first() {
         return Err(TaskError::Argument(unknown.clone()));
     }
-    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-cli", "--bins"]))?;
-    let test = ["test", "--locked", "-p", "dsync-tests", "--test", "serve", "flood::", "--", "--nocapture"];
+    build_programs(&["dsync"])?;
+    let test = ["test", "--locked", "--workspace", "--test", "serve", "flood::", "--", "--nocapture"];
     run_command(cargo(&test).env("DSYNC_FLOOD", "full").env_remove("DSYNC_BIN"))
 }

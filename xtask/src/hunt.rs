@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::{
     error::TaskError,
-    step::{cargo, command, root, run as run_command},
+    step::{build_programs, command, root, run as run_command},
     tools::{FOR_HUNTING, FOR_TESTS, provide},
 };
 
@@ -33,11 +33,7 @@ pub(crate) fn report(args: &[String]) -> Result<(), TaskError> {
 fn ready(args: &[String]) -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
     provide(FOR_HUNTING)?;
-    let mut build = vec!["build", "--locked", "-p", "dsync-tests", "--bin", "hunt"];
-    if std::env::var_os("DSYNC_BIN").is_none() {
-        build.extend(["-p", "dsync-cli", "--bin", "dsync"]);
-    }
-    run_command(&mut cargo(&build))?;
+    build_programs(if std::env::var_os("DSYNC_BIN").is_none() { &["hunt", "dsync"] } else { &["hunt"] })?;
     let mut hunt = command(&root().join("target/debug/hunt").display().to_string(), &[]);
     hunt.args(args);
     Ok(hunt)

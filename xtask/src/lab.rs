@@ -4,7 +4,7 @@ use std::{os::unix::process::CommandExt, process::Stdio};
 
 use crate::{
     error::TaskError,
-    step::{cargo, command, root, run as run_command},
+    step::{build_programs, cargo, command, root, run as run_command},
     tools::{FOR_TESTS, provide},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 /// Those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
-    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "lab"]))?;
+    build_programs(&["lab"])?;
     let mut lab = command(&root().join("target/debug/lab").display().to_string(), &[]);
     // The command belongs to the person who started it, so run it in that directory.
     if let Ok(here) = std::env::current_dir() {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::{
     error::TaskError,
-    step::{cargo, command, root, run as run_command},
+    step::{build_programs, cargo, command, root, run as run_command},
     tools::{FOR_TESTS, provide},
 };
 
@@ -46,7 +46,7 @@ pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
 /// Makes the race without the program to measure.
 fn race_alone() -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
-    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "rivals"]))?;
+    build_programs(&["rivals"])?;
     Ok(command(&root().join("target/debug/rivals").display().to_string(), &[]))
 }
 

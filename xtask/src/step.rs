@@ -41,6 +41,22 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
+/// Builds debug programs of the workspace, and the examples, as `cargo test --workspace` builds them.
+///
+/// cargo unites the features that the chosen packages ask for of a crate, with those of the tests if
+/// tests or examples are built. For any other choice it would compile our crates once more, which
+/// takes two processors minutes.
+///
+/// # Errors
+/// Those of cargo.
+pub(crate) fn build_programs(names: &[&str]) -> Result<(), TaskError> {
+    let mut build = cargo(&["build", "--locked", "--workspace", "--examples"]);
+    for name in names {
+        build.args(["--bin", name]);
+    }
+    run(&mut build)
+}
+
 /// Returns a command as a person would type it.
 pub(crate) fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     binaries::{self, TestProgram},
     error::TaskError,
-    step::{cargo, root, run as run_command, succeeds},
+    step::{build_programs, root, succeeds},
     tools::{FOR_TESTS, is_root, provide},
 };
 
@@ -22,16 +22,7 @@ use crate::{
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
     // The end-to-end tests run the binary and the examples, which a test build need not contain.
-    run_command(&mut cargo(&[
-        "build",
-        "--locked",
-        "-p",
-        "dsync-cli",
-        "-p",
-        "dsync-engine",
-        "--bins",
-        "--examples",
-    ]))?;
+    build_programs(&["dsync"])?;
     let mut parts = args.splitn(2, |arg| arg == "--");
     let mut part = || parts.next().unwrap_or_default();
     let mut programs = binaries::build(part(), part())?;
