@@ -1,7 +1,8 @@
 //! `cargo xtask features`: the library builds with each of its features alone, and with none of
 //! them it has no carrier and no runtime.
 //!
-//! All of them together are what every other step builds.
+//! All of them together are what every other step builds. `serde` adds traits only: the wire's options are
+//! JSON, so that every build has the crate.
 
 use std::process::Stdio;
 
@@ -14,6 +15,7 @@ use crate::{
 /// The sets of features that are built, each beside what its build must not contain.
 const BUILDS: &[(&str, &[&str])] = &[
     ("", &["tokio", "mio", "quinn", "quinn-proto", "rustls", "aws-lc-rs", "aws-lc-sys"]),
+    ("serde", &["tokio", "mio", "quinn", "quinn-proto", "rustls", "aws-lc-rs", "aws-lc-sys"]),
     ("stream", &["quinn", "quinn-proto", "rustls", "aws-lc-rs", "aws-lc-sys"]),
     ("tokio", &["quinn", "quinn-proto", "rustls", "aws-lc-rs", "aws-lc-sys"]),
     ("ssh", &["quinn", "quinn-proto", "rustls", "aws-lc-rs", "aws-lc-sys"]),

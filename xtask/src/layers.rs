@@ -46,7 +46,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dsync-wire",
-        may: &["dsync-delta", "bytes", "zstd", "lz4_flex", "serde", "serde_json", "thiserror"],
+        may: &["dsync-delta", "bytes", "zstd", "lz4_flex", "serde", "serde_json", "thiserror", "nix"],
         never: &["rustix", "tracing", "log", "dsync-fs", "dsync-transport", "dsync-engine"],
     },
     Layer {
@@ -94,6 +94,7 @@ const LAYERS: &[Layer] = &[
             "thiserror",
             "bytes",
             "getrandom",
+            "serde",
         ],
         never: &[],
     },

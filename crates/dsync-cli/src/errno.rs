@@ -1,17 +1,11 @@
 //! Names of system errors, and the next step after a failed entry, for programs.
 
-use dsync_engine::Cause;
-use nix::errno::Errno;
-
-/// Returns the name of a number of the system's, `UnknownErrno` for one that has none.
-pub(crate) fn name(number: i32) -> String {
-    format!("{:?}", Errno::from_raw(number))
-}
+use dsync_engine::{Cause, schema::errno_name};
 
 /// Returns what to do about the cause of a failure, if anything is known to help.
 pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
     Some(match cause {
-        Cause::Os(number) => match name(number).as_str() {
+        Cause::Os(number) => match errno_name(number).as_str() {
             "EPERM" | "EACCES" => {
                 "change the permissions, or run dsync as a user who may; --fake-super keeps attributes of others"
             }
@@ -55,8 +49,8 @@ mod tests {
             (libc::ESTALE, "ESTALE"),
             (libc::EDQUOT, "EDQUOT"),
         ] {
-            assert_eq!(super::name(number), name);
+            assert_eq!(errno_name(number), name);
         }
-        assert_eq!(name(-1), "UnknownErrno");
+        assert_eq!(errno_name(-1), "UnknownErrno");
     }
 }

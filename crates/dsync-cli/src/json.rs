@@ -10,12 +10,12 @@
 use std::{collections::HashSet, sync::Mutex, sync::PoisonError};
 
 use dsync_engine::{
-    Action, BackedUp, Cause, Changes, Connection, Ended, FileType, LeftAlone, Planned, Problem, Progress,
-    Reconnect, Report, Summary, SyncError, TypeCounts,
+    BackedUp, Cause, Connection, Ended, LeftAlone, Planned, Problem, Progress, Reconnect, Summary, SyncError,
+    schema::{Name, Told, Worded},
 };
 use serde::Serialize;
 
-use crate::{errno, escape::json_line, listing::is_made_from, messages};
+use crate::{errno, escape::json_line, messages};
 
 /// The version of the stream.
 const VERSION: u32 = 1;
@@ -46,26 +46,11 @@ pub(crate) struct Stream {
 #[derive(Default)]
 struct Failures {
     paths: HashSet<Vec<u8>>,
-    kept: Vec<Failure>,
+    kept: Vec<Worded<'static>>,
     omitted: u64,
 }
 
-/// A name: its text and, if it is not UTF-8, its bytes in hexadecimal digits.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Name {
-    pub(crate) path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path_hex: Option<String>,
-}
-
-impl Name {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path_hex = std::str::from_utf8(bytes).is_err().then(|| hex(bytes));
-        Self { path: String::from_utf8_lossy(bytes).into_owned(), path_hex }
-    }
-}
-
+/// The events of the command alone; those of entries are [`Told`] by the library.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record<'a> {
@@ -77,101 +62,24 @@ enum Record<'a> {
         sources: Vec<Name>,
         destination: Option<Name>,
     },
-    Connected {
-        carrier: String,
-        reason: Option<&'a str>,
-    },
+    Connected(&'a Connection),
     Plan {
         entries: u64,
         files: u64,
         bytes: u64,
     },
-    Entry(Entry),
-    Problem(Failure),
-    Skipped {
-        #[serde(flatten)]
-        name: Name,
-        text: String,
-    },
-    Backup {
-        #[serde(flatten)]
-        name: Name,
-        backup: Name,
-    },
-    Removed {
-        #[serde(flatten)]
-        name: Name,
-    },
-    Progress {
-        entries_checked: u64,
-        entries_listed: u64,
-        files_needed: u64,
-        files_done: u64,
-        bytes_needed: u64,
-        bytes_done: u64,
-        totals_final: bool,
-    },
+    Progress(&'a Progress),
     Retry {
         number: u32,
         limit: u32,
         wait_ms: u64,
         text: String,
     },
-    Summary(Box<End>),
+    Summary(Box<End<'a>>),
 }
 
 #[derive(Debug, Serialize)]
-struct Entry {
-    #[serde(flatten)]
-    name: Name,
-    kind: &'static str,
-    action: &'static str,
-    /// Whether it is done, not only planned.
-    done: bool,
-    changes: Vec<&'static str>,
-    size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<Name>,
-    /// The old file of another place that a new one is made from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    made_from: Option<Name>,
-    #[serde(flatten)]
-    facts: Option<EntryFacts>,
-    literal_bytes: u64,
-    signature_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct EntryFacts {
-    /// In octal digits.
-    mode: String,
-    mtime_seconds: i64,
-    mtime_nanoseconds: u32,
-    uid: u32,
-    gid: u32,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Failure {
-    #[serde(flatten)]
-    name: Name,
-    operation: String,
-    cause: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errno: Option<Errno>,
-    text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cure: Option<&'static str>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Errno {
-    number: i32,
-    name: String,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct End {
+struct End<'a> {
     exit_code: u8,
     meaning: &'static str,
     /// The reason why the run ended early.
@@ -179,48 +87,9 @@ struct End {
     error: Option<String>,
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    totals: Option<Totals>,
-    failures: Vec<Failure>,
+    totals: Option<&'a Summary>,
+    failures: Vec<Worded<'static>>,
     failures_omitted: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Totals {
-    elapsed_ms: u64,
-    sent_bytes: u64,
-    received_bytes: u64,
-    carrier: Option<String>,
-    reconnects: u32,
-    files_done_before: u64,
-    listed: Counts,
-    created: Counts,
-    deleted: Counts,
-    retagged: u64,
-    files_transferred: u64,
-    total_bytes: u64,
-    transferred_bytes: u64,
-    literal_bytes: u64,
-    matched_bytes: u64,
-    signature_bytes: u64,
-    syncs: u64,
-    vanished: u64,
-    failed: u64,
-    attributes_withheld: u64,
-    links_copied: u64,
-    rounded_times: u64,
-    deletions_withheld: u64,
-    deletions_over_limit: u64,
-    linked: Option<u64>,
-    cloned: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Counts {
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    devices: u64,
-    specials: u64,
 }
 
 impl Stream {
@@ -242,80 +111,42 @@ impl Stream {
     /// Returns the line of a connection that was made; a plan follows.
     pub(crate) fn connected(&self, connection: &Connection) -> Vec<u8> {
         *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        line(&Record::Connected {
-            carrier: connection.carrier.to_string(),
-            reason: connection.reason.as_deref(),
-        })
+        line(&Record::Connected(connection))
     }
 
     /// Returns the line of an entry.
     pub(crate) fn entry(&self, planned: &Planned, ended: &Ended) -> Vec<u8> {
-        let other = (!planned.target.is_empty()).then(|| Name::of(&planned.target));
-        let (made_from, target) = if is_made_from(planned) { (other, None) } else { (None, other) };
-        let facts = planned.facts.map(|facts| EntryFacts {
-            mode: format!("{:04o}", facts.mode),
-            mtime_seconds: facts.mtime.seconds,
-            mtime_nanoseconds: facts.mtime.nanoseconds,
-            uid: facts.uid,
-            gid: facts.gid,
-        });
-        line(&Record::Entry(Entry {
-            name: Name::of(if planned.path.is_empty() { b"." } else { &planned.path }),
-            kind: kind(planned.kind),
-            action: if self.lists_only { "list" } else { action(planned.action) },
-            done: !self.dry_run,
-            changes: changes(planned.changes),
-            size: planned.size,
-            target,
-            made_from,
-            facts,
-            literal_bytes: ended.literal_bytes,
-            signature_bytes: ended.signature_bytes,
-        }))
+        let ended = ended.done(!self.dry_run);
+        line(&if self.lists_only { Told::listed(planned, &ended) } else { Told::entry(planned, &ended) })
     }
 
     /// Returns the line of a problem, and notes it for the summary.
     pub(crate) fn problem(&self, problem: &Problem) -> Vec<u8> {
-        let text = messages::problem(problem);
-        let path = if problem.path.is_empty() { b".".as_slice() } else { &problem.path };
-        if problem.cause == Cause::Skipped {
-            return line(&Record::Skipped { name: Name::of(path), text });
+        let worded = Worded::new(problem, messages::problem(problem), errno::cure(problem.cause));
+        if problem.cause != Cause::Skipped {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            if failures.kept.len() >= MAX_FAILURES {
+                failures.omitted += 1;
+            } else if failures.paths.insert(problem.path.clone()) {
+                failures.kept.push(worded.clone());
+            }
         }
-        let errno = match problem.cause {
-            Cause::Os(number) => Some(Errno { number, name: errno::name(number) }),
-            _ => None,
-        };
-        let failure = Failure {
-            name: Name::of(path),
-            operation: snake(&format!("{:?}", problem.operation)),
-            cause: cause(problem.cause),
-            errno,
-            text,
-            cure: errno::cure(problem.cause),
-        };
-
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.kept.len() >= MAX_FAILURES {
-            failures.omitted += 1;
-        } else if failures.paths.insert(path.to_vec()) {
-            failures.kept.push(failure.clone());
-        }
-        line(&Record::Problem(failure))
+        line(&Told::problem(worded))
     }
 
     /// Returns the line of an entry that an option leaves alone.
     pub(crate) fn left_alone(&self, left: &LeftAlone) -> Vec<u8> {
-        line(&Record::Skipped { name: Name::of(&left.path), text: messages::left_alone(left) })
+        line(&Told::left_alone(left, messages::left_alone(left)))
     }
 
     /// Returns the line of a backup.
     pub(crate) fn backed_up(&self, made: &BackedUp) -> Vec<u8> {
-        line(&Record::Backup { name: Name::of(&made.path), backup: Name::of(&made.backup) })
+        line(&Told::backed_up(made))
     }
 
     /// Returns the line of an entry that has left the source.
     pub(crate) fn removed(&self, path: &[u8]) -> Vec<u8> {
-        line(&Record::Removed { name: Name::of(path) })
+        line(&Told::removed(path))
     }
 
     /// Returns the lines of progress, and of the plan once its totals are known.
@@ -354,7 +185,7 @@ impl Stream {
             meaning: messages::meaning(code),
             error: error.filter(|_| outcome.is_err()).map(str::to_owned),
             dry_run: self.dry_run,
-            totals: outcome.as_ref().ok().map(totals),
+            totals: outcome.as_ref().ok(),
             failures: std::mem::take(&mut failures.kept),
             failures_omitted: failures.omitted,
         })))
@@ -366,150 +197,22 @@ const MAX_FAILURES: usize = 10_000;
 
 /// Returns the line of progress.
 pub(crate) fn progress(progress: &Progress) -> Vec<u8> {
-    line(&Record::Progress {
-        entries_checked: progress.entries_checked,
-        entries_listed: progress.entries_listed,
-        files_needed: progress.files_needed,
-        files_done: progress.files_done,
-        bytes_needed: progress.bytes_needed,
-        bytes_done: progress.bytes_done,
-        totals_final: progress.totals_final,
-    })
+    line(&Record::Progress(progress))
 }
 
 /// Writes a record as one line, without its end.
-fn line(record: &Record<'_>) -> Vec<u8> {
+fn line(record: &impl Serialize) -> Vec<u8> {
     // Cannot fail: the records have string keys only.
     json_line(record).into_bytes()
-}
-
-fn totals(summary: &Summary) -> Totals {
-    let Report {
-        listed,
-        created,
-        deleted,
-        retagged,
-        files_transferred,
-        total_bytes,
-        transferred_bytes,
-        literal_bytes,
-        matched_bytes,
-        signature_bytes,
-        syncs,
-        vanished,
-        failed,
-        attributes_withheld,
-        links_copied,
-        rounded_times,
-        deletions_withheld,
-        deletions_over_limit,
-        linked,
-        cloned,
-        ..
-    } = summary.report;
-
-    Totals {
-        elapsed_ms: u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX),
-        sent_bytes: summary.traffic.sent_bytes,
-        received_bytes: summary.traffic.received_bytes,
-        carrier: summary.connection.as_ref().map(|connection| connection.carrier.to_string()),
-        reconnects: summary.reconnects,
-        files_done_before: summary.files_done_before,
-        listed: counts(listed),
-        created: counts(created),
-        deleted: counts(deleted),
-        retagged,
-        files_transferred,
-        total_bytes,
-        transferred_bytes,
-        literal_bytes,
-        matched_bytes,
-        signature_bytes,
-        syncs,
-        vanished,
-        failed,
-        attributes_withheld,
-        links_copied,
-        rounded_times,
-        deletions_withheld,
-        deletions_over_limit,
-        linked,
-        cloned,
-    }
-}
-
-fn counts(counts: TypeCounts) -> Counts {
-    let TypeCounts { files, directories, symlinks, devices, specials, .. } = counts;
-    Counts { files, directories, symlinks, devices, specials }
-}
-
-fn kind(kind: FileType) -> &'static str {
-    match kind {
-        FileType::File => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::CharDevice => "char_device",
-        FileType::BlockDevice => "block_device",
-        _ => "unknown",
-    }
-}
-
-pub(crate) fn action(action: Action) -> &'static str {
-    match action {
-        Action::Keep => "keep",
-        Action::Create => "create",
-        Action::Update => "update",
-        Action::Retag => "retag",
-        Action::Delete => "delete",
-        Action::Reuse => "reuse",
-        Action::Link => "link",
-        _ => "unknown",
-    }
-}
-
-pub(crate) fn changes(changes: Changes) -> Vec<&'static str> {
-    changes.iter().map(Changes::name).collect()
-}
-
-fn cause(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Os(_) => "system",
-        Cause::Vanished => "vanished",
-        Cause::Changed => "changed",
-        Cause::ContentMismatch => "content_mismatch",
-        Cause::DirectoryInTheWay => "directory_in_the_way",
-        Cause::Skipped => "skipped",
-        Cause::Unrepresentable => "unrepresentable",
-        Cause::TypeChanged => "type_changed",
-        Cause::FirstNameFailed => "first_name_failed",
-        Cause::SameFile => "same_file",
-        Cause::FakeSuperDamaged => "fake_super_damaged",
-        Cause::BadRule(_) => "bad_rule",
-        Cause::TooManyRules => "too_many_rules",
-        Cause::LeadsOut => "leads_out",
-        Cause::DeviceTooShort { .. } => "device_too_short",
-        _ => "unknown",
-    }
-}
-
-/// Turns `ReadFile` into `read_file`.
-fn snake(word: &str) -> String {
-    let mut text = String::new();
-    for letter in word.chars() {
-        if letter.is_ascii_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_engine::Operation;
+    use dsync_engine::{
+        Action, Done, Event, Facts, FileProgress, FileType, Operation, Report, RulePlace, Ruled, Ruling,
+        TypeCounts, WhyLeft,
+    };
 
     use super::*;
 
@@ -579,6 +282,95 @@ mod tests {
             let missing: Vec<_> = fields.iter().filter(|field| !documented.contains_key(**field)).collect();
             assert!(missing.is_empty(), "{name} lacks {missing:?}");
         }
+    }
+
+    /// Returns an event of each form that the library has.
+    fn events_of_every_kind() -> Vec<Event> {
+        let path = || b"d/n\xff".to_vec();
+        let planned = || Planned::new(Action::Create, FileType::Symlink, path()).target(b"there".to_vec());
+        let facts = Facts::default().number(3).content(Some([7; 32]));
+        let causes = [Cause::Os(13), Cause::Skipped, Cause::DeviceTooShort { device: 1, file: 2 }];
+        let failed = causes.map(|cause| Event::Failed(Problem::new(Operation::ReadFile, path(), cause)));
+        let rulings =
+            [Ruled::Hidden(RulePlace::Command(1)), Ruled::Shown(RulePlace::PartialDir), Ruled::Spared]
+                .map(|why| Event::Ruling(Ruling::new(path(), false, why)));
+        let file = Ruled::Protected(RulePlace::File { path: path(), line: 4 });
+        let mut events = vec![
+            Event::Planned(planned()),
+            Event::Planned(planned().kind(FileType::File).facts(Some(facts))),
+            Event::Ended(Ended::default().number(3)),
+            Event::Done(Done::new(Action::Update, FileType::File, path()).content(Some([1; 32]))),
+            Event::LeftAlone(LeftAlone::new(FileType::File, path(), WhyLeft::Newer)),
+            Event::BackedUp(BackedUp::new(path(), b"d/n~".to_vec())),
+            Event::Removed(path()),
+            Event::Ruling(Ruling::new(path(), true, file)),
+        ];
+        events.extend(failed.into_iter().chain(rulings));
+        events
+    }
+
+    /// Asserts that an object has the fields of a definition, and no others.
+    fn assert_defined(value: &serde_json::Value, name: &str) {
+        let schema: serde_json::Value =
+            serde_json::from_str(include_str!("../docs/events.schema.json")).unwrap();
+        let definition = &schema["$defs"][name];
+        let fields = value.as_object().unwrap();
+        let properties = definition["properties"].as_object().unwrap();
+        for field in fields.keys() {
+            assert!(properties.contains_key(field), "{name} has no '{field}': {value}");
+        }
+        let words =
+            fields.iter().filter_map(|(field, word)| Some((word, properties[field]["enum"].as_array()?)));
+        for (word, known) in words {
+            assert!(known.contains(word), "{name}: {word}");
+        }
+        for field in definition["required"].as_array().unwrap() {
+            assert!(fields.contains_key(field.as_str().unwrap()), "{name} lacks {field}: {value}");
+        }
+    }
+
+    #[test]
+    fn reports_of_the_library_have_the_schema_of_the_stream() {
+        let value = |report: &dyn Fn() -> serde_json::Result<serde_json::Value>| report().unwrap();
+        for event in events_of_every_kind() {
+            let event = value(&|| serde_json::to_value(&event));
+            assert_defined(&event, event["event"].as_str().unwrap());
+            event.get("rule").into_iter().for_each(|rule| assert_defined(rule, "rule"));
+        }
+        let mut progress = value(&|| serde_json::to_value(Progress::default()));
+        progress["event"] = "progress".into();
+        assert_defined(&progress, "progress");
+        let file = value(&|| serde_json::to_value(FileProgress::new(b"\xff".to_vec(), 1)));
+        assert_defined(&file, "file");
+    }
+
+    #[test]
+    fn the_stream_has_what_the_library_serializes_in_the_words_of_the_command() {
+        let (stream, _) = Stream::begin(&Opening { dry_run: true, ..Opening::default() });
+        let plain = |mut event: serde_json::Value| {
+            let fields = event.as_object_mut().unwrap();
+            ["text", "cure", "number"].into_iter().for_each(|field| _ = fields.remove(field));
+            event
+        };
+        let mut told = 0;
+        for event in events_of_every_kind() {
+            let line = match &event {
+                Event::Planned(planned) => stream.entry(planned, &Ended::default()),
+                Event::Failed(problem) => stream.problem(problem),
+                Event::LeftAlone(left) => stream.left_alone(left),
+                Event::BackedUp(made) => stream.backed_up(made),
+                Event::Removed(path) => stream.removed(path),
+                _ => continue,
+            };
+            let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(plain(line), plain(serde_json::to_value(&event).unwrap()));
+            told += 1;
+        }
+        assert_eq!(told, 8);
+        let line: serde_json::Value = serde_json::from_slice(&progress(&Progress::default())).unwrap();
+        let mut own = serde_json::to_value(Progress::default()).unwrap();
+        own["event"] = "progress".into();
+        assert_eq!(line, own);
     }
 
     #[test]

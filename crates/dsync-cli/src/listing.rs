@@ -324,18 +324,11 @@ fn raw_target(planned: &Planned) -> Vec<u8> {
         [b" => ", planned.target.as_slice()].concat()
     } else if planned.kind == FileType::Symlink && planned.action != Action::Delete {
         [b" -> ", planned.target.as_slice()].concat()
-    } else if is_made_from(planned) {
+    } else if planned.is_made_from() {
         [b" <- ", planned.target.as_slice()].concat()
     } else {
         Vec::new()
     }
-}
-
-/// Returns whether an entry is a file that is made from an old one of another place, its target.
-pub(crate) fn is_made_from(planned: &Planned) -> bool {
-    planned.kind == FileType::File
-        && !planned.target.is_empty()
-        && !planned.changes.contains(Changes::HARD_LINK)
 }
 
 #[cfg(test)]

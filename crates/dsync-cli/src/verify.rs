@@ -17,17 +17,18 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use dsync_engine::{
     CancelToken, Changes, Manifest, ManifestError, Progress, UntrustedLink, exit_code,
     manifest::Totals,
+    schema::Found,
     verify::{
         self, AgesProblem, Difference, Finding, MaxAge, Reading, Verified, VerifyError, VerifyObserver,
     },
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     bar::{Bar, Shown},
     console::{blame, say, show},
     escape::{Escaped, escape_text, json_line},
-    json::Name,
     messages,
     numbers::{Number, Style},
     signals,
@@ -270,13 +271,7 @@ impl Teller {
     /// Prints a difference: its kind in a word, what changed, and why it could not be read.
     fn difference(&self, path: &[u8], (word, changes, why): (&str, Option<Changes>, Option<String>)) {
         if self.json {
-            let Name { path, path_hex } = Name::of(path);
-            let changes = changes.map(|changes| changes.iter().map(Changes::name).collect::<Vec<_>>());
-            let event = json!({
-                "event": "difference", "kind": word, "path": path, "path_hex": path_hex,
-                "changes": changes, "why": why,
-            });
-            self.print(&json_line(&event));
+            self.print(&json_line(&as_event("difference", &Found::new(path, word, changes, why))));
             return;
         }
 
@@ -331,13 +326,7 @@ fn verified_text(verified: &Verified) -> String {
 }
 
 fn verified_json(verified: &Verified) -> Value {
-    let Verified { entries, sound, bytes_read, unread, rotten, edited, .. } = *verified;
-    let Verified { attributes, missing, new, unreadable, busy, .. } = *verified;
-    json!({
-        "event": "verified", "version": SCHEMA, "entries": entries, "sound": sound, "bytes_read": bytes_read,
-        "unread": unread, "rot": rotten, "edited": edited, "attributes": attributes, "missing": missing,
-        "new": new, "unreadable": unreadable, "busy": busy, "exit_code": verified.exit_code(),
-    })
+    ended(as_event("verified", verified), verified.exit_code())
 }
 
 fn recorded_text(totals: Totals, path: &Path) -> String {
@@ -357,11 +346,21 @@ fn recorded_text(totals: Totals, path: &Path) -> String {
 }
 
 fn recorded_json(totals: Totals) -> Value {
-    let Totals { entries, files, bytes, without_content, .. } = totals;
-    json!({
-        "event": "recorded", "version": SCHEMA, "entries": entries, "files": files, "bytes": bytes,
-        "without_content": without_content, "exit_code": exit_code::OK,
-    })
+    ended(as_event("recorded", &totals), exit_code::OK)
+}
+
+/// Returns a report of the library as an event.
+fn as_event(name: &str, report: &impl Serialize) -> Value {
+    // Cannot fail: reports have string keys only.
+    let mut event = serde_json::to_value(report).unwrap_or_else(|_| json!({}));
+    event["event"] = name.into();
+    event
+}
+
+/// Makes an event the last one.
+fn ended(mut event: Value, code: u8) -> Value {
+    (event["version"], event["exit_code"]) = (SCHEMA.into(), code.into());
+    event
 }
 
 /// Returns the error in words, with what to do.

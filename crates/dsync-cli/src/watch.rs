@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_engine::{CancelToken, Seen, TreeWatch, exit_code, watch_trees};
+use dsync_engine::{CancelToken, Seen, TreeWatch, exit_code, schema::errno_name, watch_trees};
 
-use crate::{console::say, errno, escape::escape_text, usage::UsageError, words};
+use crate::{console::say, escape::escape_text, usage::UsageError, words};
 
 /// The watch on the directories of a run's source.
 pub(crate) struct Watch<'a> {
@@ -156,7 +156,7 @@ impl<'a> Watch<'a> {
 
 /// Returns the reason in words, with the cure where the system has a limit.
 fn why_lacking(error: &io::Error) -> String {
-    match error.raw_os_error().map(errno::name).as_deref() {
+    match error.raw_os_error().map(errno_name).as_deref() {
         Some("ENOSPC") => {
             "there are more directories than fs.inotify.max_user_watches (raise it as root: sysctl \
              fs.inotify.max_user_watches=1048576)"

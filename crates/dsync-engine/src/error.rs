@@ -345,6 +345,7 @@ pub enum SyncError {
 /// The side that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Fault {
     /// The caller: the operands, the options, or a cancelled run.
     Caller,
@@ -431,27 +432,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// Returns an operation in the words of a message: "cannot ... 'path'".
 pub fn operation_words(operation: Operation) -> &'static str {
-    match operation {
-        Operation::ReadDirectory => "read directory",
-        Operation::Stat => "read the attributes of",
-        Operation::ReadFile => "read",
-        Operation::ReadLink => "read the link",
-        Operation::ReadBasis => "read the old copy of",
-        Operation::CreateDirectory => "create directory",
-        Operation::WriteFile => "write",
-        Operation::SetAttributes => "set attributes of",
-        Operation::Commit => "commit",
-        Operation::CreateLink => "create the link",
-        Operation::CreateSpecial => "create the device or fifo",
-        Operation::HardLink => "make the hard link",
-        Operation::RemoveSource => "remove the source's",
-        Operation::FollowLink => "follow the link",
-        Operation::Delete => "delete",
-        Operation::ReadDestination => "read destination directory",
-        Operation::ReadRules => "follow the filter rules of",
-        Operation::ReadAttributes => "read the ACL or the extended attributes of",
-        _ => "handle",
-    }
+    operation.words()
 }
 
 impl SyncError {

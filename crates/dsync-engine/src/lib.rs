@@ -31,6 +31,8 @@ mod retry;
 mod rules;
 mod runs;
 mod schedule;
+#[cfg(feature = "serde")]
+pub mod schema;
 mod server;
 mod session;
 mod set_bytes;

@@ -347,6 +347,7 @@ pub struct Manifest {
 /// The sums over a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Totals {
     /// Entries of all types.
     pub entries: u64,

@@ -117,6 +117,7 @@ passed_on!(&T, Box<T>, std::sync::Arc<T>);
 /// The way in which the peer was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Connection {
     /// The carrier of the data.
     pub carrier: Carrier,

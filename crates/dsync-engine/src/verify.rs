@@ -121,6 +121,7 @@ impl VerifyObserver for crate::Silent {}
 /// The result of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Verified {
     /// Entries of the tree and of the manifest that were compared.
     pub entries: u64,
@@ -132,6 +133,7 @@ pub struct Verified {
     /// [`Reading::percent`] or [`Reading::max_age`] left them out.
     pub unread: u64,
     /// Findings of [`Difference::Rot`].
+    #[cfg_attr(feature = "serde", serde(rename = "rot"))]
     pub rotten: u64,
     /// Findings of [`Difference::Edited`].
     pub edited: u64,

@@ -136,6 +136,7 @@ setters!(BackedUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum WhyLeft {
     /// The destination's is newer (`update`).
     Newer = 0,
@@ -178,6 +179,12 @@ impl Planned {
     /// Makes a plan without changes, target, size and facts.
     pub fn new(action: Action, kind: FileType, path: Vec<u8>) -> Self {
         Self { action, kind, changes: Changes::NONE, path, target: Vec::new(), size: 0, facts: None }
+    }
+
+    /// Returns whether the entry is a file that is made from an old one of another place, which is its
+    /// target.
+    pub fn is_made_from(&self) -> bool {
+        self.kind == FileType::File && !self.target.is_empty() && !self.changes.contains(Changes::HARD_LINK)
     }
 }
 
@@ -223,6 +230,7 @@ setters!(Facts {
 /// The end of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ended {
     /// Its number: [`Facts::number`].
     pub number: u64,
@@ -240,10 +248,12 @@ setters!(Ended { number: u64, done: bool, literal_bytes: u64, signature_bytes: u
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Action {
     /// Leave it: it is up to date.
     Keep = 0,
     /// Make it: it does not exist yet or has another type.
+    #[cfg_attr(feature = "serde", serde(alias = "list"))]
     Create = 1,
     /// Transfer a regular file's content over the old one, or replace a link or device.
     Update = 2,
@@ -262,6 +272,7 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum FileType {
     /// Regular file.
     File = 0,
@@ -347,6 +358,12 @@ impl Changes {
         NAMES.iter().find(|(change, _)| self.contains(*change)).map_or("nothing", |(_, name)| *name)
     }
 
+    /// Returns the attribute of this [name](Self::name).
+    #[cfg(feature = "serde")]
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        NAMES.into_iter().find(|(_, known)| *known == name).map(|(change, _)| change)
+    }
+
     /// Adds the bits of `other`.
     pub fn insert(&mut self, other: Self) {
         self.0 |= other.0;
@@ -380,19 +397,20 @@ const NAMES: [(Changes, &str); 11] = [
 /// The destination's progress. All counts are since the start and never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Progress {
     /// Entries compared so far.
     pub entries_checked: u64,
-    /// Regular files whose content was requested.
-    pub files_needed: u64,
-    /// Their total size in bytes.
-    pub bytes_needed: u64,
-    /// Regular files that were committed or abandoned.
-    pub files_done: u64,
-    /// Bytes of new files that arrived, literal and matched.
-    pub bytes_done: u64,
     /// Entries that the source has listed so far, as known to the destination.
     pub entries_listed: u64,
+    /// Regular files whose content was requested.
+    pub files_needed: u64,
+    /// Regular files that were committed or abandoned.
+    pub files_done: u64,
+    /// Total size in bytes of the files whose content was requested.
+    pub bytes_needed: u64,
+    /// Bytes of new files that arrived, literal and matched.
+    pub bytes_done: u64,
     /// Whether the listing is complete and compared, so that the totals will not grow any more.
     pub totals_final: bool,
 }
@@ -427,6 +445,7 @@ impl Progress {
 /// Numbers of entries by type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct TypeCounts {
     /// Regular files.
     pub files: u64,
@@ -475,6 +494,7 @@ impl TypeCounts {
 /// The destination's final account of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Report {
     /// Entries that the source listed.
     pub listed: TypeCounts,

@@ -15,6 +15,7 @@
 //! | [`state`] | messages come in the agreed order |
 //! | [`bootstrap`] | a greeting is told from noise, and both ends agree before a link exists |
 //! | [`budget`] | the memory that a peer makes an end hold never exceeds one bound |
+//! | `schema` (feature `serde`) | a report that was serialized is read back equal |
 //! | [`link`] | the guarantees that a session needs from its carrier |
 
 pub mod bootstrap;
@@ -33,6 +34,8 @@ pub mod name;
 pub mod options;
 mod problem;
 pub mod ruling;
+#[cfg(feature = "serde")]
+pub mod schema;
 mod setters;
 mod span_table;
 pub mod state;

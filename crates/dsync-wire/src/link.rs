@@ -18,6 +18,7 @@ use crate::error::EncodeError;
 /// The kind of connection that carries a session; named in the summary of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Carrier {
     /// QUIC over UDP, TLS 1.3 with keys pinned both ways.
     Quic,

@@ -33,6 +33,7 @@ setters!(Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Operation {
     /// Opening or listing a directory of the source.
     ReadDirectory = 0,
@@ -70,6 +71,32 @@ pub enum Operation {
     FollowLink = 16,
     /// Reading a file of filter rules.
     ReadRules = 17,
+}
+
+impl Operation {
+    /// Returns the operation in the words of a message: "cannot ... 'path'".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ReadDirectory => "read directory",
+            Self::Stat => "read the attributes of",
+            Self::ReadFile => "read",
+            Self::ReadLink => "read the link",
+            Self::ReadBasis => "read the old copy of",
+            Self::CreateDirectory => "create directory",
+            Self::WriteFile => "write",
+            Self::SetAttributes => "set attributes of",
+            Self::Commit => "commit",
+            Self::CreateLink => "create the link",
+            Self::CreateSpecial => "create the device or fifo",
+            Self::HardLink => "make the hard link",
+            Self::RemoveSource => "remove the source's",
+            Self::FollowLink => "follow the link",
+            Self::Delete => "delete",
+            Self::ReadDestination => "read destination directory",
+            Self::ReadRules => "follow the filter rules of",
+            Self::ReadAttributes => "read the ACL or the extended attributes of",
+        }
+    }
 }
 
 /// The cause of a failure.

@@ -6,6 +6,7 @@ use std::{
     fs,
     net::SocketAddr,
     num::{NonZero, NonZeroU64},
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -482,6 +483,48 @@ fn a_local_run_has_the_same_receipts_and_says_what_is_not_on_the_disk() {
         job.options(options).run(&receipts, &cancel).unwrap();
         assert_eq!(receipts.take(), BTreeMap::new(), "a dry run carries nothing out");
     }
+}
+
+/// Stores each event as a line of JSON, as a product's log does.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<(Vec<String>, Vec<Event>)>>);
+
+impl Observer for Journal {
+    fn event(&self, event: &Event) {
+        let mut journal = self.0.lock().unwrap();
+        journal.0.push(serde_json::to_string(event).unwrap());
+        journal.1.push(event.clone());
+    }
+}
+
+#[test]
+fn a_journal_of_a_run_is_read_back_and_so_is_its_summary() {
+    let scene = Scene::new(1);
+    scene.plant(0, 3, 1000);
+    let odd = std::ffi::OsString::from_vec(b"odd\xff\n".to_vec());
+    fs::write(scene.own(0).join("sub").join(&odd), "x").unwrap();
+    let copy = scene.scratch.path().join("copy");
+    fs::create_dir_all(copy.join("sub/1/held")).unwrap();
+    let source = Source::Local { paths: vec![scene.own(0).join("")] };
+    let options = SyncOptions::archive().event_done(true).event_contents(true);
+    let job = Job::new(source, Destination::Local { path: copy }).options(options);
+    let journal = Journal::default();
+    let outcome = job.start(journal.clone()).unwrap().join();
+
+    let (lines, events) = std::mem::take(&mut *journal.0.lock().unwrap());
+    let read: Vec<Event> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, events);
+    let of =
+        |name: &str| lines.iter().filter(|line| line.contains(&format!(r#"{{"event":"{name}""#))).count();
+    assert!(of("entry") >= 3 && of("done") >= 3 && of("problem") == 1, "{lines:?}");
+    let hex = r#""path_hex":"7375622f6f6464ff0a""#;
+    assert!(lines.iter().any(|line| line.contains(hex)), "{lines:?}");
+
+    let stored = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(stored["exit_code"], outcome.summary.as_ref().unwrap().exit_code());
+    assert_eq!(stored["failed"][0]["path"], "sub/1");
+    let summary: dsync_engine::Summary = serde_json::from_value(stored["totals"].clone()).unwrap();
+    assert_eq!(summary.report, outcome.summary.unwrap().report);
 }
 
 #[test]

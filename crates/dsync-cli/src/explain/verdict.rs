@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dsync_engine::{Action, Cause, FileType, Planned, Ruled, Ruling, WhyLeft};
+use dsync_engine::{Action, Cause, Changes, FileType, Planned, Ruled, Ruling, WhyLeft, schema::Name};
 use serde::Serialize;
 
 use super::Facts;
 use crate::{
     escape::{Escaped, json_line},
-    json::{self as stream, Name},
     listing, messages,
     rules::Rules,
 };
@@ -57,8 +56,8 @@ impl Verdict {
             text: &self.text,
             rule: self.rule.as_deref(),
             decided_at: self.above.as_deref().map(Name::of),
-            action: planned.map(|planned| stream::action(planned.action)),
-            changes: planned.map(|planned| stream::changes(planned.changes)),
+            action: planned.map(|planned| planned.action),
+            changes: planned.map(|planned| planned.changes),
         };
         // Cannot fail: it has string keys only.
         json_line(&event).into_bytes()
@@ -76,9 +75,9 @@ struct Explained<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     decided_at: Option<Name>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<&'static str>,
+    action: Option<Action>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<&'static str>>,
+    changes: Option<Changes>,
 }
 
 impl Context<'_> {
