@@ -74,7 +74,7 @@ pub(crate) fn files_from(
             (paths.len(), matches!(destination, Destination::Local { .. } | Destination::Nowhere))
         }
         Source::Remote { paths, .. } | Source::Peer { paths } => (paths.len(), false),
-        Source::Batch(_) => (0, true),
+        Source::Files { .. } | Source::Batch(_) => (0, true),
     };
     match list {
         _ if count != 1 => invalid("files_from", "needs one source, the directory in which the paths begin"),
@@ -93,6 +93,7 @@ fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
 fn sources(source: &Source) -> Result<(), SyncError> {
     let (paths, bytes) = match source {
         Source::Local { paths } => (paths.len(), 0),
+        Source::Files { root, .. } => (usize::from(!root.as_os_str().is_empty()), 0),
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             (paths.len(), paths.iter().map(|path| path.len()).sum())
         }
@@ -101,7 +102,7 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     if paths == 0 {
         return invalid("sources", "no path was given");
     }
-    let is_sent = !matches!(source, Source::Local { .. });
+    let is_sent = !matches!(source, Source::Local { .. } | Source::Files { .. });
     if is_sent && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
         let why =
             "are more than 262,144, or 16 MiB, from a remote host: name the directory above, with filters";

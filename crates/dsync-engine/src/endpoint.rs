@@ -10,6 +10,7 @@ use std::{
     ffi::OsString,
     num::NonZeroU64,
     os::unix::ffi::OsStringExt,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -41,6 +42,7 @@ use crate::{
     footprint::{Cage, Footprint, Inmates},
     grant::Start,
     guard,
+    halt::panic_text,
     handle::{self, RunHandle},
     names,
     observe::{Connection, Guarded},
@@ -230,6 +232,7 @@ impl Job {
             // Contents that an earlier session recorded would have the numbers of its listing.
             self.connect.retries = 0;
         }
+        self.by_names();
         if self.options.event_done {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
@@ -237,6 +240,7 @@ impl Job {
         check::job((&self.source, &self.destination), &self.options, &self.connect)?;
         check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
         let started = Instant::now();
+        self.take_names(cancel)?;
         let dry_run = self.options.dry_run;
         let recording = self.recording.clone();
         let guarded = Guarded::new(observer, cancel);
@@ -266,6 +270,26 @@ impl Job {
             elapsed: started.elapsed(),
             dry_run,
         })
+    }
+
+    /// Sets the options that a source of names has.
+    fn by_names(&mut self) {
+        if matches!(self.source, Source::Files { .. }) {
+            (self.options.relative, self.options.dirs, self.options.recursive) = (true, true, false);
+        }
+    }
+
+    /// Turns a source of names into the list that they are.
+    fn take_names(&mut self, cancel: &CancelToken) -> Result<(), SyncError> {
+        let Source::Files { root, relative } = &self.source else { return Ok(()) };
+        // A panic of the caller's iterator ends this run, not the process.
+        let list = catch_unwind(AssertUnwindSafe(|| relative.list(&self.resources, cancel)));
+        let list =
+            list.unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }))?;
+
+        self.files_from = Some(FilesFrom::List(list));
+        self.source = Source::Local { paths: vec![root.clone()] };
+        Ok(())
     }
 
     /// Returns the job with the other end's spelling of names.

@@ -8,7 +8,7 @@ use dsync_transport::{AddressFamily, TransportChoice};
 use dsync_wire::setters;
 use dsync_wire::{bootstrap::PortRange, link::Carrier};
 
-use crate::Batch;
+use crate::{Batch, RelativePaths};
 
 /// The place of the new files.
 ///
@@ -22,6 +22,20 @@ pub enum Source {
     Local {
         /// One or more paths.
         paths: Vec<PathBuf>,
+    },
+    /// Entries of this machine that a program knows by name: as [`Job::files_from`](crate::Job::files_from),
+    /// with the names of an iterator, which may be any number.
+    ///
+    /// The run copies the entries of these paths and no others, each to the same path below the
+    /// destination, and the directories on the way. So [`SyncOptions::relative`](crate::SyncOptions::relative)
+    /// and [`dirs`](crate::SyncOptions::dirs) are on, and [`recursive`](crate::SyncOptions::recursive) is off,
+    /// whatever the options say. Filters apply. `delete` removes nothing but what is in a directory whose
+    /// path ends with a slash.
+    Files {
+        /// The directory in which the paths begin.
+        root: PathBuf,
+        /// The paths below it.
+        relative: RelativePaths,
     },
     /// On another host.
     Remote {
@@ -72,7 +86,7 @@ impl Source {
             },
             Self::Remote { host, paths } => Self::Remote { host, paths: there(paths) },
             Self::Peer { paths } => Self::Peer { paths: there(paths) },
-            Self::Batch(batch) => Self::Batch(batch),
+            named_or_recorded @ (Self::Files { .. } | Self::Batch(_)) => named_or_recorded,
         }
     }
 }

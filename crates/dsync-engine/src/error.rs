@@ -78,6 +78,15 @@ pub enum SyncError {
         #[source]
         source: FileListError,
     },
+    /// A path of [`Source::Files`](crate::Source::Files) can be no entry below its root. Found before
+    /// anything has started.
+    #[error("cannot take '{}' as a path below the source: {why}", path.display())]
+    InvalidPath {
+        /// The path as given.
+        path: PathBuf,
+        /// The fault of the path.
+        why: &'static str,
+    },
     /// A batch file cannot be read, or written.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -334,7 +343,7 @@ pub enum SyncError {
     /// Cancelled by the caller.
     #[error("cancelled")]
     Cancelled,
-    /// An observer panicked, or the engine has a bug.
+    /// An observer or an iterator of the program panicked, or the engine has a bug.
     #[error("a thread of the engine panicked: {message}")]
     Aborted {
         /// The panic's message.
@@ -480,6 +489,7 @@ impl SyncError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::InvalidOption { .. }
+            | Self::InvalidPath { .. }
             | Self::BothRemote
             | Self::SourceMissing { .. }
             | Self::ListRootMissing { .. }
@@ -532,6 +542,7 @@ impl SyncError {
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::InvalidOption { .. }
+            | Self::InvalidPath { .. }
             | Self::BothRemote
             | Self::BatchOptions { .. }
             | Self::BadPattern { .. }

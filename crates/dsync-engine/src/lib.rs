@@ -26,6 +26,7 @@ pub mod observe;
 pub mod operand;
 mod plan;
 mod reconnect;
+mod relative_paths;
 mod resources;
 mod retry;
 mod rules;
@@ -96,6 +97,7 @@ pub use crate::{
     misbehaved::PeerMisbehaved,
     observe::{Connection, FileProgress, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
+    relative_paths::RelativePaths,
     resources::Resources,
     server::Server,
     share::{Share, ShareError},

@@ -4,14 +4,14 @@
 //! ([`SyncOptions::relative`]), so everything lands where it would have landed.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use dsync_wire::options::SyncOptions;
 
-use crate::{Destination, Source};
+use crate::{Destination, RelativePaths, Source};
 
 /// Rewrites a job's source, destination and options for the entries at these paths. `None` if only
 /// the whole job does them all: the root is among them, the destination may be a file's new name, or
@@ -22,6 +22,12 @@ pub(crate) fn narrowed(
     options: &SyncOptions,
     entries: &[Vec<u8>],
 ) -> Option<(Source, Destination, SyncOptions)> {
+    if let Source::Files { root, .. } = source {
+        let (root, relative) = (root.clone(), named(root, entries)?);
+        let options = options.clone().ignore_missing_args(true);
+        return Some((Source::Files { root, relative }, destination.clone(), options));
+    }
+
     let operands = operands(source);
     let may_rename = matches!(&operands[..], [only] if !Place::of(only, options.relative).contents);
     if options.wildcards {
@@ -46,6 +52,18 @@ pub(crate) fn narrowed(
         .no_implied_dirs(options.relative && options.no_implied_dirs)
         .ignore_missing_args(true);
     Some((with_operands(source, chosen), as_directory(destination), options))
+}
+
+/// Returns the paths of entries below a root; `None` if the root is among them.
+fn named(root: &Path, entries: &[Vec<u8>]) -> Option<RelativePaths> {
+    let paths = entries.iter().map(|entry| {
+        let path = Path::new(OsStr::from_bytes(entry));
+        // A path that is missing failed as the run looked for it. No entry of a tree is absolute.
+        let below = if root.is_absolute() { path.strip_prefix(root).ok() } else { None };
+        let path = below.unwrap_or(path);
+        (!path.as_os_str().is_empty()).then(|| path.to_owned())
+    });
+    paths.collect::<Option<Vec<_>>>().map(RelativePaths::new)
 }
 
 /// The place where an operand's entries begin.
@@ -101,7 +119,7 @@ fn operands(source: &Source) -> Vec<Vec<u8>> {
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             paths.iter().map(|path| path.as_bytes().to_vec()).collect()
         }
-        Source::Batch(_) => Vec::new(),
+        Source::Files { .. } | Source::Batch(_) => Vec::new(),
     }
 }
 
@@ -111,7 +129,7 @@ fn with_operands(source: &Source, operands: Vec<Vec<u8>>) -> Source {
         Source::Local { .. } => Source::Local { paths: operands.map(PathBuf::from).collect() },
         Source::Remote { host, .. } => Source::Remote { host: host.clone(), paths: operands.collect() },
         Source::Peer { .. } => Source::Peer { paths: operands.collect() },
-        Source::Batch(batch) => Source::Batch(batch.clone()),
+        Source::Files { .. } | Source::Batch(_) => source.clone(),
     }
 }
 

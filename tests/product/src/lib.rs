@@ -16,7 +16,7 @@ use std::{
 
 use dsync_engine::{
     Access, CancelToken, ConnectOptions, Destination, Done, Event, Grant, GrantTerms, Job, Observer,
-    Resources, Server, Source, Stream, Summary, SyncError, SyncOptions,
+    RelativePaths, Resources, Server, Source, Stream, Summary, SyncError, SyncOptions,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -226,7 +226,30 @@ impl Agent {
     ) -> Result<Summary, SyncError> {
         let mut contents = directory.into_os_string();
         contents.push("/");
-        let source = Source::Local { paths: vec![contents.into()] };
+        self.push_source(Source::Local { paths: vec![contents.into()] }, name, observer, cancel)
+    }
+
+    /// Pushes the files of a directory that the product's database names, and no others. Blocks.
+    ///
+    /// # Errors
+    /// As [`Job::run_over`].
+    pub fn push_named(
+        &self,
+        root: PathBuf,
+        relative: RelativePaths,
+        name: &str,
+        observer: &dyn Observer,
+    ) -> Result<Summary, SyncError> {
+        self.push_source(Source::Files { root, relative }, name, observer, &CancelToken::new())
+    }
+
+    fn push_source(
+        &self,
+        source: Source,
+        name: &str,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Summary, SyncError> {
         // The product keeps a receipt for every entry: its content, and that it is on the disk.
         let options =
             SyncOptions::archive().hard_links(true).delete(true).event_done(true).event_contents(true);

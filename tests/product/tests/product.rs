@@ -15,8 +15,8 @@ use std::{
 use dsync_engine::{
     Action, AlternateUse, Alternates, Backup, CancelToken, Cause, Changes, ConnectOptions, Destination, Done,
     Durability, Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits, Manifest,
-    ModeRule, MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, Resources, Silent,
-    Source, SyncError, SyncOptions, Workers, WritePolicy,
+    ModeRule, MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, RelativePaths,
+    Resources, Silent, Source, SyncError, SyncOptions, Workers, WritePolicy,
     verify::{self, Difference, Finding, Reading, VerifyObserver},
 };
 use dsync_product::{Agent, Identity, Ledger, Running, Service};
@@ -483,6 +483,51 @@ fn a_local_run_has_the_same_receipts_and_says_what_is_not_on_the_disk() {
         job.options(options).run(&receipts, &cancel).unwrap();
         assert_eq!(receipts.take(), BTreeMap::new(), "a dry run carries nothing out");
     }
+}
+
+/// The product's database: the names of 1,000 of 1,100 files, asked for one by one.
+struct Database {
+    rows: std::ops::Range<usize>,
+    /// The row at which the connection to it breaks.
+    breaks_at: Option<usize>,
+}
+
+impl Iterator for Database {
+    type Item = std::io::Result<PathBuf>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.rows.find(|row| row % 11 != 0)?;
+        if self.breaks_at.is_some_and(|at| row >= at) {
+            return Some(Err(std::io::Error::other("the database is gone")));
+        }
+        Some(Ok(format!("sub/{row}").into()))
+    }
+}
+
+#[test]
+fn exactly_the_files_that_the_database_names_are_pushed() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    scene.plant(0, 1100, 50);
+    let running = runtime.block_on(scene.start(any_port()));
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    let push = |breaks_at, receipts: &Receipts| {
+        let names = RelativePaths::fallible(Database { rows: 0..1100, breaks_at });
+        agent.push_named(scene.own(0), names, "backup", receipts)
+    };
+
+    let error = push(Some(500), &Receipts::default()).unwrap_err();
+    assert!(matches!(error, SyncError::FileList { .. }), "{error:?}");
+    assert!(!scene.kept(0).exists(), "a part of the names is no selection");
+
+    let receipts = Receipts::default();
+    let summary = push(None, &receipts).unwrap();
+    assert_eq!((summary.exit_code(), summary.report.files_transferred), (0, 1000));
+    let receipts = receipts.take();
+    for row in 0..1100 {
+        let (path, is_named) = (format!("sub/{row}"), row % 11 != 0);
+        assert_eq!((receipts.contains_key(&path), scene.kept(0).join(&path).exists()), (is_named, is_named));
+    }
+    assert_eq!(push(None, &Receipts::default()).unwrap().report.files_transferred, 0);
 }
 
 /// Stores each event as a line of JSON, as a product's log does.

@@ -1,0 +1,182 @@
+//! Runs whose source is an iterator of names.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use dsync_engine::{
+    CancelToken, Cause, Destination, Event, Job, Observer, RelativePaths, Silent, Source, Summary, SyncError,
+    SyncOptions,
+};
+
+/// A tree of 100 files in 10 directories, and its copy.
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        let scene = Self(tempfile::tempdir().unwrap());
+        for file in 0..100 {
+            let path = scene.root().join(name(file));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file.to_string()).unwrap();
+        }
+        scene
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.path().join("root")
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.0.path().join("copy")
+    }
+
+    fn job(&self, relative: RelativePaths) -> Job {
+        let source = Source::Files { root: self.root(), relative };
+        Job::new(source, Destination::Local { path: self.copy() }).options(SyncOptions::archive())
+    }
+
+    fn run(&self, relative: RelativePaths) -> Result<Summary, SyncError> {
+        self.job(relative).run(&Silent, &CancelToken::new())
+    }
+
+    /// Returns the numbers of the files that were copied.
+    fn copied(&self) -> Vec<u32> {
+        (0..100).filter(|file| self.copy().join(name(*file)).exists()).collect()
+    }
+}
+
+fn name(file: u32) -> String {
+    format!("d{}/f{file}", file % 10)
+}
+
+#[test]
+fn what_is_named_is_copied_with_its_path_and_nothing_else() {
+    let scene = Scene::new();
+    let summary = scene.run(RelativePaths::new((0..100).step_by(7).map(name))).unwrap();
+    assert_eq!((summary.exit_code(), summary.report.files_transferred), (0, 15));
+    assert_eq!(scene.copied(), (0..100).step_by(7).collect::<Vec<_>>());
+    assert_eq!(fs::read(scene.copy().join(name(14))).unwrap(), b"14");
+
+    // A directory is an entry; with a slash at its end it stands for its content.
+    let summary = scene.run(["d1", "d2/"].into_iter().collect()).unwrap();
+    assert_eq!(summary.report.files_transferred, 9, "f42 is there already");
+    assert!(!scene.copy().join("d1/f1").exists() && scene.copy().join("d2/f2").exists());
+}
+
+#[test]
+fn an_iterator_is_asked_for_each_name_once_and_names_do_not_stay_in_memory() {
+    let scene = Scene::new();
+    // 3 MB of names, of which a list keeps 1 MiB in memory.
+    let names = RelativePaths::new((0..300_000).map(|number| name(number % 100)));
+    let job = scene.job(names);
+    let first = job.clone().run(&Silent, &CancelToken::new()).unwrap();
+    assert_eq!((first.exit_code(), first.report.listed.files, first.report.files_transferred), (0, 100, 100));
+    let again = job.run(&Silent, &CancelToken::new()).unwrap();
+    assert_eq!((again.report.listed.files, again.report.files_transferred), (100, 0));
+}
+
+#[test]
+fn a_name_that_can_be_no_entry_ends_the_run_before_anything_starts() {
+    for bad in ["/etc/passwd", "d1/../d2/f2", "..", "", ".", "d1/f\0"] {
+        let scene = Scene::new();
+        let error = scene.run([name(1).as_str(), bad].into_iter().collect()).unwrap_err();
+        assert!(
+            matches!(&error, SyncError::InvalidPath { path, .. } if path == Path::new(bad)),
+            "{bad}: {error:?}"
+        );
+        assert_eq!((error.exit_code(), error.fault()), (1, dsync_engine::Fault::Caller));
+        assert!(!scene.copy().exists());
+    }
+}
+
+/// Keeps the failures.
+#[derive(Default)]
+struct Failures(std::sync::Mutex<Vec<(PathBuf, Cause)>>);
+
+impl Observer for Failures {
+    fn event(&self, event: &Event) {
+        if let Event::Failed(problem) = event {
+            let path = String::from_utf8_lossy(&problem.path).into_owned();
+            self.0.lock().unwrap().push((path.into(), problem.cause));
+        }
+    }
+}
+
+#[test]
+fn names_that_are_too_long_or_missing_fail_alone_and_can_be_tried_again() {
+    let scene = Scene::new();
+    let long = "x".repeat(300);
+    let job = scene.job([name(1), "d1/gone".to_owned(), long.clone()].into_iter().collect());
+    let failures = Failures::default();
+    let summary = job.clone().run(&failures, &CancelToken::new()).unwrap();
+    assert_eq!((summary.exit_code(), summary.report.files_transferred), (23, 1));
+    let failures = failures.0.into_inner().unwrap();
+    assert!(failures.contains(&(long.into(), Cause::Os(36))), "{failures:?}");
+
+    fs::write(scene.root().join("d1/gone"), "back").unwrap();
+    let missing = scene.root().join("d1/gone").into_os_string().into_encoded_bytes();
+    let again = job.only(&[missing]).run(&Silent, &CancelToken::new()).unwrap();
+    assert_eq!((again.exit_code(), again.report.files_transferred), (0, 1));
+    assert_eq!(fs::read(scene.copy().join("d1/gone")).unwrap(), b"back");
+}
+
+#[test]
+fn an_iterator_that_fails_or_panics_ends_the_run_with_its_words() {
+    let scene = Scene::new();
+    let rows = vec![Ok(name(1).into()), Err(io::Error::other("the database is gone")), Ok(name(2).into())];
+    let job = scene.job(RelativePaths::fallible(rows));
+    let error = job.clone().run(&Silent, &CancelToken::new()).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(matches!(error, SyncError::FileList { path: None, .. }) && source == "the database is gone");
+    // Its first name alone would be a selection that nobody made.
+    let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::FileList { .. }), "{error:?}");
+
+    let panics = RelativePaths::new((0..3).map(|file| if file < 2 { name(file) } else { panic!("a bug") }));
+    let outcome = scene.job(panics).start(Silent).unwrap().join();
+    assert!(matches!(outcome.error, Some(SyncError::Aborted { message }) if message == "a bug"));
+    assert!(!scene.copy().exists());
+}
+
+#[test]
+fn an_endless_iterator_ends_when_the_run_is_cancelled() {
+    let scene = Scene::new();
+    let cancel = CancelToken::new();
+    let canceller = cancel.clone();
+    let names = (0_u64..).map(move |number| {
+        if number == 1000 {
+            canceller.cancel();
+        }
+        "d1/f1"
+    });
+    let error = scene.job(RelativePaths::new(names)).run(&Silent, &cancel).unwrap_err();
+    assert!(matches!(error, SyncError::Cancelled), "{error:?}");
+}
+
+#[test]
+fn names_and_a_list_are_refused_together() {
+    let scene = Scene::new();
+    let list = dsync_engine::Resources::default().file_list(true).finish().unwrap();
+    let job = scene.job(RelativePaths::new([name(1)])).files_from(dsync_engine::FilesFrom::List(list));
+    let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "files_from", .. }), "{error:?}");
+}
+
+#[test]
+fn what_is_not_named_is_not_deleted() {
+    let scene = Scene::new();
+    scene.run(RelativePaths::new((0..100).map(name))).unwrap();
+    fs::remove_file(scene.root().join(name(3))).unwrap();
+    let delete = |names: &[&str]| {
+        let job = scene.job(names.iter().collect()).options(SyncOptions::archive().delete(true));
+        job.run(&Silent, &CancelToken::new()).unwrap();
+        scene.copied().len()
+    };
+    assert_eq!(delete(&["d3/f13"]), 100);
+    assert_eq!(delete(&["d3"]), 100);
+    // The whole content of this one is listed.
+    assert_eq!(delete(&["d3/"]), 99);
+}
