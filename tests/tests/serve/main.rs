@@ -5,6 +5,7 @@ mod attacker;
 mod enroll;
 mod flood;
 mod keep;
+mod killed;
 mod limits;
 mod metrics;
 mod nas;

@@ -24,7 +24,7 @@ fn ask(nas: &Nas, words: &[&str]) -> Outcome {
     Run::dsync().args(["serve", "--status", "--config"]).arg(nas.scratch.at("serve.toml")).args(words).run()
 }
 
-fn status(nas: &Nas) -> Value {
+pub(crate) fn status(nas: &Nas) -> Value {
     serde_json::from_str(&ask(nas, &["--json"]).expect_code(0).stdout_text()).unwrap()
 }
 
