@@ -61,7 +61,7 @@ Prints this page. A local file of a command's name is written ./NAME where it is
 dsync serve [\-\-config FILE]
 Offers shares to keys on a port, 8730 where the configuration names no other.
 .TP
-dsync serve \-\-stdio \-\-share NAME \-\-key NAME [\-\-config FILE]
+dsync serve \-\-stdio \-\-share NAME \-\-key NAME [\-\-log] [\-\-config FILE]
 As the command of a key in authorized_keys: lets that key use a share in its role, read, append, keep, write or full.
 .TP
 dsync serve \-\-check [\-\-config FILE]
@@ -231,7 +231,7 @@ mod tests {
     dsync enroll [-n] [-y] [--share NAME] [--role ROLE] [--directory DIR] [USER@]HOST
     dsync key [--file FILE] [--comment TEXT]
     dsync serve [--config FILE]
-    dsync serve --stdio --share NAME --key NAME [--config FILE]
+    dsync serve --stdio --share NAME --key NAME [--log] [--config FILE]
     dsync serve --check [--config FILE]
     dsync serve --clean [--config FILE]
     dsync serve --status [--json] [--config FILE]

@@ -72,11 +72,18 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::FILE_SELECTION;
         }
     };
-    serve_session(grant, resources, &Cage::default())
+    serve_session(grant, resources, &Cage::default()).map_or_else(|(code, _)| code, |()| exit_code::OK)
 }
 
-/// Serves one run on standard input and output with what a grant allows; returns the exit code.
-pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources, cage: &Cage) -> u8 {
+/// Serves one run on standard input and output with what a grant allows.
+///
+/// # Errors
+/// The exit code and the reason in words, which the client has been told.
+pub(crate) fn serve_session(
+    grant: Option<Grant>,
+    resources: &Resources,
+    cage: &Cage,
+) -> Result<(), (u8, String)> {
     let connection = std::env::var("SSH_CONNECTION").ok();
     let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -86,22 +93,21 @@ pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources, cage: &
     let (input, output) = match streams {
         Ok(streams) => streams,
         Err(error) => {
-            say(&format!("dsync: cannot use the standard streams: {}", words::system_words(&error)));
-            return exit_code::START;
+            let why = format!("cannot use the standard streams: {}", words::system_words(&error));
+            say(&format!("dsync: {why}"));
+            return Err((exit_code::START, why));
         }
     };
 
-    match serve(input, output, connection.as_deref(), resources, grant, Some(cage), WORDING) {
-        Ok(()) => exit_code::OK,
-        Err(error) => {
-            let text = messages::failure(&error, &Rules::default());
-            tracing::error!("{text}");
-            if io::stdin().is_terminal() {
-                blame(&text);
-            }
-            error.exit_code()
+    let served = serve(input, output, connection.as_deref(), resources, grant, Some(cage), WORDING);
+    served.map_err(|error| {
+        let text = messages::failure(&error, &Rules::default());
+        tracing::error!("{text}");
+        if io::stdin().is_terminal() {
+            blame(&text);
         }
-    }
+        (error.exit_code(), text)
+    })
 }
 
 /// Wording of errors that are sent to the client, which shows them unchanged.

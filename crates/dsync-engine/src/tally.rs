@@ -8,6 +8,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use dsync_wire::link::Traffic;
+
 /// The counts of a session, which others can read while it lasts.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<Counts>);
@@ -16,6 +18,8 @@ pub struct Tally(Arc<Counts>);
 struct Counts {
     entries: AtomicU64,
     files: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
 }
 
 impl Tally {
@@ -29,6 +33,18 @@ impl Tally {
     /// done with as the destination.
     pub fn files(&self) -> u64 {
         self.0.files.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that the session's lanes have carried, once the session is over.
+    pub fn traffic(&self) -> Traffic {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Traffic::new(load(&self.0.sent), load(&self.0.received))
+    }
+
+    /// Notes the bytes of a session that is over.
+    pub(crate) fn note_traffic(&self, traffic: Traffic) {
+        self.0.sent.store(traffic.sent_bytes, Ordering::Relaxed);
+        self.0.received.store(traffic.received_bytes, Ordering::Relaxed);
     }
 
     /// Counts entries.

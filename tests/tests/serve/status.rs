@@ -127,6 +127,46 @@ fn where_no_server_stands_the_answer_says_so() {
     let _ = Run::dsync().args(["serve", "--json"]).run().expect_code(1);
 }
 
+#[test]
+fn a_session_through_ssh_has_its_line_where_its_command_leads_it() {
+    needs_dsync!();
+    let nas = Nas::new("append");
+    let log = nas.scratch.at("log");
+    nas.command(&format!("--share nas --key web1 --log 2>>'{}'", log.display()));
+    let last = || fs::read_to_string(&log).unwrap_or_default().lines().last().unwrap_or_default().to_owned();
+    let push = |connection: &str, options: &[&str]| {
+        let push = nas.run().env("SSH_CONNECTION", connection).arg("-a").args(options);
+        push.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run()
+    };
+
+    let len = 1 << 20;
+    fs::write(nas.scratch.src().join("new"), noise(3, len)).unwrap();
+    let _ = push("192.0.2.7 40310 198.51.100.1 22", &[]).expect_quiet_success();
+    wait_for(|| last().contains(" code="));
+    let line = last();
+    for part in [
+        " dsync: session peer=192.0.2.7:40310 key=web1 share=nas role=append entries=1 files=1 sent=",
+        " code=0",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let count = |name: &str| -> u64 {
+        let words = line.split_whitespace();
+        words.filter_map(|word| word.strip_prefix(name)).next().unwrap().parse().unwrap()
+    };
+    assert!(count("received=") > len as u64 && (1..len as u64).contains(&count("sent=")), "{line}");
+
+    // A run that is refused by its role, and a key that gets no session.
+    let _ = push("::ffff:192.0.2.7 1 ::1 22", &["--delete"]).expect_code(42);
+    wait_for(|| last().contains(" code=42"));
+    assert!(last().contains("peer=192.0.2.7:1 ") && last().contains("the role 'append'"), "{}", last());
+    nas.command(&format!("--share nas --key web2 --log 2>>'{}'", log.display()));
+    let _ = push("", &[]).expect_code(40);
+    wait_for(|| last().contains(" code=40"));
+    assert!(last().contains("peer=unknown key=web2 share=nas role= entries=0"), "{}", last());
+    assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 3);
+}
+
 /// Returns the name of a server's socket.
 fn socket(process: u32) -> String {
     let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();

@@ -71,6 +71,9 @@ struct Words {
     /// With --stdio: the key, by its name in the configuration
     #[arg(long, value_name = "NAME", requires = "stdio")]
     key: Option<String>,
+    /// With --stdio: write the session's line to standard error, which the command leads to a file
+    #[arg(long, requires = "stdio")]
+    log: bool,
     /// Be a session of a server
     #[arg(long, hide = true)]
     session: bool,
@@ -128,7 +131,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         _ if words.clean => clean::run(&config),
         _ if words.status => status::run(&config, words.json),
         (true, ..) => check::run(&config),
-        (_, true, Some(share), Some(key)) => stdio::run(&config, &share, &key),
+        (_, true, Some(share), Some(key)) => stdio::run(&config, &share, &key, words.log),
         (_, true, ..) => {
             blame("dsync serve --stdio needs --share and --key");
             exit_code::USAGE

@@ -43,14 +43,31 @@ pub(super) struct Terms {
 
 /// A session that has ended, for its line in the log.
 #[derive(Default)]
-struct Record {
-    key: String,
-    share: String,
-    role: &'static str,
-    passed: Passed,
+pub(super) struct Record {
+    pub(super) key: String,
+    pub(super) share: String,
+    pub(super) role: &'static str,
+    pub(super) passed: Passed,
 }
 
+/// The outcome of a session: the exit code and words if it failed.
+pub(super) type Outcome = Result<(), (u8, String)>;
+
 impl Record {
+    /// Returns the session's line, and its exit code.
+    pub(super) fn line(&self, peer: &str, began: Instant, outcome: &Outcome) -> (String, u8) {
+        let seconds = began.elapsed().as_secs_f64();
+        let Self { key, share, role, passed } = self;
+        let (code, why) = match outcome {
+            Ok(()) => (exit_code::OK, String::new()),
+            Err((code, why)) => (*code, format!(" why={why:?}")),
+        };
+        let line = format!(
+            "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
+        );
+        (line, code)
+    }
+
     /// Returns what the parent may show of the session.
     fn report(&self) -> Report {
         let Self { key, share, role, passed } = self;
@@ -73,20 +90,11 @@ pub(super) fn run() -> u8 {
 
     let mut record = Record::default();
     let outcome = hold(tcp, &mut parent, terms, &mut record);
-    let seconds = began.elapsed().as_secs_f64();
-    let Record { key, share, role, passed } = record;
-    let (code, why) = match outcome {
-        Ok(()) => (exit_code::OK, String::new()),
-        Err((code, why)) => (code, format!(" why={why:?}")),
-    };
-
-    let line = if key.is_empty() {
-        format!("dsync: refused peer={peer}{why}")
-    } else {
-        format!(
-            "dsync: session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} \
-             code={code}{why}"
-        )
+    let (line, code) = record.line(&peer, began, &outcome);
+    let line = match (&outcome, record.key.is_empty()) {
+        (Err((_, why)), true) => format!("dsync: refused peer={peer} why={why:?}"),
+        (Ok(()), true) => format!("dsync: refused peer={peer}"),
+        _ => format!("dsync: {line}"),
     };
     say(&escape_text(&line));
     code
@@ -102,12 +110,7 @@ fn inherited() -> io::Result<(TcpStream, UnixStream, Terms)> {
 }
 
 /// Serves the connection to its end. The error is an exit code and words.
-fn hold(
-    tcp: TcpStream,
-    parent: &mut UnixStream,
-    terms: Terms,
-    record: &mut Record,
-) -> Result<(), (u8, String)> {
+fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Record) -> Outcome {
     let broken = |why: &str| (exit_code::START, why.to_owned());
     let config = Config::parse_again(&terms.config).ok_or_else(|| broken("the configuration is none"))?;
     let identity =
@@ -168,7 +171,7 @@ fn converse(
     grant: Grant,
     cage: &Cage,
     (record, parent): (&mut Record, &mut UnixStream),
-) -> Result<(), (u8, String)> {
+) -> Outcome {
     let Copying { input, output, sending, sent, received } =
         channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
     record.report().send(parent);

@@ -1,6 +1,6 @@
 //! The end that a remote shell starts.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use dsync_transport::Accepted;
 use dsync_wire::budget::Budget;
@@ -50,5 +50,8 @@ pub fn serve(
     let start = Start::of(grant);
     let means = Means::new(resources.allowance(budget), resources.spool_home());
     let means = Means { start, cage, inmates: Inmates::Process, wording, ..means };
-    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
+    let (tally, carried) = (means.start.tally(), Arc::clone(&link));
+    let served = serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means);
+    tally.note_traffic(carried.traffic());
+    served
 }
