@@ -758,11 +758,14 @@ fn with_remote(
 ) -> Result<Outcome, SyncError> {
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let (link, connection) = way.connect(connect, (&budget, throttle), cancel)?;
-        attempt.connected(&connection);
-        let result = session(Arc::clone(&link), attempt, budget);
-        attempt.note_traffic(link.traffic());
-        Ok((result?, connection, link.traffic()))
+        let reached = way.connect(connect, (&budget, throttle), cancel)?;
+        attempt.connected(&reached.connection);
+        let result = session(Arc::clone(&reached.link), attempt, budget);
+        let traffic = reached.link.traffic();
+        attempt.note_traffic(traffic);
+        let explained =
+            result.map_err(|error| if attempt.has_begun() { error } else { reached.explain(error) });
+        Ok((explained?, reached.connection, traffic))
     };
 
     let ((report, connection, traffic), earlier) =

@@ -96,6 +96,11 @@ impl Attempt<'_> {
         }
     }
 
+    /// Returns whether the peer was ready.
+    pub(crate) fn has_begun(&self) -> bool {
+        lock(&self.life).begun.is_some()
+    }
+
     fn begin(&self) {
         lock(&self.life).begun = Some(self.clock.now());
     }

@@ -49,6 +49,28 @@ pub(crate) enum Way<'a> {
     Own(&'a dyn Connector),
 }
 
+/// The other end of a run, once it is reached.
+pub(crate) struct Reached {
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) connection: Connection,
+    #[cfg(feature = "ssh")]
+    shell: Option<dsync_transport::Connected>,
+}
+
+impl Reached {
+    /// Returns the error of a session that did not begin: a way that went ahead of the server's
+    /// answer may know why the link ended.
+    pub(crate) fn explain(&self, error: SyncError) -> SyncError {
+        #[cfg(feature = "ssh")]
+        if let (SyncError::Link(_), Some(shell)) = (&error, &self.shell)
+            && let Some(refusal) = shell.refusal()
+        {
+            return refusal.into();
+        }
+        error
+    }
+}
+
 impl<'a> Way<'a> {
     /// Returns the way to a host.
     #[cfg(feature = "ssh")]
@@ -70,22 +92,31 @@ impl<'a> Way<'a> {
         options: &ConnectOptions,
         (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
         cancel: &CancelToken,
-    ) -> Result<(Arc<dyn Link>, Connection), SyncError> {
-        let (link, reason) = match self {
+    ) -> Result<Reached, SyncError> {
+        match self {
             #[cfg(feature = "ssh")]
-            Self::Shell(host) => shell::connect(host, options, (budget, throttle), cancel)?,
+            Self::Shell(host) => {
+                let shell = shell::connect(host, options, (budget, throttle), cancel)?;
+                let link = Arc::clone(&shell.link);
+                let connection = Connection { carrier: link.carrier(), reason: shell.reason.clone() };
+                Ok(Reached { link, connection, shell: Some(shell) })
+            }
             Self::Own(connector) => {
                 let link = own(connector, options, budget, cancel)?;
                 let link = match throttle {
                     Some(throttle) => throttled(link, throttle, Sides::Both),
                     None => paced(link, options.bytes_per_second),
                 };
-                (link, None)
-            }
-        };
 
-        let connection = Connection { carrier: link.carrier(), reason };
-        Ok((link, connection))
+                let connection = Connection { carrier: link.carrier(), reason: None };
+                Ok(Reached {
+                    link,
+                    connection,
+                    #[cfg(feature = "ssh")]
+                    shell: None,
+                })
+            }
+        }
     }
 }
 

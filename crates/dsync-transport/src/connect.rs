@@ -126,9 +126,21 @@ pub struct Connected {
     /// The reason for this carrier, in words for the summary; `None` if no other was allowed.
     pub reason: Option<String>,
     process: Arc<ShellProcess>,
+    /// The program that is the way, if it is no ssh.
+    dialler: Option<String>,
 }
 
 impl Connected {
+    /// Returns the reason for which a way that is no ssh ended, if it told one. Such a one may have
+    /// made the link before the other end let it in. Waits for its end, for at most 2 s.
+    pub fn refusal(&self) -> Option<ConnectError> {
+        let program = self.dialler.clone()?;
+        let status = self.process.status(EXIT_TIME);
+        let stderr = self.process.last_lines();
+        let has_told = matches!(status, ShellStatus::Exited(code) if code != 0) && !stderr.is_empty();
+        has_told.then_some(ConnectError::ShellFailed { program, status, stderr })
+    }
+
     /// Returns the last lines that the remote shell or the remote dsync has written to standard
     /// error so far, escaped, oldest first; at most 8 KiB.
     pub fn remote_stderr(&self) -> Vec<String> {
@@ -204,7 +216,8 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         Some(throttle) => throttled(Arc::new(link), throttle, Sides::Both),
         None => paced(Arc::new(link), options.bytes_per_second),
     };
-    Ok(Connected { link, reason, process })
+    let dialler = (shell.pipe != Carrier::Ssh).then(|| shell.program());
+    Ok(Connected { link, reason, process, dialler })
 }
 
 /// The terms on which the two ends agreed.

@@ -242,11 +242,16 @@ impl ConnectError {
             // ssh exits with 255 for all failures of its own; the server's refusals are told by
             // their words.
             Self::ShellFailed { status, stderr, .. } => {
-                let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
+                let busy = i32::from(BUSY);
+                let by_itself = match status {
+                    // The place of a session that broke may be taken until its end has noticed.
+                    ShellStatus::Exited(code) => *code == 255 || *code == busy,
+                    status => matches!(status, ShellStatus::Killed(_)),
+                };
                 let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));
                 by_itself && !stderr.iter().any(refused)
             }
-            // The place of a session that broke may be taken until its end has noticed.
+            // As above.
             Self::Refused { exit_code, .. } => *exit_code == BUSY,
             Self::GreetingTimeout { .. }
             | Self::NoAnswer { .. }

@@ -65,15 +65,15 @@ impl Identity {
     /// Returns a TLS server configuration that accepts the client with the key `client` and no
     /// other.
     pub(crate) fn server_config(&self, client: Fingerprint) -> Result<rustls::ServerConfig, Error> {
-        self.standing_server(vec![client], ALPN)
+        self.standing_server(vec![client], vec![ALPN.to_vec()])
     }
 
-    /// Returns a TLS server configuration that accepts clients with one of these keys, for one
-    /// protocol.
+    /// Returns a TLS server configuration that accepts clients with one of these keys, for the first
+    /// of these protocols that the client knows.
     pub(crate) fn standing_server(
         &self,
         clients: Vec<Fingerprint>,
-        protocol: &[u8],
+        protocols: Vec<Vec<u8>>,
     ) -> Result<rustls::ServerConfig, Error> {
         let provider = Arc::new(provider());
         let pin = Arc::new(Pin::new(clients, &provider));
@@ -81,7 +81,7 @@ impl Identity {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(pin)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.key))));
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = protocols;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
@@ -94,16 +94,16 @@ impl Identity {
         &self,
         server: Fingerprint,
     ) -> Result<(rustls::ClientConfig, Arc<AtomicBool>), Error> {
-        let (config, pin) = self.standing_client(vec![server], ALPN)?;
+        let (config, pin) = self.standing_client(vec![server], vec![ALPN.to_vec()])?;
         Ok((config, Arc::clone(&pin.mismatch)))
     }
 
-    /// Returns a TLS client configuration that accepts a server with one of these keys, for one
-    /// protocol, and the judge of the key that it shows.
+    /// Returns a TLS client configuration that accepts a server with one of these keys, for one of
+    /// these protocols, and the judge of the key that it shows.
     pub(crate) fn standing_client(
         &self,
         servers: Vec<Fingerprint>,
-        protocol: &[u8],
+        protocols: Vec<Vec<u8>>,
     ) -> Result<(rustls::ClientConfig, Arc<Pin>), Error> {
         let provider = Arc::new(provider());
         let pin = Arc::new(Pin::new(servers, &provider));
@@ -115,7 +115,7 @@ impl Identity {
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
                 &self.key,
             ))));
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = protocols;
         config.resumption = Resumption::disabled();
         config.enable_early_data = false;
         config.enable_sni = false;

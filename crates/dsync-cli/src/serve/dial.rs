@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     os::fd::AsFd as _,
     thread,
     time::{Duration, Instant},
@@ -29,38 +29,52 @@ struct Failure(u8, String);
 
 /// Connects standard input and output to a share; returns the exit code.
 pub(super) fn run(share: &str, address: &Address) -> u8 {
-    let channel = match connect(share, address) {
-        Ok(channel) => channel,
-        Err(Failure(code, why)) => {
-            say(&escape_text(&why));
-            return code;
-        }
-    };
-
-    match carry(channel) {
+    let carried = connect(share, address).and_then(|(channel, key)| carry(channel, address, &key));
+    match carried {
         Ok(()) => exit_code::OK,
-        Err(_) => LOST,
+        Err(Failure(code, why)) => {
+            if !why.is_empty() {
+                say(&escape_text(&why));
+            }
+            code
+        }
     }
 }
 
 /// Copies both ways until the server's direction ends.
-fn carry(channel: Channel) -> io::Result<()> {
+fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> {
+    // The run sees that a direction ended.
+    let lost = |_: io::Error| Failure(LOST, String::new());
     // The standard library's streams would keep a line that has not ended.
-    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(lost)?);
+    let mut output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(lost)?);
+
+    // Where the handshake told what the server will answer, the run does not wait for it.
+    let ahead = channel.answer_ahead();
+    let is_ahead = ahead.is_some();
+    output.write_all(&ahead.unwrap_or_default()).map_err(lost)?;
     let (mut reader, mut writer) = channel.split();
     thread::spawn(move || {
         // The run sees the end of the other direction.
         let _ = copy(&mut input, &mut writer);
     });
-    io::copy(&mut reader, &mut output).map(drop)
+
+    let explain = |error| explain(&error, address, key);
+    reader.hear_welcome().map_err(explain)?;
+    if is_ahead {
+        let first = reader.hear_go().map_err(explain)?;
+        output.write_all(&first).map_err(lost)?;
+    }
+    io::copy(&mut reader, &mut output).map(drop).map_err(lost)
 }
 
 /// Prints the shares that this user's key may use; returns the exit code.
 pub(super) fn list(address: &Address) -> u8 {
-    let listed = connect("", address).and_then(|channel| {
+    let listed = connect("", address).and_then(|(channel, own)| {
         let mut answer = Vec::new();
-        let read = channel.split().0.take(LONGEST_LIST).read_to_end(&mut answer);
+        let mut reader = channel.split().0;
+        reader.hear_welcome().map_err(|error| explain(&error, address, &own))?;
+        let read = reader.take(LONGEST_LIST).read_to_end(&mut answer);
         let _ = read.map_err(|error| Failure(exit_code::SOCKET, system_words(&error)))?;
         if let Some((code, why)) = refusal_of(&answer) {
             // A server may give any code, but a refusal is never a success.
@@ -70,6 +84,7 @@ pub(super) fn list(address: &Address) -> u8 {
         let unreadable = |_| Failure(exit_code::STREAM, "the server's list of shares is no text".to_owned());
         String::from_utf8(answer).map_err(unreadable)
     });
+
     match listed {
         Ok(text) => {
             let lines: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
@@ -82,8 +97,9 @@ pub(super) fn list(address: &Address) -> u8 {
     }
 }
 
-/// Makes a channel to a server that this user knows, or gets to know.
-fn connect(share: &str, address: &Address) -> Result<Channel, Failure> {
+/// Makes a channel to a server that this user knows, or gets to know. Returns the user's public key
+/// too.
+fn connect(share: &str, address: &Address) -> Result<(Channel, String), Failure> {
     let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
     let key = keys::own_path().and_then(|path| keys::read(&path));
     let key = key.map_err(|why| {
@@ -103,7 +119,13 @@ fn connect(share: &str, address: &Address) -> Result<Channel, Failure> {
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 continue;
             }
-            dialled => return dialled.map_err(|error| explain(&error, address, &key.public().to_string())),
+            dialled => {
+                let own = key.public().to_string();
+                return match dialled {
+                    Ok(channel) => Ok((channel, own)),
+                    Err(error) => Err(explain(&error, address, &own)),
+                };
+            }
         };
         if pinned.is_some() {
             return Err(unusable(format!(
@@ -129,6 +151,11 @@ fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
             exit_code::AUTHENTICATION,
             format!("{place} does not let this key in. Its administrator can: {key}"),
         ),
+        ChannelError::Told { exit_code, text } => {
+            // A server may give any code, but a refusal is never a success.
+            let code = if *exit_code == exit_code::OK { exit_code::STREAM } else { *exit_code };
+            Failure(code, format!("{place} refused: {text}"))
+        }
         ChannelError::Dropped => {
             let why = "closes every connection before it says anything: it may have too many, or be no server of dsync's";
             Failure(LOST, format!("{place} {why}"))

@@ -4,20 +4,19 @@ use std::{ffi::OsString, io::Read, sync::Arc, time::Duration};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_transport::{Abandon, ConnectError, Connected, HostAnswer, RemoteShell, Throttle, TransportChoice};
-use dsync_wire::{budget::Budget, link::Link};
+use dsync_wire::budget::Budget;
 
 use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::POLL};
 
-/// Connects to a host; also returns the reason for the carrier.
+/// Connects to a host.
 pub(super) fn connect(
     host: &RemoteHost,
     options: &ConnectOptions,
     (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
     cancel: &CancelToken,
-) -> Result<(Arc<dyn Link>, Option<String>), SyncError> {
+) -> Result<Connected, SyncError> {
     let carrier = carrier_options(options, budget, throttle);
-    let Connected { link, reason, .. } = connect_or_cancel(&remote_shell(host, options), &carrier, cancel)?;
-    Ok((link, reason))
+    connect_or_cancel(&remote_shell(host, options), &carrier, cancel)
 }
 
 /// Runs a command at a host through the remote shell of `options`, with `input` as its standard input.

@@ -10,6 +10,11 @@
 //! server, first:   01
 //! ```
 //!
+//! No end waits for a word that it knows already: the client's run sends behind the share's name
+//! without the server's first byte, and behind its greeting without the server's answer where the
+//! handshake agreed on [`protocol_ahead`], which names all that the answer would say. The server
+//! sends the same bytes either way, and reads a run's only once it has admitted the key.
+//!
 //! The law: before a client has proved a key that the server knows, it costs the server one
 //! connection, 32 KiB and the time limit. A client sends nothing to a server whose
 //! key is not the one it was told, but its own public key.
@@ -29,8 +34,10 @@ use std::{
 };
 
 use dsync_wire::{
-    bootstrap::{BootstrapMessage, Parsed, Refusal},
+    bootstrap::{BootstrapError, BootstrapMessage, Fingerprint, Parsed, Refusal, ServerBootstrap},
+    error::PeerText,
     limits::MAX_REFUSAL_TEXT,
+    version::{FEATURES, VERSION},
 };
 
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
@@ -46,6 +53,10 @@ use crate::{
 pub struct Channel {
     stream: Arc<Stream>,
     opener: Opener,
+    /// The time by which the server's first byte has to come, at its client.
+    welcome_by: Option<Instant>,
+    /// Whether the handshake told the client what the server answers to its greeting.
+    is_ahead: bool,
 }
 
 /// The reason why there is no connection.
@@ -78,6 +89,14 @@ pub enum ChannelError {
     /// The server closed the connection before it said anything, as one does that has too many.
     #[error("the server closed the connection before it said anything")]
     Dropped,
+    /// The server refused the session that was asked for.
+    #[error("the server refused: {text}")]
+    Told {
+        /// The exit code that it asks for.
+        exit_code: u8,
+        /// Its explanation; escaped when shown.
+        text: PeerText,
+    },
     /// The other end speaks something else, or the connection broke.
     #[error("the other end does not speak as dsync does: {why}")]
     NotDsync {
@@ -117,7 +136,7 @@ pub fn answer(
 ) -> Result<(Channel, PublicKey, String), ChannelError> {
     let end = Instant::now() + limit;
     let pins = clients.iter().map(PublicKey::pin).collect();
-    let config = key.identity().standing_server(pins, ALPN);
+    let config = key.identity().standing_server(pins, protocols());
     let config = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
     let (stream, mut opener) = Stream::server(tcp, Arc::new(config), limit)?;
     let shown = stream.peer_key().as_deref().and_then(PublicKey::from_spki);
@@ -132,7 +151,8 @@ pub fn answer(
 
     Sealer::default().write(&stream, &WELCOME)?;
     stream.set_read_timeout(None).map_err(StreamError::Io)?;
-    Ok((Channel { stream: Arc::new(stream), opener }, client, share))
+    let channel = Channel { stream: Arc::new(stream), opener, welcome_by: None, is_ahead: false };
+    Ok((channel, client, share))
 }
 
 /// The address of a server.
@@ -147,10 +167,11 @@ pub struct Address {
 }
 
 /// Connects to a server that has the key `server` and asks for a share. Without a key nothing is
-/// asked for: the key that the server shows is the error.
+/// asked for: the key that the server shows is the error. Does not wait for the answer, which is
+/// the reader's first ([`ChannelReader::hear_welcome`]).
 ///
 /// # Errors
-/// [`ChannelError`].
+/// [`ChannelError`]; not yet that the server knows no such key.
 pub fn dial(
     address: &Address,
     key: &PrivateKey,
@@ -161,11 +182,11 @@ pub fn dial(
     let end = Instant::now() + limit;
     let tcp = connect(address, limit)?;
     let pins = server.map(PublicKey::pin).into_iter().collect();
-    let config = key.identity().standing_client(pins, ALPN);
+    let config = key.identity().standing_client(pins, protocols());
     let (config, seen) = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
 
     let shaken = Stream::client(tcp, Arc::new(config), limit);
-    let (stream, mut opener) = shaken.map_err(|error| {
+    let (stream, opener) = shaken.map_err(|error| {
         let shown = seen.shown().as_deref().and_then(PublicKey::from_spki);
         match shown.filter(|_| seen.mismatch.load(Ordering::Relaxed)) {
             Some(shown) => ChannelError::ServerKey { shown },
@@ -176,17 +197,8 @@ pub fn dial(
 
     let len = u8::try_from(share.len()).map_err(|_| ChannelError::Refused)?;
     Sealer::default().write(&stream, &[&[len], share.as_bytes()].concat())?;
-    let mut welcome = [0];
-    read_exactly(&stream, &mut opener, &mut welcome, end).map_err(|error| match error {
-        // The server judges the client's key after its own part of the handshake.
-        StreamError::Tls(rustls::Error::AlertReceived(_)) => ChannelError::Refused,
-        error => error.into(),
-    })?;
-    if welcome != WELCOME {
-        return Err(ChannelError::NotDsync { why: "no welcome".to_owned() });
-    }
-    stream.set_read_timeout(None).map_err(StreamError::Io)?;
-    Ok(Channel { stream: Arc::new(stream), opener })
+    let is_ahead = !share.is_empty() && stream.protocol() == Some(protocol_ahead());
+    Ok(Channel { stream: Arc::new(stream), opener, welcome_by: Some(end), is_ahead })
 }
 
 /// Returns whether a handshake failed because the connection was closed.
@@ -217,12 +229,32 @@ fn connect(address: &Address, limit: Duration) -> Result<TcpStream, ChannelError
 }
 
 impl Channel {
+    /// Returns the server's part of the bootstrap if the handshake told it: the run needs not wait
+    /// for it, and [`ChannelReader::hear_go`] has to hear it.
+    pub fn answer_ahead(&self) -> Option<Vec<u8>> {
+        let server = ServerBootstrap {
+            version: VERSION,
+            features: FEATURES,
+            // There is no other connection for it to prove a key on.
+            fingerprint: Fingerprint([0; 32]),
+            udp_port: None,
+            tcp_port: None,
+            addresses: Vec::new(),
+        };
+        let mut bytes = Vec::new();
+        for message in [BootstrapMessage::Server(server), BootstrapMessage::Go] {
+            message.encode(&mut bytes).ok()?;
+        }
+        self.is_ahead.then_some(bytes)
+    }
+
     /// Returns the two directions, for a thread each.
     pub fn split(mut self) -> (ChannelReader, ChannelWriter) {
         self.opener.widen();
         let stream = Arc::clone(&self.stream);
         let writer = ChannelWriter { stream, sealer: Sealer::default(), count: Count::default() };
-        (ChannelReader { stream: self.stream, opener: self.opener, count: Count::default() }, writer)
+        let Self { stream, opener, welcome_by, .. } = self;
+        (ChannelReader { stream, opener, welcome_by, count: Count::default() }, writer)
     }
 
     /// Returns descriptors that two threads copy to and from the channel.
@@ -264,13 +296,20 @@ impl Channel {
     }
 
     /// Sends the last bytes. An end with unread bytes of the client would take them with it: the
-    /// client has a greeting to send, or nothing.
+    /// client has sent its greeting by then, and what its run says behind it.
     fn end_with(self, bytes: &[u8]) -> io::Result<()> {
-        let (reader, mut writer) = self.split();
+        let end = Instant::now() + LAST_WORD;
+        let (mut reader, mut writer) = self.split();
         writer.write_all(bytes)?;
         writer.finish()?;
-        reader.stream.set_read_timeout(Some(LAST_WORD))?;
-        let _ = io::copy(&mut reader.take(MAX_LAST_WORD), &mut io::sink());
+        let (mut heard, mut piece) = (0, vec![0; COPY_BYTES]);
+        while heard < MAX_LAST_WORD {
+            reader.stream.read_until(end)?;
+            match reader.read(&mut piece)? {
+                0 => break,
+                count => heard += count,
+            }
+        }
         Ok(())
     }
 }
@@ -355,11 +394,75 @@ pub fn copy(from: &mut impl Read, to: &mut ChannelWriter) -> io::Result<()> {
 pub struct ChannelReader {
     stream: Arc<Stream>,
     opener: Opener,
+    /// The time by which the server's first byte has to come, until it has.
+    welcome_by: Option<Instant>,
     count: Count,
+}
+
+impl ChannelReader {
+    /// Waits, as the client, until the server has let its key in.
+    ///
+    /// # Errors
+    /// [`ChannelError::Refused`] if it does not, and the others of a connection.
+    pub fn hear_welcome(&mut self) -> Result<(), ChannelError> {
+        let Some(end) = self.welcome_by.take() else { return Ok(()) };
+        let mut welcome = [0];
+        let heard = read_exactly(&self.stream, &mut self.opener, &mut welcome, end);
+        heard.map_err(|error| match error {
+            // The server judges the client's key after its own part of the handshake.
+            StreamError::Tls(rustls::Error::AlertReceived(_)) => ChannelError::Refused,
+            error => error.into(),
+        })?;
+        if welcome != WELCOME {
+            return Err(ChannelError::NotDsync { why: "no welcome".to_owned() });
+        }
+        Ok(self.stream.set_read_timeout(None).map_err(StreamError::Io)?)
+    }
+
+    /// Waits for the server's part of a bootstrap that the run has [ahead](Channel::answer_ahead).
+    /// Returns the bytes behind it, the first of the link's.
+    ///
+    /// # Errors
+    /// [`ChannelError::Told`] if the server refuses the session.
+    pub fn hear_go(&mut self) -> Result<Vec<u8>, ChannelError> {
+        let wrong = |why: &str| ChannelError::NotDsync { why: why.to_owned() };
+        let (mut heard, mut piece) = (Vec::new(), vec![0; COPY_BYTES]);
+        loop {
+            // The codec bounds what can be incomplete.
+            while !heard.is_empty()
+                && let Parsed::Complete { message, consumed } =
+                    BootstrapMessage::parse(&heard).map_err(|error| wrong(&error.to_string()))?
+            {
+                heard.drain(..consumed);
+                match message {
+                    BootstrapMessage::Go => return Ok(heard),
+                    BootstrapMessage::Server(server)
+                        if (server.version, server.features) == (VERSION, FEATURES) => {}
+                    BootstrapMessage::Refusal(refusal) => return Err(refused(refusal)),
+                    _ => return Err(wrong("another answer than its handshake told")),
+                }
+            }
+            match self.read(&mut piece).map_err(StreamError::Io)? {
+                0 => return Err(StreamError::Truncated.into()),
+                count => heard.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+}
+
+/// Returns the error for a refusal in the bootstrap.
+fn refused(refusal: Refusal) -> ChannelError {
+    match refusal.into_error() {
+        BootstrapError::Refused { exit_code, text } => ChannelError::Told { exit_code, text },
+        error => ChannelError::NotDsync { why: error.to_string() },
+    }
 }
 
 impl Read for ChannelReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.welcome_by.is_some() {
+            self.hear_welcome().map_err(io::Error::other)?;
+        }
         let read = self.opener.read(&self.stream, buf).map_err(into_io)?;
         self.count.add(read);
         Ok(read)
@@ -403,14 +506,27 @@ fn into_io(error: StreamError) -> io::Error {
     }
 }
 
+/// Returns the protocols in TLS, the better one first.
+fn protocols() -> Vec<Vec<u8>> {
+    vec![protocol_ahead(), ALPN.to_vec()]
+}
+
+/// Returns the protocol of two ends that speak the same version with the same features, so that each
+/// knows what the other would answer in the bootstrap. Nobody can make two ends agree on another
+/// one: the handshake proves what was offered.
+fn protocol_ahead() -> Vec<u8> {
+    format!("dsync-share/2 {VERSION} {FEATURES:x}").into_bytes()
+}
+
 /// The protocol in TLS: neither a lane of a run nor anything else is mistaken for it.
 const ALPN: &[u8] = b"dsync-share/1";
 /// The server's first byte.
 const WELCOME: [u8; 1] = [1];
 /// Time for the client to take a last word.
 const LAST_WORD: Duration = Duration::from_secs(5);
-/// Bytes that are read of a client that is told a last word.
-const MAX_LAST_WORD: u64 = 64 << 10;
+/// Bytes that are read of a client that is told a last word: some lanes' windows, which its run may
+/// have filled before it hears.
+const MAX_LAST_WORD: usize = 16 << 20;
 /// Bytes that are copied at a time: a few records.
 const COPY_BYTES: usize = 128 << 10;
 
@@ -423,6 +539,17 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
+    /// Connects, and waits for the server's word.
+    fn enter(
+        address: &Address,
+        client: &PrivateKey,
+        expected: Option<PublicKey>,
+    ) -> Result<(ChannelReader, ChannelWriter), ChannelError> {
+        let (mut reader, writer) = dial(address, client, expected.as_ref(), "nas", LIMIT)?.split();
+        reader.hear_welcome()?;
+        Ok((reader, writer))
+    }
+
     type Answered = Result<(Channel, PublicKey, String), ChannelError>;
 
     /// Performs both parts over the loopback.
@@ -431,13 +558,13 @@ mod tests {
         expected: Option<PublicKey>,
         server: &PrivateKey,
         known: &[PublicKey],
-    ) -> (Result<Channel, ChannelError>, Answered) {
+    ) -> (Result<(ChannelReader, ChannelWriter), ChannelError>, Answered) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let address = Address { host: "127.0.0.1".into(), port, family: AddressFamily::Any };
         thread::scope(|scope| {
             let answering = scope.spawn(|| answer(listener.accept().unwrap().0, server, known, LIMIT));
-            let dialled = dial(&address, client, expected.as_ref(), "nas", LIMIT);
+            let dialled = enter(&address, client, expected);
             (dialled, answering.join().unwrap())
         })
     }
@@ -452,7 +579,7 @@ mod tests {
         let (near, far) = meet(&client, Some(server.public()), &server, &[client.public()]);
         let (far, shown, share) = far.unwrap();
         assert_eq!((shown, share.as_str()), (client.public(), "nas"));
-        let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.unwrap().split(), far.split());
+        let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.unwrap(), far.split());
         near_out.write_all(b"there").unwrap();
         near_out.finish().unwrap();
         let mut text = String::new();
@@ -461,6 +588,61 @@ mod tests {
         far_out.finish().unwrap();
         near_in.read_to_string(&mut text).unwrap();
         assert_eq!(text, "thereand back");
+    }
+
+    /// Dials a server that knows these protocols and says this once it has heard the share's name.
+    fn dial_one_that(protocols: Vec<Vec<u8>>, says: &[u8]) -> (Option<Vec<u8>>, ChannelReader) {
+        let (client, server) = keys();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = Address { host: "127.0.0.1".into(), port, family: AddressFamily::Any };
+        let config = server.identity().standing_server(vec![client.public().pin()], protocols).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (stream, mut opener) =
+                    Stream::server(listener.accept().unwrap().0, Arc::new(config), LIMIT).unwrap();
+                read_exactly(&stream, &mut opener, &mut [0; 4], Instant::now() + LIMIT).unwrap();
+                let mut sealer = Sealer::default();
+                sealer.write(&stream, says).unwrap();
+                sealer.finish(&stream).unwrap();
+            });
+            let channel = dial(&address, &client, Some(&server.public()), "nas", LIMIT).unwrap();
+            let ahead = channel.answer_ahead();
+            (ahead, channel.split().0)
+        })
+    }
+
+    #[test]
+    fn a_client_goes_ahead_only_of_a_server_of_its_own_version_and_features() {
+        let (ahead, _) = dial_one_that(protocols(), &WELCOME);
+        let Ok(Parsed::Complete { message: BootstrapMessage::Server(answer), .. }) =
+            BootstrapMessage::parse(&ahead.unwrap())
+        else {
+            panic!("no answer")
+        };
+        assert_eq!((answer.version, answer.features), (VERSION, FEATURES));
+        let other = format!("dsync-share/2 {VERSION} {:x}", FEATURES ^ 1).into_bytes();
+        for known in [vec![ALPN.to_vec()], vec![other, ALPN.to_vec()]] {
+            let (ahead, _) = dial_one_that(known, &WELCOME);
+            assert_eq!(ahead, None);
+        }
+    }
+
+    #[test]
+    fn whoever_goes_ahead_hears_the_answer_all_the_same() {
+        let heard = |answer: &[u8]| {
+            let (_, mut reader) = dial_one_that(protocols(), &[&WELCOME[..], answer].concat());
+            reader.hear_go()
+        };
+        let answer = dial_one_that(protocols(), &WELCOME).0.unwrap();
+        assert_eq!(heard(&[&answer[..], b"link"].concat()).unwrap(), b"link");
+
+        let told = heard(&refusal(42, "no"));
+        assert!(matches!(told, Err(ChannelError::Told { exit_code: 42, .. })), "{told:?}");
+        for broken in [&b""[..], &answer[..answer.len() - 1], b"220 mail"] {
+            let ended = heard(broken);
+            assert!(matches!(ended, Err(ChannelError::NotDsync { .. })), "{ended:?}");
+        }
     }
 
     #[test]

@@ -168,6 +168,16 @@ impl Stream {
         Some(shown?.first()?.to_vec())
     }
 
+    /// Returns the protocol that the handshake agreed on.
+    pub(crate) fn protocol(&self) -> Option<Vec<u8>> {
+        let tls = self.lock();
+        let agreed = match &*tls {
+            Tls::Client(tls) => tls.alpn_protocol(),
+            Tls::Server(tls) => tls.alpn_protocol(),
+        };
+        agreed.map(<[u8]>::to_vec)
+    }
+
     /// Returns the socket, for its options.
     pub(crate) fn socket(&self) -> &TcpStream {
         &self.tcp
