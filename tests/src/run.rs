@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::Read,
-    os::unix::process::ExitStatusExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{
     namespace::Namespace,
@@ -40,6 +40,7 @@ pub struct Run {
     env: Vec<(OsString, OsString)>,
     prefix: Vec<OsString>,
     limit: Duration,
+    has_group: bool,
 }
 
 impl Run {
@@ -58,6 +59,7 @@ impl Run {
             env: Vec::new(),
             prefix: Vec::new(),
             limit: LIMIT,
+            has_group: false,
         }
     }
 
@@ -131,6 +133,12 @@ impl Run {
         self
     }
 
+    /// Gives it a process group of its own: what it starts is then killed with it.
+    pub fn in_own_group(mut self) -> Self {
+        self.has_group = true;
+        self
+    }
+
     /// Starts it with an empty stdin and both outputs collected.
     ///
     /// # Panics
@@ -149,10 +157,14 @@ impl Run {
         if let Some(cwd) = self.cwd {
             command.current_dir(cwd);
         }
+        if self.has_group {
+            command.process_group(0);
+        }
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {argv:?}: {error}"));
         let stdout = collect(child.stdout.take().expect("stdout is piped"));
         let stderr = collect(child.stderr.take().expect("stderr is piped"));
-        Running { argv, child, stdout, stderr, since: Instant::now(), limit: self.limit, peak_memory: 0 }
+        let (since, limit, has_group) = (Instant::now(), self.limit, self.has_group);
+        Running { argv, child, stdout, stderr, since, limit, has_group, peak_memory: 0 }
     }
 
     /// Starts it and waits for its end.
@@ -173,6 +185,7 @@ pub struct Running {
     stderr: JoinHandle<Vec<u8>>,
     since: Instant,
     limit: Duration,
+    has_group: bool,
     peak_memory: u64,
 }
 
@@ -190,6 +203,11 @@ impl Running {
         self.child.try_wait().expect("the state of a child").is_none()
     }
 
+    /// Returns whether its time limit has passed.
+    pub fn is_late(&self) -> bool {
+        self.since.elapsed() > self.limit
+    }
+
     /// Returns its child processes that have not ended.
     ///
     /// # Panics
@@ -204,6 +222,16 @@ impl Running {
     /// Sends it a signal; a process that has just ended is no error.
     pub fn signal(&self, signal: Signal) {
         send(self.child.id(), signal);
+    }
+
+    /// Kills it, with its process group if that is its own, and waits for its end.
+    pub fn kill(&mut self) {
+        let group = i32::try_from(self.id()).ok().and_then(Pid::from_raw).filter(|_| self.has_group);
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Waits for its end.
@@ -229,9 +257,8 @@ impl Running {
             if let Some(status) = self.child.try_wait().expect("the state of a child") {
                 return status;
             }
-            if self.since.elapsed() > self.limit {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
+            if self.is_late() {
+                self.kill();
                 panic!("{:?} did not end within {} s", self.argv, self.limit.as_secs());
             }
             thread::sleep(SAMPLE);
@@ -445,4 +472,27 @@ fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_its_own_group_is_killed_with_what_it_started() {
+        let mut run = Run::of("sh").args(["-c", "sleep 600 & wait"]).in_own_group().start();
+        wait_for(|| !run.children().is_empty());
+        let started = run.children();
+
+        run.kill();
+
+        for pid in started {
+            // Its parent is gone: who takes it over may leave it as a zombie.
+            let has_ended = || match fs::read_to_string(format!("/proc/{pid}/stat")) {
+                Ok(state) => state.contains(") Z "),
+                Err(_) => true,
+            };
+            wait_for(has_ended);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::{
     known::{self, Seen},
     laws::{self, Trees},
     lists, live,
-    world::{Survey, World, seconds},
+    world::{FILLS, Survey, World, seconds},
 };
 use crate::{
     compare::{Scope, compare, show},
@@ -57,6 +57,8 @@ pub(super) struct Verdict {
     pub excused: Vec<&'static str>,
     /// Reason why dsync refused the case, if it did.
     pub refused: Option<String>,
+    /// Reason why the programs could not be compared, if they could not.
+    pub passed_over: Option<&'static str>,
     /// Commands and outputs.
     pub account: String,
 }
@@ -134,10 +136,18 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     judge_for(case, world, None)
 }
 
-/// Messages of failures that end a case and are unrelated to dsync: rsync hangs, XFS cannot read an
-/// attribute that it accepted, or ext4 has no room for an attribute of the case.
-const BESIDE: &[&str] =
-    &["/rsync\"", "Structure needs cleaning", ": No space left on device", "kind: StorageFull"];
+/// Messages of failures that end a case and are unrelated to dsync, each with its reason.
+const BESIDE: &[(&str, &str)] = &[
+    (FILLS, FILLS),
+    ("/rsync\"", "rsync does not end"),
+    ("Structure needs cleaning", "XFS cannot read an attribute that it accepted"),
+    (": No space left on device", NO_ROOM),
+    ("kind: StorageFull", NO_ROOM),
+];
+
+/// The reason of a case for which there is no room: on a full filesystem, or in an entry of ext4 that
+/// is to have many attributes.
+const NO_ROOM: &str = "no room for its trees";
 
 /// Judges a case with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
@@ -146,8 +156,8 @@ pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Ver
     }));
     judged.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-        if let Some(reason) = BESIDE.iter().find(|reason| text.contains(**reason)) {
-            return Verdict { refused: Some((*reason).to_owned()), account: text, ..Verdict::default() };
+        if let Some((_, reason)) = BESIDE.iter().find(|(words, _)| text.contains(words)) {
+            return Verdict { passed_over: Some(reason), account: text, ..Verdict::default() };
         }
         let class = if text.contains("did not end within") { Class::Hang } else { Class::Panic };
         let mut verdict = Verdict { account: text.clone(), ..Verdict::default() };
@@ -203,7 +213,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     let rests = again.as_ref().is_some_and(is_at_rest);
     verdict.account.push_str(&rsync.account());
     if has_no_room(&rsync) {
-        return Verdict { refused: Some("rsync has no room".to_owned()), ..verdict };
+        return Verdict { passed_over: Some("rsync has no room"), ..verdict };
     }
 
     world.plant(case);

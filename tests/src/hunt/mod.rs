@@ -28,7 +28,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::{
-        Mutex,
+        Mutex, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -88,7 +88,12 @@ impl Plan {
 /// The counts of a hunt so far.
 #[derive(Debug, Default)]
 struct Tally {
-    cases: BTreeMap<String, usize>,
+    /// Number of cases of each filesystem in which the programs were compared.
+    compared: BTreeMap<String, usize>,
+    /// Number of cases that were passed over, by reason.
+    passed_over: BTreeMap<&'static str, usize>,
+    /// Number of filesystems that stayed full and were made anew.
+    made_anew: usize,
     carriers: BTreeMap<Carrier, usize>,
     refused: BTreeMap<String, usize>,
     excused: BTreeMap<&'static str, usize>,
@@ -121,11 +126,12 @@ pub fn hunt(plan: &Plan) -> bool {
     }
     let tally = Mutex::new(Tally::default());
     let next = AtomicU64::new(0);
+    let ground = RwLock::new(());
     let until = Instant::now() + plan.time;
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
-            let (tally, next, filesystems) = (&tally, &next, &filesystems);
-            scope.spawn(move || work(plan, worker, until, next, tally, filesystems));
+            let (tally, next, filesystems, ground) = (&tally, &next, &filesystems, &ground);
+            scope.spawn(move || work(plan, worker, until, next, tally, filesystems, ground));
         }
     });
     let tally = tally.into_inner().expect("no worker panics");
@@ -150,6 +156,7 @@ fn work(
     next: &AtomicU64,
     tally: &Mutex<Tally>,
     filesystems: &[Filesystem],
+    ground: &RwLock<()>,
 ) {
     let worlds: Vec<World> = (0..filesystems.len()).map(|at| world(worker, at, filesystems)).collect();
     loop {
@@ -166,10 +173,12 @@ fn work(
             if tally.found.len() >= ENOUGH || ends {
                 return;
             }
-            tally.count(&case, &filesystems[at].name);
+            tally.count(&case);
         }
+        make_room(&worlds[at], ground, filesystems, tally);
+        let _in_use = ground.read().expect("no worker panics");
         let verdict = judge::judge(&case, &worlds[at]);
-        tally.lock().expect("no worker panics").note(&verdict);
+        tally.lock().expect("no worker panics").note(&verdict, &filesystems[at].name);
         if let Some(finding) = verdict.first() {
             let name = &filesystems[at].name;
             let is_rare = tally.lock().expect("no worker panics").is_rare(finding);
@@ -183,9 +192,28 @@ fn work(
     }
 }
 
+/// Makes the filesystems anew if one of this world stays full after what it had is removed, while no
+/// worker uses them.
+fn make_room(world: &World, ground: &RwLock<()>, filesystems: &[Filesystem], tally: &Mutex<Tally>) {
+    if !world.is_full() {
+        return;
+    }
+    let _alone = ground.write().expect("no worker panics");
+    if !world.stays_full() {
+        return;
+    }
+
+    let full = filesystems.iter().filter(|filesystem| filesystem.is_full());
+    let made = full.filter(|filesystem| filesystem.make_anew()).count();
+    tally.lock().expect("no worker panics").made_anew += made;
+    // Their remote shells are there as well.
+    for worker in 0..WORKERS {
+        (0..filesystems.len()).for_each(|at| drop(self::world(worker, at, filesystems)));
+    }
+}
+
 impl Tally {
-    fn count(&mut self, case: &Case, filesystem: &str) {
-        *self.cases.entry(filesystem.to_owned()).or_default() += 1;
+    fn count(&mut self, case: &Case) {
         *self.carriers.entry(case.carrier).or_default() += 1;
         let names: Vec<&str> = case.options.iter().map(|option| options::name(option)).collect();
         for (at, one) in names.iter().enumerate() {
@@ -203,7 +231,11 @@ impl Tally {
         *count <= OF_A_KIND
     }
 
-    fn note(&mut self, verdict: &Verdict) {
+    fn note(&mut self, verdict: &Verdict, filesystem: &str) {
+        match verdict.passed_over {
+            Some(reason) => *self.passed_over.entry(reason).or_default() += 1,
+            None => *self.compared.entry(filesystem.to_owned()).or_default() += 1,
+        }
         if let Some(reason) = &verdict.refused {
             *self.refused.entry(reason.clone()).or_default() += 1;
         }
@@ -291,11 +323,17 @@ fn one(plan: &Plan, seed: u64, filesystem: &Filesystem, filesystems: &[Filesyste
 }
 
 fn report(tally: &Tally) {
-    let total: usize = tally.cases.values().sum();
+    let (compared, passed_over) =
+        (tally.compared.values().sum::<usize>(), tally.passed_over.values().sum::<usize>());
     let list = |counts: &BTreeMap<String, usize>| {
         counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
     };
-    println!("hunt: {total} cases: {}", list(&tally.cases));
+    let (on, made_anew) = (list(&tally.compared), tally.made_anew);
+    println!("hunt: {compared} cases compared: {on}");
+    println!("hunt: {passed_over} cases passed over, {made_anew} filesystems made anew");
+    for (reason, count) in &tally.passed_over {
+        println!("hunt: passed over {count} times: {reason}");
+    }
     let carriers = tally.carriers.iter().map(|(carrier, count)| (carrier.label(), *count)).collect();
     println!("hunt: carriers: {}", list(&carriers));
     let names = options::all().len();

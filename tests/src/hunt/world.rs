@@ -4,14 +4,16 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs,
+    fs, io,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use super::{
     case::{Carrier, Case, NOBODY},
+    filesystems::Room,
     model, options, rsync,
 };
 use crate::{
@@ -28,14 +30,18 @@ pub(super) struct World {
     /// The directory on the other filesystem, `%`.
     pub other: PathBuf,
     shell: PathBuf,
+    /// The room of both at first.
+    rooms: [Room; 2],
 }
 
 /// Time limit of a run; no case needs even a second.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// Time limit of a run of rsync. Some copy a directory into itself by links that lead to it, for
-/// ever and until the filesystem is full; such a case is passed over.
+/// Time limit of a run of rsync; a case that takes it longer is passed over.
 const RSYNC_LIMIT: Duration = Duration::from_secs(40);
+
+/// Interval between looks at the room that a run of rsync leaves.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// All entries by path; those of the other filesystem begin with `%`.
 pub(super) type Survey = BTreeMap<Vec<u8>, Facts>;
@@ -46,7 +52,14 @@ impl World {
         let shell = root.with_extension("shell");
         fs::write(&shell, SHELL).expect("the remote shell");
         fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("the remote shell's mode");
-        Self { root, other, shell }
+        // The directories themselves do not exist yet.
+        let rooms = [&root, &other].map(|root| Room::of(root.parent().expect("a directory above")));
+        Self { root, other, shell, rooms }
+    }
+
+    /// Returns whether a filesystem of this world lacks the room for a case.
+    pub(super) fn is_full(&self) -> bool {
+        self.rooms.iter().any(Room::is_used_up)
     }
 
     /// Plants the entries of the case.
@@ -61,19 +74,42 @@ impl World {
     }
 
     /// Removes everything.
-    pub(super) fn clear(&self) {
-        for root in [&self.root, &self.other] {
-            if let Err(error) = fs::remove_dir_all(root) {
+    fn clear(&self) {
+        for (root, removed) in self.removed() {
+            if let Err(error) = removed {
                 let is_gone = error.kind() == std::io::ErrorKind::NotFound;
                 assert!(is_gone, "{}: {error}", root.display());
             }
         }
     }
 
+    /// Removes what it can and returns whether a filesystem still lacks the room for a case.
+    pub(super) fn stays_full(&self) -> bool {
+        self.removed().for_each(drop);
+        self.is_full()
+    }
+
+    /// Removes the directories one after the other.
+    fn removed(&self) -> impl Iterator<Item = (&Path, io::Result<()>)> {
+        [&self.root, &self.other].into_iter().map(|root| (root.as_path(), fs::remove_dir_all(root)))
+    }
+
     /// Runs rsync.
+    ///
+    /// # Panics
+    /// If it fills the filesystem. It may copy a directory into itself by links that lead there, for
+    /// ever, which would take the room of the cases beside it for a minute and more.
     pub(super) fn rsync(&self, case: &Case, more: &[&str]) -> Outcome {
         let program = rsync::program();
-        self.run(case, program, &format!("--rsync-path={}", program.display()), more).wait()
+        let mut run = self.run(case, program, &format!("--rsync-path={}", program.display()), more);
+        while run.is_running() && !run.is_late() {
+            if self.is_full() {
+                run.kill();
+                panic!("{FILLS}");
+            }
+            thread::sleep(LOOK);
+        }
+        run.wait()
     }
 
     /// Runs dsync.
@@ -97,7 +133,9 @@ impl World {
             run = run.arg("-e").arg(&self.shell).arg(path);
         }
         run = run.cwd(&self.root.join(case.cwd)).env("LC_ALL", "C").env("HOME", "/nonexistent");
-        run = run.limit(if program.ends_with("rsync") { RSYNC_LIMIT } else { LIMIT });
+        // rsync may hang in a process that it started, e.g. where that opens a fifo as a basis. It would
+        // keep the filesystem and what was removed there.
+        run = run.in_own_group().limit(if program.ends_with("rsync") { RSYNC_LIMIT } else { LIMIT });
         run.args(case.operands.iter().map(|operand| self.expand(operand))).start()
     }
 
@@ -179,6 +217,9 @@ pub(super) fn nobody() -> [String; 4] {
     ["setpriv".into(), format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]
 }
 
+/// The message of a case in which rsync fills the filesystem.
+pub(super) const FILLS: &str = "rsync fills the filesystem";
+
 /// The remote host's name, which any remote shell other than ssh uses.
 pub(super) const HOST: &str = "127.0.0.1";
 
@@ -187,3 +228,38 @@ pub(super) const SHELL: &str = "#!/bin/sh\n\
     while [ \"$1\" != 127.0.0.1 ]; do shift; done\n\
     shift\n\
     exec sh -c \"$*\"\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        hunt::judge::judge,
+        mount::Mount,
+        needs_root,
+        tree::{Kind, Node},
+    };
+
+    #[test]
+    fn a_case_in_which_rsync_fills_the_filesystem_is_passed_over_and_leaves_room() {
+        needs_root!();
+        let place = tempfile::tempdir().expect("a place");
+        let Some(_mounted) = Mount::tmpfs(place.path(), "size=64m,nr_inodes=4k") else { return };
+        let link = |name: &str, text: &str| Node::new(name, Kind::Symlink(text.into()));
+        let case = Case {
+            seed: 0,
+            carrier: Carrier::Local,
+            is_nobody: false,
+            umask: 0o22,
+            options: ["-r", "-k"].map(String::from).into(),
+            operands: ["s/", "d/"].map(String::from).into(),
+            cwd: "w",
+            world: vec![Node::dir("w"), Node::dir("w/s"), link("w/s/a", "."), link("w/s/b", "../s")],
+            other: Vec::new(),
+            is_live: false,
+        };
+        let world = World::new(place.path().join("0"), place.path().join("0-other"));
+
+        assert_eq!(judge(&case, &world).passed_over, Some(FILLS));
+        assert!(!world.stays_full());
+    }
+}
