@@ -147,8 +147,18 @@ pub(super) const ENTRIES: &[Known] = &[
                 && !seen.case.has_letter('t')
                 && ["<f..T", ">f..T"].iter().any(|line| seen.finding.line.contains(line))
                 && seen.case.world.iter().any(has_bits);
-            let is_link =
-                (is_own || is_again) && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
+            // It comes from the source, which is moved then, or cannot be read.
+            let is_moved = seen.is(Class::Tree)
+                && seen.path().starts_with("w/s")
+                && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
+                && seen.case.world.iter().any(is_special);
+            let is_unread = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.dsync.stderr_text().contains("cannot read '")
+                && seen.case.is_nobody
+                && seen.case.world.iter().any(has_bits);
+            let is_link = (is_own || is_again || is_moved || is_unread)
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let is_spared = seen.about(&["mode"]) && seen.namesakes().any(has_capability);
             let lost = seen.modes().is_some_and(drops_bits)
                 || seen.values().is_some_and(drops_capability)
@@ -207,7 +217,16 @@ pub(super) const ENTRIES: &[Known] = &[
                 // A note keeps what its file may not have.
                 let least = if seen.case.has(&["--fake-super"]) { 0o600 } else { 0 };
                 let has_old = |node: &Node| node.mode & 0o777 | least == u32::from(ours) & 0o777 | least;
-                seen.namesakes().filter(old).any(|node| is_one(node) && has_old(node))
+                let is_there = seen.namesakes().filter(old).any(|node| is_one(node) && has_old(node));
+                let has_mode = |at: &[u8], mode: u16| {
+                    let node = seen.case.world.iter().find(|node| node.path == at);
+                    node.is_some_and(|node| node.mode == u32::from(mode))
+                };
+                let is_root = seen.path() == "w/d"
+                    && seen.case.has_letter('A')
+                    && has_mode(b"w/d", ours)
+                    && has_mode(b"w/s", theirs);
+                is_there || is_root
             });
             let has_old = seen.namesakes().any(|node| node.path.starts_with(b"w/d/"));
             let is_noted = seen.case.has(&["--fake-super"])

@@ -82,6 +82,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--backup-dir` on another filesystem, a link or a special file takes the place of a file.",
+        explains: |seen| {
+            let fails = seen.rsync.stderr_text().contains("failed: File exists (17)");
+            let is_placed = seen.about(&["type"]) && seen.is_sources_own();
+            seen.case.options.iter().any(|option| option.starts_with("--backup-dir=%"))
+                && seen.dsync.code() == Some(0)
+                && fails
+                && is_placed
+        },
+    },
+    Known {
         says: "A file that gives way to its like in an alternate directory has a backup.",
         explains: |seen| {
             let above = |place: &str| place.starts_with(&format!("{}/", seen.path().trim_end_matches('/')));

@@ -35,7 +35,12 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_link = |code: &str| code.starts_with('h');
             let is_either = codes(seen).is_some_and(|(ours, theirs)| is_link(ours) || is_link(theirs));
             let is_only = only(seen).is_some_and(is_link);
-            seen.case.has_letter('H') && seen.is_linked() && (is_either || is_only)
+            // The attributes that another name has lost by then are no change of this one.
+            let is_done = seen.has_links_in_destination()
+                && codes(seen).is_some_and(|(ours, theirs)| {
+                    without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
+                });
+            seen.case.has_letter('H') && seen.is_linked() && (is_either || is_only || is_done)
         },
     },
     Known {
@@ -48,7 +53,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 let kind = ours.get(..2).filter(|kind| kind.starts_with('.'));
                 kind.is_some() && kind == theirs.get(..2)
             });
-            !seen.case.has_letter('H') && seen.is_linked() && (is_change && is_ours || are_changes)
+            let adds = seen.case.has(&["--append", "--append-verify"])
+                && only(seen).is_some_and(|code| code.get(1..3) == Some("f."));
+            let is_more = is_ours && (is_change || adds);
+            !seen.case.has_letter('H') && seen.is_linked() && (is_more || are_changes)
         },
     },
     Known {
@@ -100,7 +108,8 @@ pub(super) const ENTRIES: &[Known] = &[
             // The mode of the old one is not that of the new one.
             let mut modes = seen.namesakes().map(|node| node.mode);
             let first = modes.next();
-            let is_changed = modes.any(|mode| Some(mode) != first) || seen.is_linked();
+            let is_changed =
+                modes.any(|mode| Some(mode) != first) || seen.is_linked() || seen.case.has(&["--chmod"]);
             is_more && seen.case.has_letter('A') && is_changed
         },
     },
@@ -151,6 +160,26 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has_letter('X')
                 && is_either
                 && seen.namesakes().any(is_others)
+        },
+    },
+    Known {
+        says: "Under `--fake-super`, a device that an alternate directory has is listed where it is made.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only dsync lists cDc........: ");
+            let is_device = |node: &Node| matches!(node.kind, Kind::CharDevice(..) | Kind::BlockDevice(..));
+            seen.case.has(&["--fake-super"])
+                && seen.case.has(&["--copy-dest", "--link-dest"])
+                && is_told
+                && seen.namesakes().any(is_device)
+        },
+    },
+    Known {
+        says: "Where an alternate directory is on another filesystem, a file that stays is listed with its changes.",
+        explains: |seen| {
+            let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
+            let is_told = seen.finding.line.starts_with("only dsync lists .f");
+            let is_there = |node: &Node| node.path.starts_with(b"w/d/");
+            seen.case.options.iter().any(is_elsewhere) && is_told && seen.namesakes().any(is_there)
         },
     },
     Known {

@@ -51,6 +51,18 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Under `--fake-super`, a line of `--files-from` that names a link in a circle is missing.",
+        explains: |seen| {
+            let is_missed = seen.dsync.stderr_text().contains("leads in a circle");
+            let is_told = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                || seen.about(&["type"])
+                || seen.finding.line.starts_with("missing: ");
+            let has_both = seen.case.has(&["--fake-super"]) && seen.case.has(&["--files-from"]);
+            has_both && is_missed && is_told
+        },
+    },
+    Known {
         says: "`-J` leaves the time of a link that `--fake-super` keeps in a file too.",
         explains: |seen| {
             let is_symlink = |node: &Node| matches!(node.kind, Kind::Symlink(_));

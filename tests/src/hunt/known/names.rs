@@ -90,9 +90,31 @@ pub(super) const ENTRIES: &[Known] = &[
             // A slash behind a link that leads nowhere is the link's own end: nobody follows it.
             let refuses = "refusing to follow a symlink owned by an untrusted user";
             let is_copied = seen.is(Class::Exit) && seen.dsync.code() == Some(0)
-                || seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
+                || (seen.finding.line.starts_with("extra: ") || seen.about(&["type"]))
+                    && seen.is_sources_own();
             let is_link_itself = seen.rsync.stderr_text().contains(refuses) && is_copied;
             seen.case.has(&["--files-from"]) && (is_refused || is_link_itself)
+        },
+    },
+    Known {
+        says: "A destination that cannot be used is told, whatever of a list is missing.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && seen.case.has(&["--files-from"])
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(3))
+                && seen.rsync.stderr_text().contains("] link_stat ")
+                && seen.dsync.stderr_text().contains("error: cannot use destination '")
+        },
+    },
+    Known {
+        says: "A list without names asks for nothing of a source that cannot be entered.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && seen.case.has(&["--files-from"])
+                && [Some(3), Some(12)].contains(&seen.rsync.code())
+                && seen.rsync.stderr_text().contains("] change_dir ")
+                && seen.dsync.code() == Some(0)
+                && seen.dsync.all_text().is_empty()
         },
     },
 ];

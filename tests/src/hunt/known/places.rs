@@ -37,7 +37,10 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             let is_in_place = seen.about(&["mtime"]) && seen.case.world.iter().any(is_link);
             // A directory is where rsync wants to put its part.
-            let fails = |line: &str| line.contains("] unlink \"") && line.contains("Is a directory");
+            let calls = ["] unlink \"", "[receiver] rename \""];
+            let fails = |line: &str| {
+                calls.iter().any(|call| line.contains(call)) && line.contains("Is a directory (21)")
+            };
             let is_copied = seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
             let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
                 && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
@@ -61,7 +64,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 seen.case.world.iter().any(is_one)
             });
             let is_lost = seen.finding.line.starts_with("extra: ") && is_beside && seen.is_sources_own();
-            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed || is_lost)
+            // rsync looks for the file that it received where the directory of parts is.
+            let is_taken =
+                |line: &str| line.starts_with("recv_files: \"") && line.ends_with("\" is a directory");
+            let is_left_out = seen.is(Class::Exit) && seen.dsync.code() == Some(0)
+                || seen.finding.line.starts_with("extra: ") && seen.is_sources_own()
+                || seen.finding.line.starts_with("should not be one file: ") && seen.is_linked();
+            let is_left_out = is_left_out && seen.rsync.stderr_text().lines().any(is_taken);
+            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed || is_lost || is_left_out)
         },
     },
     Known {
@@ -194,7 +204,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_new_owner = !keeps_owner && seen.about(&["owner"]);
             // It has the size and the time of the source's, and rsync looks at the attributes too.
             let is_own = seen.about(&["content"]) && seen.looks_like_the_sources()
-                || seen.finding.line.starts_with("should not be one file: ")
+                // rsync's copy leaves the others of its names.
+                || ["not one file: ", "should not be one file: "]
+                    .iter()
+                    .any(|what| seen.finding.line.starts_with(what))
                     && seen.has_links_in_destination();
             // Another user's file cannot be changed, but replaced it can.
             let is_others = seen.case.is_nobody

@@ -67,7 +67,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 || others.contains("] link_stat ") && others.contains("ERROR: cannot stat destination ");
             // In a pull its remote end gives up, and the other loses it.
             let is_others_code = [Some(3), Some(12)].contains(&seen.rsync.code())
-                || seen.rsync.code() == Some(1) && others.contains("The backup-dir is not a directory");
+                || seen.rsync.code() == Some(1)
+                    && ["The backup-dir is not ", "The temp-dir "].iter().any(|words| others.contains(words))
+                || seen.rsync.code() == Some(11) && others.contains("] mkdir \"");
             seen.is(Class::Exit) && is_others_code && seen.dsync.code() == Some(23) && is_told && is_others
         },
     },
@@ -75,11 +77,17 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-m`, an empty directory that several operands have is left out.",
         explains: |seen| {
             let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
-            (seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]))
+            let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
+            // That of the destination goes, and counts among what is deleted.
+            let is_counted = seen.case.has(&["--max-delete"])
+                && seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(25));
+            prunes
                 && seen.case.operands.len() > 2
-                && (seen.finding.line.starts_with("missing: ")
-                    || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
-                && is_directory
+                && (is_counted
+                    || is_directory
+                        && (seen.finding.line.starts_with("missing: ")
+                            || seen.about(&["mode", "owner", "mtime", "extended attributes"])))
         },
     },
     Known {
@@ -98,7 +106,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-m`, a directory of which something could not be read is not empty.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            let within = seen.path().trim_start_matches("w/d/");
+            let within = seen.printed_path();
             let is_above_unread = says.lines().any(|line| {
                 let unread = line.contains("cannot read the attributes of '")
                     || line.contains("cannot read directory '");
@@ -118,10 +126,14 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
             let by_rules = ["--exclude", "--exclude-from", "--filter", "-F", "-FF", "-C", "--files-from"];
-            seen.case.has(&by_rules)
-                && seen.is(Class::Tree)
-                && is_there
-                && seen.rsync.stdout_text().lines().all(|line| line.starts_with("created directory "))
+            // rsync looks at the directory for backups, although none will be made.
+            let is_needless = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(1), Some(0))
+                && seen.rsync.stderr_text().contains("The backup-dir is not a directory")
+                && seen.dsync.all_text().is_empty();
+            let has_nothing =
+                || seen.rsync.stdout_text().lines().all(|line| line.starts_with("created directory "));
+            seen.case.has(&by_rules) && (is_needless || seen.is(Class::Tree) && is_there && has_nothing())
         },
     },
     Known {

@@ -67,15 +67,19 @@ impl Seen<'_> {
         self.finding.path()
     }
 
+    /// Returns the path as rsync prints it, without the destination in front.
+    pub(super) fn printed_path(&self) -> String {
+        as_rsync_prints(self.path().trim_start_matches("w/d/"))
+    }
+
     /// Returns whether the path's entry has the source's type and content after dsync.
     pub(super) fn is_sources_own(&self) -> bool {
         let Some(within) = self.path().strip_prefix("w/d/") else { return false };
         let Some(here) = find(self.ours, self.path()) else { return false };
         let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
-        // One that was moved is still there after rsync, if that did not copy it.
-        let is_of = |path: &String| {
-            [self.ours, self.theirs].iter().any(|all| find(all, path).as_ref() == Some(&here))
-        };
+        // One that was moved is gone, or still there after rsync, if that did not copy it.
+        let surveys = || [Some(self.ours), Some(self.theirs), self.before].into_iter().flatten();
+        let is_of = |path: &String| surveys().any(|all| find(all, path).as_ref() == Some(&here));
         sources.iter().any(is_of)
     }
 
@@ -128,8 +132,9 @@ impl Seen<'_> {
         let within = paths.iter().filter_map(|path| path.strip_prefix("w/d/"));
         let names = within.flat_map(|name| [Some(name), name.strip_suffix(suffix)]).flatten();
         names.filter(|name| name.ends_with(suffix)).any(|name| {
-            let path = format!("w/s/{name}");
-            self.case.world.iter().any(|node| node.path.escape_ascii().to_string() == path)
+            // A directory that was named without a slash is an entry itself.
+            let there = [format!("w/s/{name}"), format!("w/{name}")];
+            self.case.world.iter().any(|node| there.contains(&node.path.escape_ascii().to_string()))
         })
     }
 
