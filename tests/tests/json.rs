@@ -4,7 +4,8 @@
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via, mount::Mount, needs_dsync, schema, scratch::slash, strace,
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, mount::Mount, needs_dsync, run::until_met, schema,
+    scratch::slash, strace,
 };
 use serde_json::Value;
 
@@ -50,6 +51,26 @@ fn of<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
 
 fn paths(events: &[Value]) -> Vec<String> {
     of(events, "entry").iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn contents_that_a_state_knows_are_counted() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let state = format!("--state-dir={}", scratch.at("state").display());
+    let summary = |options: &[&str]| {
+        let run = Run::dsync().args(["-ac", "--delete", "--json"]).args(options);
+        let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+        events(&outcome).pop().unwrap()
+    };
+
+    assert_eq!(summary(&[]).get("contents"), None);
+    // What changed in the last tick of the clock is read once more.
+    until_met(|| {
+        let contents = &summary(&["--state", &state])["contents"];
+        (contents["known_files"].as_u64() > Some(0) && contents["read_files"] == 0).then_some(())
+    });
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Progress, Reconnect, Summary,
-    SyncError, exit_code,
+    Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Progress, Reconnect, StateUse,
+    Summary, SyncError, exit_code,
 };
 
 use crate::{
@@ -84,6 +84,13 @@ impl Console {
     pub(crate) fn result(&self, line: &str) {
         if self.json.is_none() {
             self.print_line(line.as_bytes());
+        }
+    }
+
+    /// Takes the contents that the run compared, for the end of the stream of events.
+    pub(crate) fn compared(&self, contents: StateUse) {
+        if let Some(json) = &self.json {
+            json.compared(contents);
         }
     }
 

@@ -7,10 +7,14 @@
 //! The first event is `start`, the last one `summary`, also of a run that failed. Entries come as
 //! lists name them: when they are done, in the order of the listing, or as planned in a dry run.
 
-use std::{collections::HashSet, sync::Mutex, sync::PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, OnceLock, PoisonError},
+};
 
 use dsync_engine::{
-    BackedUp, Cause, Connection, Ended, LeftAlone, Planned, Problem, Progress, Reconnect, Summary, SyncError,
+    BackedUp, Cause, Connection, Ended, LeftAlone, Planned, Problem, Progress, Reconnect, StateUse, Summary,
+    SyncError,
     schema::{Name, Told, Worded},
 };
 use serde::Serialize;
@@ -40,6 +44,8 @@ pub(crate) struct Stream {
     failures: Mutex<Failures>,
     /// Whether the plan was told: once for each session.
     planned: Mutex<bool>,
+    /// The contents that the run compared, where it has a state.
+    contents: OnceLock<StateUse>,
 }
 
 /// Entries that failed, each once.
@@ -88,6 +94,8 @@ struct End<'a> {
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     totals: Option<&'a Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<&'a StateUse>,
     failures: Vec<Worded<'static>>,
     failures_omitted: u64,
 }
@@ -105,7 +113,13 @@ impl Stream {
             destination: destination.as_deref().map(Name::of),
         });
         let lists_only = mode == "list";
-        (Self { dry_run, lists_only, failures: Mutex::default(), planned: Mutex::default() }, line)
+        let (failures, planned, contents) = Default::default();
+        (Self { dry_run, lists_only, failures, planned, contents }, line)
+    }
+
+    /// Takes the contents that the run compared; the first ones stay.
+    pub(crate) fn compared(&self, contents: StateUse) {
+        let _ = self.contents.set(contents);
     }
 
     /// Returns the line of a connection that was made; a plan follows.
@@ -186,6 +200,7 @@ impl Stream {
             error: error.filter(|_| outcome.is_err()).map(str::to_owned),
             dry_run: self.dry_run,
             totals: outcome.as_ref().ok(),
+            contents: self.contents.get(),
             failures: std::mem::take(&mut failures.kept),
             failures_omitted: failures.omitted,
         })))

@@ -77,8 +77,10 @@ impl InUse {
             let why = format!("dsync: {}; what this run has read is not kept", reason(&self.dir, &error));
             console.talk(&escape_text(&why));
         }
+        let used = self.state.used();
+        console.compared(used);
         if is_told {
-            console.talk(&used_text(&self.state.used()));
+            console.talk(&used_text(&used));
         }
     }
 }

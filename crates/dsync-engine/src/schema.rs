@@ -9,6 +9,7 @@
 //! | [`Report`](crate::Report), [`TypeCounts`](crate::TypeCounts) | the counts of `totals`, `counts` | yes |
 //! | [`Summary`](crate::Summary) | `totals` | yes, its time in whole milliseconds |
 //! | [`RunOutcome`](crate::RunOutcome) | `outcome` | no: an error is its words |
+//! | [`StateUse`](crate::StateUse) | `contents` of `summary` | yes |
 //! | [`Verified`](crate::verify::Verified), [`Totals`](crate::manifest::Totals) | as of `dsync verify --json`, without `event` | yes |
 //! | [`Finding`](crate::verify::Finding) | `difference` of `dsync verify --json`, without `event` | no |
 //!

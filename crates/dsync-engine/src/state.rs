@@ -58,6 +58,7 @@ struct Counters {
 /// The contents that a run compared, of both ends that share the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StateUse {
     /// Files whose content was known.
     pub known_files: u64,
