@@ -283,10 +283,9 @@ impl RuleFile {
     pub fn lines_of<'a>(&self, text: &'a [u8]) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
         let Self { words, nul, .. } = *self;
         let mut number = 1;
-        let ends = move |byte: u8| match () {
-            () if nul => byte == 0,
-            () => matches!(byte, b'\n' | b'\r') || words && byte.is_ascii_whitespace(),
-        };
+        // Words end at whitespace whatever ends a line: `--from0` leaves a `.cvsignore` what it is.
+        let ends_line = move |byte: u8| if nul { byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        let ends = move |byte: u8| ends_line(byte) || words && byte.is_ascii_whitespace();
         let comment = move |line: &[u8]| !words && matches!(line.first(), Some(b'#' | b';'));
         let pieces = text.split_inclusive(move |&byte| ends(byte)).map(move |piece| {
             let at = number;
@@ -512,6 +511,8 @@ mod tests {
         assert_eq!(lines(words, b"a # b\n\tc"), [(1, &b"a"[..]), (1, b"#"), (1, b"b"), (2, b"c")]);
         let nul = RuleFile { nul: true, ..plain };
         assert_eq!(lines(nul, b"a\nb\0\0#\0c"), [(1, &b"a\nb"[..]), (4, b"c")]);
+        let nul_words = RuleFile { words: true, ..nul };
+        assert_eq!(lines(nul_words, b"a b\nc\0d"), [(1, &b"a"[..]), (1, b"b"), (1, b"c"), (2, b"d")]);
     }
 
     #[test]
