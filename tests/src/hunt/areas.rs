@@ -179,6 +179,7 @@ fn rules(case: &mut Case, dice: &mut Dice) {
     }
     let node = text(dice, b"w/merged".to_vec(), PATTERNS);
     case.world.push(node);
+    end_with_zeros(case, dice, FILES);
 }
 
 fn list(case: &mut Case, dice: &mut Dice) {
@@ -198,6 +199,40 @@ fn list(case: &mut Case, dice: &mut Dice) {
     }
     let node = text(dice, b"w/list".to_vec(), LISTED);
     case.world.push(node);
+    end_with_zeros(case, dice, &[]);
+}
+
+/// Lets the lines of some cases' files end with zeros, as `--from0` has it; those of these names, which
+/// are in trees, in some of these cases only.
+fn end_with_zeros(case: &mut Case, dice: &mut Dice, names: &[&str]) {
+    if !dice.chance(15) {
+        return;
+    }
+    add(case, dice.pick::<&str>(&["--from0", "-0"]));
+    let are_all = dice.chance(50);
+    let is_named = |path: &[u8]| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        names.iter().any(|wanted| wanted.as_bytes() == name)
+    };
+
+    for node in &mut case.world {
+        let is_one = [&b"w/list"[..], b"w/merged"].contains(&&node.path[..]);
+        let Kind::Spliced(pieces) = &mut node.kind else { continue };
+        if is_one || are_all && is_named(&node.path) {
+            *pieces = pieces.iter().flat_map(|piece| with_zero(*piece)).collect();
+        }
+    }
+}
+
+/// Returns a line whose end is a zero.
+fn with_zero(piece: Piece) -> Vec<Piece> {
+    match piece {
+        Piece::Text(words) => match words.strip_suffix('\n') {
+            Some(words) => vec![Piece::Text(words), Piece::Text("\0")],
+            None => vec![piece],
+        },
+        _ => vec![piece],
+    }
 }
 
 /// Returns a file of some of these lines.

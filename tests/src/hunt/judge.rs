@@ -377,7 +377,7 @@ fn judge_second(verdict: &mut Verdict, second: &Outcome) {
 pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
     let is_change = |line: &&str| {
-        let words = ["cannot delete non-empty", "created directory "];
+        let words = ["cannot delete non-empty", "created directory ", "backed up ", "sender removed "];
         !words.iter().any(|words| line.starts_with(words)) && !lists::is_unchanged(line.as_bytes())
     };
     let mut lines: Vec<String> = text.lines().filter(is_change).map(str::to_owned).collect();

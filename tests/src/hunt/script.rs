@@ -172,6 +172,7 @@ fn splice(text: &mut Vec<u8>, at: &[u8], pieces: &[Piece]) {
             }
             Piece::Zeros(len) => line(text, &[format!("head -c {len} /dev/zero >>").as_bytes(), at]),
             Piece::Hole(len) => line(text, &[format!("truncate -s +{len} ").as_bytes(), at]),
+            Piece::Text("\0") => line(text, &[b"printf '\\0' >>", at]),
             Piece::Text(words) => line(text, &[b"printf %s ", &quoted(words.as_bytes()), b" >>", at]),
         }
     }

@@ -1,5 +1,6 @@
 //! States and options that the other choices do not reach: directories that lock their owner out,
-//! several alternate directories, parts of `-a` taken back, long files that are changed a little.
+//! several alternate directories, parts of `-a` taken back, long files that are changed a little,
+//! kinds of lines that are chosen.
 //!
 //! The choices come from dice of their own, so that the other cases stay what they were.
 
@@ -47,6 +48,19 @@ const OPTIONS: &[&str] = &[
     "--min-size=1",
 ];
 
+/// Choices of kinds of lines, which leave what a run does and the lines of `-i` as they are.
+const INFO: &[&str] = &[
+    "--info=name0",
+    "--info=name2",
+    "--info=del",
+    "--info=skip",
+    "--info=nonreg0",
+    "--info=symsafe",
+    "--info=backup,remove",
+    "--info=copy,misc,mount",
+    "--info=stats0,flist0",
+];
+
 /// Bytes of a file that is long enough for a delta of several blocks.
 const LONG_BYTES: u64 = 1_500_000;
 
@@ -66,6 +80,9 @@ pub(super) fn extend(case: &mut Case) {
     }
     if dice.chance(5) {
         long_file(case, &mut dice);
+    }
+    if dice.chance(6) {
+        add(case, dice.pick::<&str>(INFO));
     }
 }
 

@@ -47,7 +47,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_rejected = seen.rsync.stderr_text().contains("rejecting unrequested file-list name");
             let goes_up = |node: &Node| match &node.kind {
-                Kind::Spliced(lines) => lines.iter().any(|line| matches!(line, Piece::Text("d/../a\n"))),
+                Kind::Spliced(lines) => {
+                    lines.iter().any(|line| matches!(line, Piece::Text("d/../a\n" | "d/../a")))
+                }
                 _ => false,
             };
             seen.is(Class::Exit)
