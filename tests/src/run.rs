@@ -133,7 +133,7 @@ impl Run {
         self
     }
 
-    /// Gives it a process group of its own: what it starts is then killed with it.
+    /// Starts it in a process group of its own: what it starts is then killed with it.
     pub fn in_own_group(mut self) -> Self {
         self.has_group = true;
         self
