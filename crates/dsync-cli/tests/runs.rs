@@ -442,6 +442,8 @@ fn kinds_of_lines_are_chosen_one_by_one() {
     assert_eq!(lines("--info=flist2"), "sending incremental file list\n");
     assert_eq!(sorted(&lines("--info=del")), ["deleting gone/", "deleting gone/file", "deleting old"]);
     assert!(!lines("-v --info=del0").contains("deleting"));
+    assert!(lines("-i --info=none").contains("*deleting   old\n"));
+    assert!(lines("--out-format=%n --info=del0").contains("deleting old\n"));
     let names = lines("--info=name");
     assert!(names.contains("sub/b\n") && !names.contains("Transferred"), "{names}");
     let quiet = lines("-v --info=name0,stats0");

@@ -50,6 +50,8 @@ const OPTIONS: &[&str] = &[
 
 /// Choices of kinds of lines, which leave what a run does and the lines of `-i` as they are.
 const INFO: &[&str] = &[
+    "--info=none",
+    "--info=del0",
     "--info=name0",
     "--info=name2",
     "--info=del",

@@ -178,7 +178,9 @@ fn listing(
     let format = output.out_format.as_ref();
     let format = format.map(|format| Format::parse(format.as_bytes()));
     let verbose = info.name.unwrap_or(output.verbose);
-    let lists = verbose > 0 || output.itemize_changes > 0 || format.is_some();
+    // Whoever chose the form of each line gets one for each deletion, whatever `--info` says.
+    let is_chosen = output.itemize_changes > 0 || format.is_some();
+    let tells = info.del.map_or(verbose > 0 || output.verbose > 0, |level| level > 0);
 
     Ok(Listing {
         verbose,
@@ -186,7 +188,7 @@ fn listing(
         sends: matches!(destination, Destination::Remote { .. }),
         receives: matches!(source, Source::Remote { .. }),
         has_groups: flags.attributes.group,
-        deletions: Some(info.del.map_or(lists || output.verbose > 0, |level| level > 0)),
+        deletions: Some(is_chosen || tells),
         clock: (format.is_some() || output.log_file_format.is_some()).then(LocalClock::new),
         format,
         base: match source {
