@@ -4,14 +4,14 @@
 //! | type | is in the schema | is read back |
 //! |---|---|---|
 //! | [`Event`](crate::Event) | one of the events | yes |
-//! | [`Progress`](crate::Progress), [`Connection`](crate::Connection) | `progress`, `connected`, without `event` | yes |
-//! | [`FileProgress`](crate::FileProgress) | `file` | yes |
-//! | [`Report`](crate::Report), [`TypeCounts`](crate::TypeCounts) | the counts of `totals`, `counts` | yes |
-//! | [`Summary`](crate::Summary) | `totals` | yes, its time in whole milliseconds |
-//! | [`RunOutcome`](crate::RunOutcome) | `outcome` | no: an error is its words |
+//! | [`Progress`], [`Connection`] | `progress`, `connected`, without `event` | yes |
+//! | [`FileProgress`] | `file` | yes |
+//! | [`Report`], [`TypeCounts`](crate::TypeCounts) | the counts of `totals`, `counts` | yes |
+//! | [`Summary`] | `totals` | yes, its time in whole milliseconds |
+//! | [`RunOutcome`] | `outcome` | no: an error is its words |
 //! | [`StateUse`](crate::StateUse) | `contents` of `summary` | yes |
 //! | [`Verified`](crate::verify::Verified), [`Totals`](crate::manifest::Totals) | as of `dsync verify --json`, without `event` | yes |
-//! | [`Finding`](crate::verify::Finding) | `difference` of `dsync verify --json`, without `event` | no |
+//! | [`Finding`] | `difference` of `dsync verify --json`, without `event` | no |
 //!
 //! A plan and its end are two events here, `entry` and `ended`, as the run reports them. The
 //! command prints [`Told::entry`], one event of both. Within a version of the schema events and

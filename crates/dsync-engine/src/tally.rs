@@ -42,6 +42,7 @@ impl Tally {
     }
 
     /// Notes the bytes of a session that is over.
+    #[cfg(feature = "ssh")]
     pub(crate) fn note_traffic(&self, traffic: Traffic) {
         self.0.sent.store(traffic.sent_bytes, Ordering::Relaxed);
         self.0.received.store(traffic.received_bytes, Ordering::Relaxed);
