@@ -62,4 +62,5 @@ pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("dsync-cli", &["-p", "dsync-cli", "--bin", "dsync"]),
     ("dsync-engine", &["-p", "dsync-engine", "--lib"]),
     ("dsync-fs", &["-p", "dsync-fs", "--lib"]),
+    ("dsync-transport", &["-p", "dsync-transport", "--lib"]),
 ];

@@ -1,9 +1,14 @@
 //! The guards against a hostile end, each with the test that notices when it is gone.
 
-use super::guard::Guard;
+use super::{guard::Guard, serving};
 
-/// Every guard, by what it keeps out.
-pub(super) const GUARDS: &[Guard] = &[
+/// Returns every guard.
+pub(super) fn guards() -> impl Iterator<Item = &'static Guard> {
+    RUNS.iter().chain(serving::GUARDS)
+}
+
+/// The guards of a run, by what they keep out.
+const RUNS: &[Guard] = &[
     Guard {
         name: "name of no operand",
         file: "crates/dsync-engine/src/destination/asked.rs",
@@ -453,38 +458,6 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "no_name_of_any_end_reaches_the_screen_or_the_log_raw",
     },
     Guard {
-        name: "calls of a caged end",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "else if let Err(error) = «confine_calls(inmates)» {",
-        instead: "Ok(())",
-        binary: "cage",
-        test: "the_remote_end_is_caged_before_it_looks_and_is_refused_nothing_that_it_needs",
-    },
-    Guard {
-        name: "files of a caged end",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "match «confine_files(footprint, inmates, self.system())» {",
-        instead: "Ok(None)",
-        binary: "cage",
-        test: "the_remote_end_is_caged_before_it_looks_and_is_refused_nothing_that_it_needs",
-    },
-    Guard {
-        name: "calls of a session before the key",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "else if let Err(error) = «confine_strangers()» {",
-        instead: "Ok(())",
-        binary: "serve",
-        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
-    },
-    Guard {
-        name: "files of a session before the key",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "match «confine_to_shares(shares, self.system())» {",
-        instead: "Ok(None)",
-        binary: "serve",
-        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
-    },
-    Guard {
         name: "silent connections",
         file: "crates/dsync-cli/src/serve/silent.rs",
         guard: "if «waiting.connections.len() >= MOST» {",
@@ -493,28 +466,12 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "serve::silent::tests::who_speaks_is_served_and_the_oldest_silent_one_makes_room",
     },
     Guard {
-        name: "adding only",
-        file: "crates/dsync-engine/src/grant.rs",
-        guard: "Demand::InPlace => [true, false, true, «false», true, false],",
-        instead: "true",
-        binary: "restricted",
-        test: "each_access_allows_the_pushes_that_it_says_and_no_others",
-    },
-    Guard {
         name: "owners that the server decides",
         file: "crates/dsync-engine/src/grant/owners.rs",
         guard: "options.id_rules.retain(|rule| «!self.maps(rule.group)»);",
         instead: "true",
         binary: "dsync-engine",
         test: "grant::owners::tests::rules_take_the_place_of_the_clients_of_their_kind",
-    },
-    Guard {
-        name: "attributes that the server notes",
-        file: "crates/dsync-engine/src/grant/owners.rs",
-        guard: "options.fake_super.destination |= «self.fake_super»;",
-        instead: "false",
-        binary: "serve",
-        test: "owners::what_only_root_may_set_is_noted_whatever_the_client_asks",
     },
     Guard {
         name: "another user's rights",
@@ -613,22 +570,6 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "devices_of_a_tree_are_written_only_by_files_of_their_names_and_only_with_the_option",
     },
     Guard {
-        name: "floor of a restricted key",
-        file: "crates/dsync-fs/src/dir/trusted.rs",
-        guard: "if «trail.len() < 2» {",
-        instead: "false",
-        binary: "restricted",
-        test: "paths_start_at_the_directory_and_end_in_it",
-    },
-    Guard {
-        name: "absolute links of a restricted key",
-        file: "crates/dsync-fs/src/dir/trusted.rs",
-        guard: "Way::Text(text) if «self.trail.is_some() && text.first() == Some(&b'/')» =>",
-        instead: "false",
-        binary: "restricted",
-        test: "a_link_that_was_sent_before_is_no_way_out",
-    },
-    Guard {
         name: "entries that stay where only additions are allowed",
         file: "crates/dsync-fs/src/dir/confined.rs",
         guard: "if «self.adds_only && !own» {",
@@ -643,14 +584,6 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "false",
         binary: "dsync-engine",
         test: "keep::tests::sessions_of_one_moment_have_directories_of_their_own_and_replace_nothing",
-    },
-    Guard {
-        name: "configuration that others can write",
-        file: "crates/dsync-cli/src/serve/config/hands.rs",
-        guard: "(«mode & OTHERS_WRITE != 0»).then(",
-        instead: "false",
-        binary: "serve",
-        test: "nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration",
     },
     Guard {
         name: "further names of links",
@@ -701,14 +634,6 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "grants::neither_wildcards_nor_homes_lead_out_of_a_restricted_directory",
     },
     Guard {
-        name: "users who ask for the status",
-        file: "crates/dsync-cli/src/serve/status.rs",
-        guard: "Ok(asking) if «is_trusted(&asking)» => {",
-        instead: "true",
-        binary: "serve",
-        test: "status::only_root_and_the_servers_user_get_an_answer",
-    },
-    Guard {
         name: "hash of a batch's content",
         file: "crates/dsync-engine/src/batch/replay.rs",
         guard: "if length != content.size || «hasher.finish() != content.hash» {",
@@ -725,30 +650,6 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "batch::replay::tests::a_batch_turns_no_option_on",
     },
     Guard {
-        name: "limits of a session",
-        file: "crates/dsync-cli/src/cage/limits.rs",
-        guard: "«lower(&[(Resource::Data, MEMORY), (Resource::Nofile, DESCRIPTORS), (Resource::Nproc, THREADS)])»",
-        instead: "Ok(())",
-        binary: "serve",
-        test: "strangers_are_bounded_and_let_others_in",
-    },
-    Guard {
-        name: "limits that stay",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "rules.insert(libc::SYS_prlimit64, «vec![SeccompRule::new(vec![reads])?]»);",
-        instead: "Vec::new()",
-        binary: "serve",
-        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
-    },
-    Guard {
-        name: "names of users before a session",
-        file: "crates/dsync-cli/src/cage.rs",
-        guard: "let names = if «self.knows_names» {",
-        instead: "false",
-        binary: "serve",
-        test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
-    },
-    Guard {
         name: "places of one address",
         file: "crates/dsync-cli/src/serve/strangers.rs",
         guard: "|| «own >= ONE_ADDRESS» ||",
@@ -763,30 +664,6 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "false",
         binary: "dsync-cli",
         test: "serve::silent::tests::who_speaks_is_served_and_the_oldest_silent_one_makes_room",
-    },
-    Guard {
-        name: "code of a host that refuses",
-        file: "crates/dsync-cli/src/enroll.rs",
-        guard: "let code = if «code == exit_code::OK» {",
-        instead: "false",
-        binary: "serve",
-        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
-    },
-    Guard {
-        name: "lines of a host that is enrolled at",
-        file: "crates/dsync-cli/src/enroll.rs",
-        guard: "Ok(Answer::Known(known)) if «is_plain(&known)» =>",
-        instead: "true",
-        binary: "serve",
-        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
-    },
-    Guard {
-        name: "lines that a host did not add",
-        file: "crates/dsync-cli/src/enroll.rs",
-        guard: "if «!added.added» {",
-        instead: "false",
-        binary: "serve",
-        test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
     },
     Guard {
         name: "place of a batch",

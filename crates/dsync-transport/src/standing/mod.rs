@@ -12,7 +12,7 @@
 //!
 //! No end waits for a word that it knows already: the client's run sends behind the share's name
 //! without the server's first byte, and behind its greeting without the server's answer where the
-//! handshake agreed on [`protocol_ahead`], which names all that the answer would say. The server
+//! handshake agreed on a protocol that names all that the answer would say. The server
 //! sends the same bytes either way, and reads a run's only once it has admitted the key.
 //!
 //! The law: before a client has proved a key that the server knows, it costs the server one
@@ -639,7 +639,17 @@ mod tests {
 
         let told = heard(&refusal(42, "no"));
         assert!(matches!(told, Err(ChannelError::Told { exit_code: 42, .. })), "{told:?}");
-        for broken in [&b""[..], &answer[..answer.len() - 1], b"220 mail"] {
+        let Ok(Parsed::Complete { message: BootstrapMessage::Server(server), .. }) =
+            BootstrapMessage::parse(&answer)
+        else {
+            panic!("no answer")
+        };
+        let mut another = Vec::new();
+        let server = ServerBootstrap { features: FEATURES ^ 1, ..server };
+        for message in [BootstrapMessage::Server(server), BootstrapMessage::Go] {
+            message.encode(&mut another).unwrap();
+        }
+        for broken in [&b""[..], &answer[..answer.len() - 1], b"220 mail", &another] {
             let ended = heard(broken);
             assert!(matches!(ended, Err(ChannelError::NotDsync { .. })), "{ended:?}");
         }
