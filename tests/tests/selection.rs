@@ -98,8 +98,18 @@ fn links_that_lead_out_are_skipped() {
             symlink(text, scratch.src().join(format!("{dir}link{index:02}"))).unwrap();
         }
     }
-    let outcome = as_rsync(&scratch, &["-av", "--safe-links"], &["src/"]);
-    assert!(outcome.all_text().contains("ignoring unsafe symlink \"a/link06\""), "{}", outcome.account());
+    for (options, told) in [
+        (&["-av", "--info=symsafe0"][..], true),
+        (&["-a", "--info=name"], true),
+        (&["-av", "--info=name0"], false),
+        (&["-a", "--info=symsafe"], false),
+        (&["-ai"], false),
+        (&["-av"], true),
+    ] {
+        let outcome = as_rsync(&scratch, &[options, &["--safe-links"]].concat(), &["src/"]);
+        let is_told = outcome.all_text().contains("ignoring unsafe symlink \"a/link06\"");
+        assert_eq!(is_told, told, "{options:?} {}", outcome.account());
+    }
     assert!(scratch.dst().join("a/link02").is_symlink() && !scratch.dst().join("link02").is_symlink());
 }
 

@@ -54,8 +54,8 @@ pub(crate) struct Voice {
     pub(crate) shows_rulings: bool,
     /// The rules of the run, for that.
     pub(crate) rules: Arc<Rules>,
-    /// Links that are left out as unsafe are named.
-    pub(crate) shows_unsafe_links: bool,
+    /// Links that are replaced as unsafe are named.
+    pub(crate) shows_replaced_links: bool,
     /// `--json`.
     pub(crate) json: Option<Opening>,
     /// Whether a person may be watching: flush each line, and move the bar away for it.
@@ -245,12 +245,13 @@ impl Observer for Console {
                     self.talk(&format!("dsync: {}", messages::problem(problem)));
                 }
             }
-            // rsync tells of links that it thinks unsafe only when it lists what it does.
+            // rsync tells of links that it leaves out as unsafe only when it lists names.
             Event::Failed(problem)
                 if problem.cause == Cause::Skipped && problem.operation != Operation::ReadBasis =>
             {
                 let hidden = match problem.operation {
-                    Operation::CreateLink | Operation::FollowLink => !self.voice.shows_unsafe_links,
+                    Operation::CreateLink => self.voice.listing.verbose == 0,
+                    Operation::FollowLink => !self.voice.shows_replaced_links,
                     Operation::ReadDirectory => false,
                     _ => self.voice.hides_nonregular,
                 };

@@ -76,8 +76,7 @@ pub(crate) struct Output {
     /// -v says. progress and progress2 show the bar, name lists names (name2 those that are up to
     /// date too), backup the backups that are made, remove what leaves the
     /// source, del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
-    /// entries of types that are not copied, symsafe links that --safe-links leaves out or
-    /// --copy-unsafe-links replaces, skip what
+    /// entries of types that are not copied, symsafe links that --copy-unsafe-links replaces, skip what
     /// --update, --existing, --ignore-existing and limits of size leave alone; none turns all off,
     /// all all on. flist is rsync's line that a list is sent; copy, misc, mount and owner are taken and have no lines.
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]

@@ -54,13 +54,13 @@ digit behind a word is its level, 1 without one, 0 is off.
 BACKUP      backups, but in a dry run
 DEL         deletions
 FLIST       rsync's first line: sending (or receiving) incremental file list
-NAME        1) what is changed, 2) what is up to date, too
+NAME        1) what is changed, and links that --safe-links leaves out, 2) what is up to date, too
 NONREG      entries of types that are not copied (on by default)
 PROGRESS    the progress bar, as PROGRESS2
 REMOVE      what leaves the source with --remove-source-files
 SKIP        entries that an option leaves alone: --update, --existing, --ignore-existing, limits of size
 STATS       1) the paragraph at the end, 2) the statistics before it
-SYMSAFE     links that --safe-links leaves out or --copy-unsafe-links replaces
+SYMSAFE     links that --copy-unsafe-links replaces
 ALL, NONE   all of them at a level, none of them
 HELP        this text
 

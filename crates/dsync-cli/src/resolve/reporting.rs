@@ -112,7 +112,7 @@ pub(super) fn reporting(
             && debug::shows_rulings(&output.debug).unwrap_or(output.verbose > 1),
         shows_backups: info.backup.map_or(output.verbose > 1, |level| level > 0),
         shows_removals: info.remove.map_or(output.verbose > 1, |level| level > 0),
-        shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
+        shows_replaced_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
         rules: Arc::default(),
         json: output.json.then(|| opening(flags, source, destination)),
         interactive: false,
