@@ -136,13 +136,17 @@ fn directory_is_not_put_over_a_file() {
 fn new_destination_is_not_made_for_a_run_that_an_options_directory_ends() {
     needs_dsync!();
     let sshd = Sshd::shared();
-    for (option, named) in [
-        ("--temp-dir=../none", "No such file or directory"),
-        ("--temp-dir=none", "No such file or directory"),
-        ("--temp-dir=../../src/f", "Not a directory"),
-        ("--partial-dir=@/src/f", "Not a directory"),
-        ("--backup-dir=../../src/f", "Not a directory"),
-        ("--link-dest=../../src/f", "Not a directory"),
+    let none_exists = "none of the alternate directories exists: '../none' (";
+    for (option, code, words) in [
+        ("--temp-dir=../none", 1, ["cannot use", "No such file or directory"]),
+        ("--temp-dir=none", 1, ["cannot use", "No such file or directory"]),
+        ("--temp-dir=../../src/f", 1, ["cannot use", "Not a directory"]),
+        ("--partial-dir=@/src/f", 1, ["cannot use", "Not a directory"]),
+        ("--backup-dir=../../src/f", 1, ["cannot use", "Not a directory"]),
+        ("--link-dest=../../src/f", 1, ["cannot use", "Not a directory"]),
+        ("--link-dest=../none", 3, [none_exists, "leave --link-dest out for a first copy"]),
+        ("--copy-dest=../none", 3, [none_exists, "leave --copy-dest out for a first copy"]),
+        ("--compare-dest=../none", 3, [none_exists, "leave --compare-dest out for a first copy"]),
     ] {
         for (dry, remote) in [("-n", false), ("-t", false), ("-n", true), ("-t", true)] {
             let scratch = planted();
@@ -153,7 +157,7 @@ fn new_destination_is_not_made_for_a_run_that_an_options_directory_ends() {
             let to = if remote { sshd.operand(&new) } else { new.clone().into() };
             let option = option.replace('@', &scratch.path().display().to_string());
             let run = run.args(["-a", dry]).arg(&option).arg(slash(&scratch.src())).arg(to);
-            expect(run.run(), 1, &["cannot use", option.split('=').next().unwrap(), named]);
+            expect(run.run(), code, &[words[0], option.split('=').next().unwrap(), words[1]]);
             assert!(!new.exists(), "{option} {dry}");
             assert_eq!(fs::metadata(scratch.dst()).unwrap().modified().unwrap(), before, "{option} {dry}");
         }

@@ -246,7 +246,7 @@ fn a_link_to_an_equal_file_leaves_no_backup() {
 
 #[test]
 fn absent_alternate_directory_has_nothing() {
-    as_rsync(plant_replacements, &["--link-dest=../none"]);
+    as_rsync(plant_alternates, &["--link-dest=../none", "--link-dest=../first"]);
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
         SyncError::DirectoryUnusable { role, path, .. } => {
             Some(format!("cannot use '{}' as {}", path.display(), role_option(*role)))
         }
+        SyncError::AlternatesMissing { way, .. } => Some(format!(
+            "{error} ({option}; a relative one starts at the destination). Correct it, or leave {option} out for a first copy",
+            option = role_option(PathRole::Alternate(*way)),
+        )),
         SyncError::UntrustedLink { role, path, link } => Some(format!(
             "refusing {} '{}': {link}, and could lead anywhere",
             role_option(*role),

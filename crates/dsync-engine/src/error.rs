@@ -143,6 +143,14 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
+    /// None of the alternate directories exists, so that the run would copy everything.
+    #[error("none of the alternate directories exists: {}", quoted(paths))]
+    AlternatesMissing {
+        /// The use of the directories.
+        way: AlternateUse,
+        /// The directories as given.
+        paths: Vec<PathBuf>,
+    },
     /// The destination, or a directory that an option names, is reached through another user's
     /// link, or through one that a source may have made.
     #[error("refusing {role} '{}': {link}, and could lead anywhere", path.display())]
@@ -399,6 +407,12 @@ impl fmt::Display for PathRole {
     }
 }
 
+/// Returns paths as a list of quoted names.
+fn quoted(paths: &[PathBuf]) -> String {
+    let quoted: Vec<String> = paths.iter().map(|path| format!("'{}'", path.display())).collect();
+    quoted.join(", ")
+}
+
 /// The words in which an end that serves tells its client why it ends the run.
 ///
 /// A library knows facts; the command knows which option mends them, and the words of the remote
@@ -493,6 +507,7 @@ impl SyncError {
             | Self::BothRemote
             | Self::SourceMissing { .. }
             | Self::ListRootMissing { .. }
+            | Self::AlternatesMissing { .. }
             | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::UntrustedLink { .. }
@@ -553,6 +568,7 @@ impl SyncError {
             // rsync's code for a source that is not there, alone or among others.
             Self::SourceMissing { .. } | Self::SourceUnreadable { .. } => exit_code::PARTIAL,
             Self::ListRootMissing { .. }
+            | Self::AlternatesMissing { .. }
             | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,

@@ -237,14 +237,9 @@ impl Case {
                 continue;
             }
             let is_alternate = ["--link-dest", "--copy-dest", "--compare-dest"].contains(&name);
-            let is_needed = name == "--temp-dir";
-            let percent = if is_needed {
-                97
-            } else if is_alternate {
-                90
-            } else {
-                50
-            };
+            // Without it, dsync refuses the run.
+            let is_needed = name == "--temp-dir" || is_alternate;
+            let percent = if is_needed { 97 } else { 50 };
             if !dice.chance(percent) {
                 continue;
             }
@@ -291,9 +286,9 @@ impl Case {
         let destination = self.operands.last().map(|operand| {
             operand.trim_start_matches(HOST).trim_start_matches(":@/w/").trim_start_matches("@/w/")
         });
-        let source = self.operands[0].trim_end_matches('.');
+        let source = &self.operands[0];
         self.operands.len() == 2
-            && source.ends_with("s/")
+            && (source.ends_with("s/") || source.ends_with("s/."))
             && matches!(destination, Some("d/" | "d" | "." | "to-d/"))
     }
 }

@@ -150,6 +150,7 @@ fn refused_options_are_refused_by_name_pattern_and_exception() {
         exceeds(nas.pull(&["--remove-source-files"]), "refuse", &["--delete is refused"]);
         // A pull deletes at the client, which the key does not limit.
         let _ = nas.pull(&["--delete"]).expect_quiet_success();
+        fs::create_dir(nas.place().join("x")).unwrap();
         let _ = nas.push(&["--link-dest=../x"]).expect_code(0);
         assert_eq!(fs::read_to_string(nas.there("old")).unwrap(), "new content");
     }

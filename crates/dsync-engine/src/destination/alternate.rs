@@ -5,7 +5,13 @@
 //! links, as in the destination. The law: an entry is taken from there only when everything that
 //! the run compares is equal, by the same rules as those for an old file in the destination itself.
 
-use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+    sync::Arc,
+};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
@@ -47,8 +53,13 @@ pub(super) struct Alternate {
 }
 
 impl Alternates {
-    /// Opens the directories; one that does not exist has nothing, as with rsync. Relative ones
-    /// start at `below`, which need not exist, in `base`.
+    /// Opens the directories; one of several that does not exist has nothing, as with rsync.
+    /// Relative ones start at `below`, which need not exist, in `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError::AlternatesMissing`] where none exists: a name that is wrong would cost a whole
+    /// copy unnoticed.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
         let (mut roots, mut named, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for dir in &options.dirs {
@@ -72,6 +83,11 @@ impl Alternates {
                     }));
                 }
             }
+        }
+
+        if roots.is_empty() && !missing.is_empty() {
+            let paths = missing.into_iter().map(|path| OsString::from_vec(path).into()).collect();
+            return Err(SyncError::AlternatesMissing { way: options.way, paths });
         }
         Ok(Self { way: options.way, roots, named, missing })
     }

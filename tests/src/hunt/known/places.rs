@@ -121,6 +121,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A run none of whose alternate directories exists ends.",
+        explains: |seen| {
+            let words = "none of the alternate directories exists: ";
+            let is_first = seen.is(Class::Exit) && seen.dsync.code() == Some(3);
+            // The first run may have removed it, or made another entry in its place.
+            let is_later = seen.is(Class::Second) && seen.finding.line.contains(words);
+            is_first && seen.dsync.stderr_text().contains(words) || is_later
+        },
+    },
+    Known {
         says: "A link in the destination leads no option's directory anywhere.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
