@@ -134,7 +134,9 @@ const ENOENT: i32 = 2;
 /// Describes an error that ended the run, with its causes and advice, if there is any.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
-        return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
+        let advice =
+            if pattern.contains('\0') { "; -0 is for files whose patterns end with one" } else { "" };
+        return format!("bad pattern at {} column {column}: {reason}{advice}", rules.place_of(pattern));
     }
     escape_text(&unescaped_failure(error)).into_owned()
 }

@@ -5,6 +5,8 @@
 pub(crate) enum Refused {
     /// No program reads it.
     Malformed,
+    /// It has a NUL byte.
+    Nul,
     /// rsync does.
     Unsupported,
 }

@@ -286,17 +286,22 @@ impl Place {
     /// Returns the error for a rule that was written here. A file's text is not repeated: it may
     /// not have been meant as a file of rules.
     fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
+        let shown = Escaped(&text[..text.len().min(MOST_SHOWN_BYTES)]);
         let rule = match self {
-            Self::CommandLine => format!("'{}'", Escaped(text)),
-            Self::File { name, line } => format!("at {}:{line}", Escaped(name.as_bytes())),
+            Self::CommandLine => format!("'{shown}'"),
+            Self::File { name, line } => format!("'{shown}' at {}:{line}", Escaped(name.as_bytes())),
         };
         let why = match fault {
             RuleFault::Xattrs => Refused::Unsupported,
+            _ if text.contains(&0) => Refused::Nul,
             _ => Refused::Malformed,
         };
         UsageError::FilterRule { rule, why }
     }
 }
+
+/// Most bytes of a rule that a message shows: a file that is no list may be one long line.
+const MOST_SHOWN_BYTES: usize = 80;
 
 /// Most files that name each other, as in rsync.
 const MAX_DEPTH: u32 = 32;

@@ -250,7 +250,16 @@ impl UsageError {
                 )
             }
             Self::FilterRule { rule, why: Refused::Malformed } => {
-                write!(f, "filter rule {rule}: it cannot be read")
+                write!(
+                    f,
+                    "filter rule {rule}: no rule begins like this; '- PATTERN' excludes and '+ PATTERN' includes"
+                )
+            }
+            Self::FilterRule { rule, why: Refused::Nul } => {
+                write!(
+                    f,
+                    "filter rule {rule}: a NUL byte cannot be part of a rule; -0 is for files whose rules end with one"
+                )
             }
             Self::FilterRule { rule, why: Refused::Unsupported } => {
                 write!(
