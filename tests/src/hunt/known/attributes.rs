@@ -152,11 +152,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.path().starts_with("w/s")
                 && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
                 && seen.case.world.iter().any(is_special);
-            let is_unread = seen.is(Class::Exit)
+            let fails = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
-                && seen.dsync.stderr_text().contains("cannot read '")
-                && seen.case.is_nobody
-                && seen.case.world.iter().any(has_bits);
+                && seen.dsync.stderr_text().contains("cannot read '");
+            let is_missing = seen.finding.line.starts_with("missing: ")
+                && seen.dsync_says_of_it("cannot read '")
+                && seen.namesakes().any(has_bits);
+            let is_unread =
+                (fails || is_missing) && seen.case.is_nobody && seen.case.world.iter().any(has_bits);
             let is_link = (is_own || is_again || is_moved || is_unread)
                 && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let is_spared = seen.about(&["mode"]) && seen.namesakes().any(has_capability);

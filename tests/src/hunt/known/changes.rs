@@ -56,7 +56,14 @@ pub(super) const ENTRIES: &[Known] = &[
             let adds = seen.case.has(&["--append", "--append-verify"])
                 && only(seen).is_some_and(|code| code.get(1..3) == Some("f."));
             let is_more = is_ours && (is_change || adds);
-            !seen.case.has_letter('H') && seen.is_linked() && (is_more || are_changes)
+            // The content and what comes with it are there by then.
+            let is_written = seen.case.has(&["--inplace"])
+                && codes(seen).is_some_and(|(ours, theirs)| {
+                    let are_files = [ours, theirs].iter().all(|code| code.get(1..2) == Some("f"));
+                    let has_less = |(ours, theirs)| ours == theirs || theirs == b'.';
+                    are_files && ours.bytes().zip(theirs.bytes()).all(has_less)
+                });
+            !seen.case.has_letter('H') && seen.is_linked() && (is_more || are_changes || is_written)
         },
     },
     Known {
@@ -194,6 +201,21 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A link that is replaced by one with the same attributes is listed without them.",
+        explains: |seen| {
+            let is_less = codes(seen).is_some_and(|(ours, theirs)| {
+                let are_links = [ours, theirs].iter().all(|code| code.starts_with("cLc"));
+                are_links && theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+            });
+            let links = || seen.namesakes().filter(|node| matches!(node.kind, Kind::Symlink(_)));
+            let is_same = links().any(|one| {
+                !one.xattrs.is_empty()
+                    && links().any(|other| one.path != other.path && one.xattrs == other.xattrs)
+            });
+            seen.case.has_letter('X') && is_less && is_same
+        },
+    },
+    Known {
         says: "What gives way to an equal entry of a `--compare-dest` directory is listed as deleted.",
         explains: |seen| {
             let is_told = seen.finding.line.starts_with("only dsync lists *deleting: ");
@@ -202,6 +224,34 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_gone = !seen.theirs.keys().any(is_there) && !seen.ours.keys().any(is_there);
             let is_sources = seen.namesakes().any(|node| node.path.starts_with(b"w/s"));
             is_told && seen.case.has(&["--compare-dest"]) && has_gone && is_sources
+        },
+    },
+    Known {
+        says: "A directory that an option names is not listed as deleted.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
+            let directory = format!("w/d/{}", seen.path());
+            is_told && seen.case.deletes() && (seen.has_place_at(&directory) || seen.has_place_in(&directory))
+        },
+    },
+    Known {
+        says: "With `-J`, a link that differs from an alternate one is listed without its time.",
+        explains: |seen| {
+            let is_less = codes(seen).is_some_and(|(ours, theirs)| {
+                let are_links = [ours, theirs].iter().all(|code| code.starts_with("cLc"));
+                are_links && theirs.get(4..5) == Some("t") && without(ours, &[4]) == without(theirs, &[4])
+            });
+            let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
+            (seen.case.has_letter('J') || seen.case.has(&["--omit-link-times"])) && has_alternate && is_less
+        },
+    },
+    Known {
+        says: "An old file that cannot be read is listed with its changes.",
+        explains: |seen| {
+            let is_new = codes(seen).is_some_and(|(ours, theirs)| {
+                ours.get(1..2) == Some("f") && !ours.ends_with('+') && theirs.ends_with("f+++++++++")
+            });
+            is_new && seen.case.is_nobody && seen.rsync_says_of_it("[generator] failed to open ")
         },
     },
 ];

@@ -21,6 +21,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A pattern or rule with a NUL byte, in a file that the command line names, ends the run.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.is(Class::Exit)
+                && seen.dsync.code() == Some(1)
+                && says.contains(": a NUL byte cannot be part of a ")
+        },
+    },
+    Known {
         says: "Files of rules are files of the tree.",
         explains: |seen| {
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && is_of_rules(node);

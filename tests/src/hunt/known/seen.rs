@@ -168,14 +168,23 @@ impl Seen<'_> {
         places.any(|place| paths.iter().any(|path| is_in(path, &place)))
     }
 
+    /// Returns the directories that options name.
+    fn places(&self) -> impl Iterator<Item = String> {
+        let given = self.case.options.iter().filter(|option| PLACES.contains(&options::name(option)));
+        given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value))
+    }
+
+    /// Returns whether an option names this directory.
+    pub(super) fn has_place_at(&self, directory: &str) -> bool {
+        self.places().any(|place| place.trim_end_matches('/') == directory.trim_end_matches('/'))
+    }
+
     /// Returns whether an option names a directory inside this one.
     pub(super) fn has_place_in(&self, directory: &str) -> bool {
-        let given = self.case.options.iter().filter(|option| PLACES.contains(&options::name(option)));
-        let mut values = given.filter_map(|option| option.split_once('='));
-        values.any(|(_, value)| {
-            let place = options::place(value);
+        let within = |place: String| {
             place.strip_prefix(directory.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
-        })
+        };
+        self.places().any(within)
     }
 
     /// Returns whether an option names a directory inside the destination.
@@ -247,6 +256,12 @@ impl Seen<'_> {
     pub(super) fn rsync_says_of_it(&self, words: &str) -> bool {
         let name = as_rsync_prints(self.path().rsplit('/').next().unwrap_or_default());
         self.rsync.stderr_text().lines().any(|line| line.contains(words) && line.contains(&name))
+    }
+
+    /// Returns whether dsync says words in a line that has the entry's name.
+    pub(super) fn dsync_says_of_it(&self, words: &str) -> bool {
+        let name = format!("{}'", self.path().rsplit('/').next().unwrap_or_default());
+        self.dsync.stderr_text().lines().any(|line| line.contains(words) && line.contains(&name))
     }
 
     /// Returns whether the path, or a directory above it, is another user's link.
