@@ -66,7 +66,7 @@ fn contents_that_a_state_knows_are_counted() {
     };
 
     assert_eq!(summary(&[]).get("contents"), None);
-    // What changed in the last tick of the clock is read once more.
+    // The next run reads again the files that changed in the last tick of the clock.
     until_met(|| {
         let contents = &summary(&["--state", &state])["contents"];
         (contents["known_files"].as_u64() > Some(0) && contents["read_files"] == 0).then_some(())

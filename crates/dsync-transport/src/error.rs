@@ -244,14 +244,14 @@ impl ConnectError {
             Self::ShellFailed { status, stderr, .. } => {
                 let busy = i32::from(BUSY);
                 let by_itself = match status {
-                    // The place of a session that broke may be taken until its end has noticed.
+                    // A session that broke may still hold the place of this one.
                     ShellStatus::Exited(code) => *code == 255 || *code == busy,
                     status => matches!(status, ShellStatus::Killed(_)),
                 };
                 let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));
                 by_itself && !stderr.iter().any(refused)
             }
-            // As above.
+            // The session that broke may still hold the place of this one.
             Self::Refused { exit_code, .. } => *exit_code == BUSY,
             Self::GreetingTimeout { .. }
             | Self::NoAnswer { .. }
