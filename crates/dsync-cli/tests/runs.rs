@@ -477,6 +477,37 @@ fn alternate_directory_that_does_not_exist_is_told_and_costs_no_more() {
 }
 
 #[test]
+fn rule_that_is_none_is_shown_with_what_to_do() {
+    let at = planted();
+    let long = "x".repeat(10_000);
+    for (file, content, option, says) in [
+        (
+            "list",
+            "* a\n",
+            "--filter=merge",
+            "filter rule '* a' at list:1: no rule begins like this; '- PATTERN'",
+        ),
+        (
+            "list",
+            "- a\0- b\0",
+            "--filter=merge",
+            "filter rule '- a\\#000- b\\#000' at list:1: a NUL byte cannot",
+        ),
+        ("list", "- a\0- b\0", "--filter=merge", "; -0 is for files whose rules end with one"),
+        ("list", "a\0b\0", "--exclude-from", "; -0 is for files whose patterns end with one"),
+        ("list", "a\0b\0", "--include-from", "bad pattern at list:1 column 2: a NUL byte cannot"),
+        ("list", &long, "--filter=merge", &format!("filter rule '{}' at list:1", &long[..80])),
+    ] {
+        fs::write(at.path().join(file), content).unwrap();
+        let options =
+            if option == "--filter=merge" { "--filter=merge_list" } else { &format!("{option}=list") };
+        let (code, _, err) = run(at.path(), &format!("-a {options} src/ dst"));
+        assert!(code == 1 && err.contains(says), "{option}: {code} {err}");
+        assert!(err.len() < 300 && !at.path().join("dst").exists(), "{err}");
+    }
+}
+
+#[test]
 fn filter_rules_decide_as_those_of_rsync() {
     for rules in [
         &["-f", "- *"][..],

@@ -43,6 +43,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--no-implied-dirs`, the directories above a name that `--delete-missing-args` misses are made.",
+        explains: |seen| {
+            let is_extra = seen.finding.line.starts_with("extra: ");
+            let is_directory = |node: &Node| matches!(node.kind, Kind::Dir);
+            seen.case.has(&["--delete-missing-args"])
+                && seen.case.has(&["--no-implied-dirs"])
+                && (is_extra && seen.namesakes().any(is_directory) || seen.about(&["mtime"]))
+        },
+    },
+    Known {
         says: "A line of `--files-from` may go up and down again.",
         explains: |seen| {
             let is_rejected = seen.rsync.stderr_text().contains("rejecting unrequested file-list name");
