@@ -271,6 +271,36 @@ fn linked_tree_is_pushed_and_pulled() {
     }
 }
 
+#[test]
+fn directory_of_unfinished_files_that_the_run_did_not_make_goes_only_as_it_is_listed() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for mode in [0o755, 0o700] {
+        for (options, goes) in [
+            (&["--delete"][..], false),
+            (&["--delete-excluded"], true),
+            (&["--delete-excluded", "--delete-before"], true),
+            (&["--delete-excluded", "--delete-during"], true),
+            (&["--delete-excluded", "--delete-after"], true),
+        ] {
+            let (scratch, listed) = (Scratch::new(), ["-n", "-t"]);
+            let old = || Node::new("f", Kind::File(Content::random(78, MIB)));
+            Tree::of([old(), Node { mode, ..Node::dir("parts") }]).plant(&scratch.dst());
+            Tree::of([Node { mtime: (1_500_000_000, 0), ..old() }]).plant(&scratch.src());
+            let listed = listed.map(|dry| {
+                let run = sshd.run(Via::Tls).args(["-ai", dry, "--partial-dir=parts"]).args(options);
+                let run = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+                run.run().expect_code(0).stdout_text()
+            });
+            assert_eq!(listed[0], listed[1], "{mode:o} {options:?}");
+            assert_eq!(listed[1].contains("*deleting   parts/\n"), goes, "{mode:o} {options:?}");
+            // One that only the owner may enter is taken for that of an earlier run.
+            let stays = !goes && mode != 0o700;
+            assert_eq!(scratch.dst().join("parts").exists(), stays, "{mode:o} {options:?}");
+        }
+    }
+}
+
 /// Updates `dst/f` in place over `via` after `change`, and returns the run.
 fn updated_in_place(push: Option<bool>, change: impl Fn(&Path)) -> (Scratch, Outcome) {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());

@@ -286,10 +286,10 @@ impl Place {
     /// Returns the error for a rule that was written here. A file's text is not repeated: it may
     /// not have been meant as a file of rules.
     fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
-        let shown = Escaped(&text[..text.len().min(MOST_SHOWN_BYTES)]);
+        let shown = String::from_utf8_lossy(&text[..text.len().min(MOST_SHOWN_BYTES)]);
         let rule = match self {
             Self::CommandLine => format!("'{shown}'"),
-            Self::File { name, line } => format!("'{shown}' at {}:{line}", Escaped(name.as_bytes())),
+            Self::File { name, line } => format!("'{shown}' at {}:{line}", name.to_string_lossy()),
         };
         let why = match fault {
             RuleFault::Xattrs => Refused::Unsupported,

@@ -44,6 +44,8 @@ pub(super) struct Directory {
     delayed: AtomicBool,
     /// Whether it has a directory of unfinished files.
     has_parts: AtomicBool,
+    /// Whether a deletion removes that directory and lists it.
+    parts_go: AtomicBool,
     /// The permissions that its default list leaves to new entries, once they were asked for.
     allowed_mode: OnceLock<Option<u16>>,
     /// The permission bits that new directories in it take over, once they were asked for.
@@ -69,6 +71,7 @@ impl Directory {
             deferred: AtomicBool::new(false),
             delayed: AtomicBool::new(false),
             has_parts: AtomicBool::new(false),
+            parts_go: AtomicBool::new(false),
             allowed_mode: OnceLock::new(),
             inherited_mode: OnceLock::new(),
         }
@@ -116,6 +119,17 @@ impl Directory {
         self.has_parts.store(true, Ordering::Release);
     }
 
+    /// Notes that the run has made that directory: no deletion knows of it.
+    pub(super) fn note_new_parts(&self) {
+        self.parts_go.store(false, Ordering::Release);
+        self.note_parts();
+    }
+
+    /// Notes that a deletion removes that directory.
+    pub(super) fn leave_parts(&self) {
+        self.parts_go.store(true, Ordering::Release);
+    }
+
     /// Notes that something in it waits for its name; then it gets its attributes after that.
     pub(super) fn delay(&self) {
         self.delayed.store(true, Ordering::Release);
@@ -136,7 +150,7 @@ impl Directory {
             return Ok(());
         }
         site.open.close(self.path_bytes());
-        let has_parts = self.has_parts.load(Ordering::Acquire);
+        let has_parts = self.has_parts.load(Ordering::Acquire) && !self.parts_go.load(Ordering::Acquire);
         if has_parts && self.dir.as_ref().is_some_and(|dir| site.hands.reap(|| site.homes.tidy(dir))) {
             self.touch();
         }

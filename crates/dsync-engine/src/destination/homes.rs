@@ -44,10 +44,10 @@ pub(super) struct Around<'a> {
 /// A directory of unfinished files.
 pub(super) struct Parts {
     pub(super) dir: Arc<Dir>,
-    /// It is beside the targets.
-    pub(super) within: bool,
+    /// It is beside the targets, and dsync's own: the run may remove it once it is empty.
+    pub(super) is_own: bool,
     /// It was not there before.
-    pub(super) made: bool,
+    pub(super) is_new: bool,
 }
 
 /// Permissions of a directory of unfinished files beside their targets.
@@ -137,7 +137,7 @@ impl Homes {
     /// Opens the directory that keeps the unfinished files of targets in `beside`; makes it if it
     /// is missing and `make` is set.
     pub(super) fn of_parts(&self, beside: &Arc<Dir>, make: bool) -> io::Result<Parts> {
-        let elsewhere = |dir| Parts { dir, within: false, made: false };
+        let elsewhere = |dir| Parts { dir, is_own: false, is_new: false };
         match &self.parts {
             PartHome::WithTemporaries => Ok(elsewhere(Arc::clone(self.temporaries.get().unwrap_or(beside)))),
             PartHome::Apart(_, opened) => {
@@ -149,9 +149,14 @@ impl Homes {
                         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                         _ => {}
                     }
-                    Ok(Parts { dir: Arc::new(beside.open_child(name)?), within: true, made: true })
+                    Ok(Parts { dir: Arc::new(beside.open_child(name)?), is_own: true, is_new: true })
                 }
-                opened => Ok(Parts { dir: Arc::new(opened?), within: true, made: false }),
+                opened => {
+                    let dir = opened?;
+                    // One that others may enter was made by somebody else.
+                    let is_own = dir.metadata()?.mode == PARTS_MODE;
+                    Ok(Parts { dir: Arc::new(dir), is_own, is_new: false })
+                }
             },
         }
     }

@@ -124,11 +124,11 @@ pub(super) fn existing(
 fn home(site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>> {
     let dir = beside.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
     let parts = site.homes.of_parts(dir, make)?;
-    if parts.made {
+    if parts.is_new {
         beside.touch();
         site.touched(dir);
-    }
-    if parts.within {
+        beside.note_new_parts();
+    } else if parts.is_own {
         beside.note_parts();
     }
     Ok(parts.dir)

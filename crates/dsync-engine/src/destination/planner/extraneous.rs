@@ -47,15 +47,20 @@ impl Comparison<'_> {
         found: Option<Found>,
     ) -> Result<(), SyncError> {
         let Some(found) = found else { return Ok(()) };
-        // One that others may enter was made by somebody else.
-        if found.mode == homes::PARTS_MODE && self.site.homes.is_for_parts(&name, found.kind) {
-            directory.note_parts();
-        }
         if is_finished_name(name.as_bytes()) {
             merge.leftovers.note_finished();
         }
 
-        match self.fate(merge, directory, &name, found) {
+        let fate = self.fate(merge, directory, &name, found);
+        // One that others may enter was made by somebody else.
+        if found.mode == homes::PARTS_MODE && self.site.homes.is_for_parts(&name, found.kind) {
+            if matches!(fate, Fate::Extraneous | Fate::Missing) {
+                directory.leave_parts();
+            } else {
+                directory.note_parts();
+            }
+        }
+        match fate {
             // A sweep is followed by another pass.
             Fate::Stays if self.site.asks_why() && self.pass == Pass::Plan && !merge.is_own => {
                 self.site.tell_stays((directory, &name), found.kind, &self.protection)?;
