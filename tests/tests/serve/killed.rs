@@ -22,14 +22,14 @@ use crate::{
 };
 
 /// Bytes of a file that is under way for seconds at [`SLOW`].
-const BIG: usize = 24 << 20;
+pub(crate) const BIG: usize = 24 << 20;
 const SLOW: &str = "--bwlimit=8M";
 /// A silence that no test waits out: an end that ends has noticed the other's death.
 const PATIENT: &str = "--timeout=36000";
 
 /// Starts a push, and holds its client once a part of the big file is on the server's disk: the old
 /// file is whole then, or there is none. `None` if the run was over first.
-fn held_push(nas: &Nas, role: &str) -> Option<Running> {
+pub(crate) fn held_push(nas: &Nas, role: &str) -> Option<Running> {
     let push = nas.run().args(["-a", SLOW, PATIENT, "--retries=0"]).arg(slash(&nas.scratch.src()));
     let run = push.arg(nas.operand("tree")).start();
     let is_half_way = || finished_segments(&nas.tree()) >= 1 && is_old(nas, role);
@@ -41,14 +41,14 @@ fn held_push(nas: &Nas, role: &str) -> Option<Running> {
 }
 
 /// Plants the old file at the share, where the role may replace it.
-fn plant_old(nas: &Nas, role: &str) {
+pub(crate) fn plant_old(nas: &Nas, role: &str) {
     let _ = fs::remove_file(nas.there("big"));
     if role != "append" {
         fs::write(nas.there("big"), "old").unwrap();
     }
 }
 
-fn is_old(nas: &Nas, role: &str) -> bool {
+pub(crate) fn is_old(nas: &Nas, role: &str) -> bool {
     match fs::read(nas.there("big")) {
         Ok(content) => content == b"old",
         Err(_) => role == "append",

@@ -10,6 +10,7 @@ mod limits;
 mod metrics;
 mod nas;
 mod owners;
+mod power;
 mod quota;
 mod roles;
 mod round_trips;
