@@ -35,7 +35,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 matches!(node.kind, Kind::Symlink(_))
                     && [&b"/.part"[..], b"/sub"].iter().any(|name| node.path.ends_with(name))
             };
-            let is_in_place = seen.about(&["mtime"]) && seen.case.world.iter().any(is_link);
+            // The file's other names change with it.
+            let is_other_name = seen.finding.line.starts_with("not one file: ")
+                || seen.is_linked()
+                    && seen.about(&["size", "content", "mode", "owner", "extended attributes"]);
+            let is_in_place =
+                (seen.about(&["mtime"]) || is_other_name) && seen.case.world.iter().any(is_link);
             // A directory is where rsync wants to put its part.
             let calls = ["] unlink \"", "[receiver] rename \""];
             let fails = |line: &str| {
