@@ -7,7 +7,7 @@
 
 mod areas;
 mod case;
-mod dice;
+pub mod dice;
 mod filesystems;
 mod judge;
 mod known;
