@@ -324,7 +324,12 @@ impl Seen<'_> {
     /// Returns whether the destination or the source has a directory that can be listed but not
     /// entered.
     pub(super) fn has_directory_without_x(&self) -> bool {
-        let is_listed_only = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o500 == 0o400;
+        let is_listed_only = |node: &Node| {
+            // Of another user's the bits of all others count, or those of the group.
+            let shifts: &[u16] = if node.owner.is_some() { &[0, 3] } else { &[6] };
+            let is_so = |shift: &u16| node.mode >> shift & 0o5 == 0o4;
+            matches!(node.kind, Kind::Dir) && shifts.iter().any(is_so)
+        };
         self.case.is_nobody && self.case.world.iter().any(is_listed_only)
     }
 }
