@@ -17,6 +17,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A link that cannot be followed is told unless rules exclude it both as a file and as a directory.",
+        explains: |seen| {
+            let has_rules = ["--exclude", "--exclude-from", "--filter", "--include", "--include-from"];
+            seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.dsync.stderr_text().contains("cannot follow the link '")
+                && seen.case.has(&has_rules)
+        },
+    },
+    Known {
         says: "With `-m`, a link to a directory that is followed is never an empty directory.",
         explains: |seen| {
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
