@@ -39,9 +39,17 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.case.has(&["--copy-unsafe-links"]);
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
             let stands_for_a_directory = follows && seen.namesakes().any(is_link);
+            // rsync writes to where the link leads.
+            let says = seen.dsync.stderr_text();
+            let is_in_the_way = seen.dsync.code() == Some(23)
+                && says.contains("cannot read destination directory '")
+                && says.contains("Not a directory")
+                && (seen.is(Class::Exit) || seen.finding.line.starts_with("missing: "))
+                && seen.case.world.iter().any(is_link);
             seen.case.has(&["--ignore-existing"])
                 && seen.about(&["mtime", "mode", "owner", "extended attributes"])
                 && (seen.is_of_several_types() || seen.is_linked() || stands_for_a_directory)
+                || seen.case.has(&["--ignore-existing"]) && is_in_the_way
                 || seen.case.has(&["--ignore-existing"])
                     && seen.case.deletes()
                     && (seen.is(Class::Exit)

@@ -127,6 +127,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "No backup is made of what cannot be removed.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("delete_file: unlink(") && says.contains("Permission denied (13)");
+            let is_backup = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
+            // The links of the case's world lead to it as well.
+            let is_there = seen.is_within(&["--backup-dir"])
+                || seen.has_place_in(seen.path())
+                || seen.path() == "w/here" && seen.case.has(&["--backup-dir"]);
+            seen.case.is_nobody && seen.dsync.code() == Some(23) && fails && is_backup && is_there
+        },
+    },
+    Known {
         says: "A directory that cannot give way keeps what is in it.",
         explains: |seen| {
             let path = seen.path().to_owned();

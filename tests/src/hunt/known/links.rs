@@ -121,7 +121,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let is_other = is_other || is_extra && has_alternate;
             // The one that is there gives way, and has a backup.
-            let has_backup = is_extra && seen.is_within(&["--backup-dir"]);
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
+            let has_backup = is_extra && (seen.is_within(&["--backup-dir"]) || is_beside);
             let is_replaced = has_backup && seen.ours.values().any(|facts| facts.inode.is_some());
             seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new || is_replaced)
         },
