@@ -286,10 +286,10 @@ impl Place {
     /// Returns the error for a rule that was written here. A file's text is not repeated: it may
     /// not have been meant as a file of rules.
     fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
-        let shown = String::from_utf8_lossy(&text[..text.len().min(MOST_SHOWN_BYTES)]);
+        // The text of a file is not shown: the file may be one that only this program may read.
         let rule = match self {
-            Self::CommandLine => format!("'{shown}'"),
-            Self::File { name, line } => format!("'{shown}' at {}:{line}", name.to_string_lossy()),
+            Self::CommandLine => format!("'{}'", String::from_utf8_lossy(text)),
+            Self::File { name, line } => format!("at {}:{line}", name.to_string_lossy()),
         };
         let why = match fault {
             RuleFault::Xattrs => Refused::Unsupported,
@@ -299,9 +299,6 @@ impl Place {
         UsageError::FilterRule { rule, why }
     }
 }
-
-/// Most bytes of a rule that a message shows: a file that is no list may be one long line.
-const MOST_SHOWN_BYTES: usize = 80;
 
 /// Most files that name each other, as in rsync.
 const MAX_DEPTH: u32 = 32;

@@ -480,23 +480,23 @@ fn alternate_directory_that_does_not_exist_is_told_and_costs_no_more() {
 }
 
 #[test]
-fn rule_that_is_none_is_shown_with_what_to_do() {
+fn rule_that_is_none_is_named_with_what_to_do() {
     let at = planted();
-    let long = "x".repeat(10_000);
     for (content, option, says) in [
-        ("* a\n", "--filter=merge_", "filter rule '* a' at list:1: no rule begins like this; '- PATTERN'"),
+        ("* a\n", "--filter=merge_", "filter rule at list:1: no rule begins like this; '- PATTERN'"),
         ("- a\0- b\0", "--filter=merge_", "; -0 is for files whose patterns end with one"),
-        ("\0- b", "--filter=merge_", "filter rule '\\#000- b' at list:1: a NUL byte cannot"),
+        ("\0- b", "--filter=merge_", "filter rule at list:1: a NUL byte cannot"),
         ("\0- b", "--filter=merge_", "; -0 is for files whose rules end with one"),
         ("a\0b\0", "--exclude-from=", "; -0 is for files whose patterns end with one"),
         ("a\0b\0", "--include-from=", "bad pattern at list:1 column 2: a NUL byte cannot"),
-        (&long, "--filter=merge_", &format!("filter rule '{}' at list:1", &long[..80])),
     ] {
         fs::write(at.path().join("list"), content).unwrap();
         let (code, _, err) = run(at.path(), &format!("-a {option}list src/ dst"));
         assert!(code == 1 && err.contains(says), "{option}: {code} {err}");
-        assert!(err.len() < 300 && !at.path().join("dst").exists(), "{err}");
+        assert!(!at.path().join("dst").exists(), "{err}");
     }
+    let (code, _, err) = run(at.path(), "-a --filter=*x src/ dst");
+    assert!(code == 1 && err.contains("filter rule '*x': no rule begins like this"), "{err}");
 }
 
 #[test]
