@@ -205,6 +205,103 @@ fn this_end_of_a_push_and_of_a_pull_knows_its_files() {
     }
 }
 
+/// A remote end whose states are in a directory of the test's, and which tells what it opens.
+struct RemoteEnd {
+    program: PathBuf,
+    opened: PathBuf,
+    states: PathBuf,
+}
+
+impl RemoteEnd {
+    fn new(scratch: &Scratch) -> Self {
+        let [program, opened, states] = ["remote", "opened", "states"].map(|name| scratch.at(name));
+        let script = format!(
+            "#!/bin/sh\nexport XDG_STATE_HOME='{}'\nexec strace -f -qq -o '{}' -e trace=openat,openat2 '{}' \"$@\"\n",
+            states.display(),
+            opened.display(),
+            dsync_tests::program().display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { program, opened, states }
+    }
+
+    /// Compares by content and copies; the trees are equal then.
+    fn copy(&self, scratch: &Scratch, pulls: bool, options: &[&str]) -> Outcome {
+        let sshd = Sshd::shared();
+        let run =
+            sshd.run_serving(Via::Ssh, &self.program).args(["-avc", "--delete", "--no-state"]).args(options);
+        let (from, to) = (slash(&scratch.src()), scratch.dst().into_os_string());
+        let run =
+            if pulls { run.arg(sshd.operand(from)).arg(to) } else { run.arg(from).arg(sshd.operand(to)) };
+        let outcome = run.arg(format!("--state-dir={}", state_dir(scratch).display())).run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        outcome
+    }
+
+    /// Returns how many of the tree's files the last run opened.
+    fn files_opened(&self) -> usize {
+        let text = fs::read_to_string(&self.opened).unwrap();
+        let is_of = |line: &&str| (0..FILES).any(|file| line.contains(&format!("\"{file}\"")));
+        text.lines().filter(is_of).count()
+    }
+
+    fn state_file(&self) -> PathBuf {
+        fs::read_dir(self.states.join("dsync")).unwrap().next().unwrap().unwrap().path()
+    }
+}
+
+#[test]
+fn a_remote_end_reads_what_changed_and_nothing_else() {
+    needs_dsync!();
+    for pulls in [false, true] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        let remote = RemoteEnd::new(&scratch);
+        let own = if pulls { scratch.src() } else { scratch.dst() };
+        let _ = remote.copy(&scratch, pulls, &["--state"]);
+        until_met(|| {
+            let _ = remote.copy(&scratch, pulls, &["--state"]);
+            // One of each filesystem is opened, to learn which it is.
+            (remote.files_opened() <= 1).then_some(())
+        });
+        let _ = remote.copy(&scratch, pulls, &[]);
+        assert!(remote.files_opened() >= 12, "it reads all without --state");
+
+        edit(&own.join("two/11"), b"edited");
+        let outcome = remote.copy(&scratch, pulls, &["--state", "-i"]);
+        assert!(outcome.stdout_text().contains("two/11"), "{}", outcome.account());
+        fs::remove_dir_all(scratch.dst()).unwrap();
+        let _ = remote.copy(&scratch, pulls, &["--state"]);
+
+        let mut damaged = fs::read(remote.state_file()).unwrap();
+        damaged[200] ^= 4;
+        fs::write(remote.state_file(), damaged).unwrap();
+        let told = remote.copy(&scratch, pulls, &["--state"]).stderr_text();
+        assert_eq!(told.matches("dsync: at the remote end the state in '").count(), 1, "{told}");
+        assert!(told.contains("is damaged, and is made anew; the run goes on without"), "{told}");
+    }
+}
+
+#[test]
+fn a_remote_end_that_is_bound_to_a_directory_keeps_nothing() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    let remote = RemoteEnd::new(&scratch);
+    let text = fs::read_to_string(&remote.program).unwrap();
+    let bound = format!("--server --restrict '{}'", scratch.path().display());
+    fs::write(&remote.program, text.replace("\"$@\"", &bound)).unwrap();
+    let (from, to) = (slash(&scratch.src()), scratch.dst());
+    let sshd = Sshd::shared();
+    for _ in 0..2 {
+        let run = sshd.run_serving(Via::Ssh, &remote.program).args(["-avc", "--state", "--state-dir"]);
+        let run = run.arg(state_dir(&scratch)).arg(&from).arg(sshd.operand(to.file_name().unwrap()));
+        let _ = run.run().expect_code(0);
+    }
+    assert!(!remote.states.exists());
+}
+
 #[test]
 fn states_are_listed_and_cleared() {
     needs_dsync!();

@@ -7,6 +7,7 @@ use std::{
     ffi::{OsStr, OsString},
     io::{self, IsTerminal as _},
     os::{fd::AsFd as _, unix::ffi::OsStrExt as _},
+    sync::Arc,
 };
 
 use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
@@ -18,6 +19,7 @@ use crate::{
     escape::escape_text,
     messages,
     rules::Rules,
+    state::AtRemoteEnd,
     usage::UsageError,
     words,
 };
@@ -72,7 +74,12 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::FILE_SELECTION;
         }
     };
-    serve_session(grant, resources, &Cage::default()).map_or_else(|(code, _)| code, |()| exit_code::OK)
+    // Whoever has a key for one directory has no state: it would be of use for others.
+    let resources = match grant {
+        None => resources.clone().states(Some(Arc::new(AtRemoteEnd))),
+        Some(_) => resources.clone(),
+    };
+    serve_session(grant, &resources, &Cage::default()).map_or_else(|(code, _)| code, |()| exit_code::OK)
 }
 
 /// Serves one run on standard input and output with what a grant allows.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{Args as _, Command, FromArgMatches as _};
-use dsync_engine::{Operand, State, StateError, StateUse, UntrustedLink, exit_code};
+use dsync_engine::{Operand, State, StateError, StateUse, States, UntrustedLink, exit_code};
 
 use crate::{
     commands,
@@ -81,6 +81,31 @@ impl InUse {
         console.compared(used);
         if is_told {
             console.talk(&used_text(&used));
+        }
+    }
+}
+
+/// The states of a remote end, in the directory of whoever it runs as.
+#[derive(Debug)]
+pub(crate) struct AtRemoteEnd;
+
+impl States for AtRemoteEnd {
+    fn open(&self, pair: &[u8], lacks: &mut Vec<String>) -> Option<State> {
+        let mut unused =
+            |why: String| lacks.push(format!("{why}; the run goes on without what earlier ones have read"));
+        let dir = directory(None).map_err(&mut unused).ok()?;
+        let opened = State::open(&dir, pair).map_err(|error| unused(reason(&dir, &error)));
+        let (state, trouble) = opened.ok()?;
+        if let Some(trouble) = trouble {
+            unused(reason(&dir, &trouble));
+        }
+        Some(state)
+    }
+
+    /// The client has gone by then: what goes wrong is only logged.
+    fn close(&self, state: &State, whole: bool) {
+        if let Err(error) = state.save(whole) {
+            tracing::warn!("{}; what this run has read is not kept", error);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use dsync_fs::{Dir, Kind, Links, OperandForm};
 use dsync_wire::options::{AlternateUse, SyncOptions};
 
-use crate::grant::Start;
+use crate::{State, grant::Start};
 
 /// The operations of a run below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,6 +170,14 @@ impl Footprint {
         }
         footprint.add(Ok(base), Touch::Write);
         footprint
+    }
+
+    /// Adds the directory of a state, which is written when the run is over.
+    pub(crate) fn with_state(mut self, state: Option<&State>) -> Self {
+        if let Some(state) = state {
+            self.add(state.directory(), Touch::Write);
+        }
+        self
     }
 
     /// Adds a directory; one that cannot be opened fails when the run opens it.

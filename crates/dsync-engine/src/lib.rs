@@ -43,6 +43,7 @@ mod source;
 mod span;
 mod spelled;
 mod state;
+mod states;
 pub mod summary;
 mod tally;
 mod under_way;
@@ -102,6 +103,7 @@ pub use crate::{
     server::Server,
     share::{Share, ShareError},
     state::{KeptState, State, StateError, StateUse},
+    states::States,
     summary::Summary,
     tally::Tally,
     watch::watch_trees,

@@ -7,7 +7,7 @@ use dsync_transport::Throttle;
 use dsync_wire::setters;
 use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 
-use crate::{State, Workers};
+use crate::{State, States, Workers};
 
 /// Bounds of one end. They are this end's own: no peer changes them.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct Resources {
     /// content. Whoever opened it saves it. A run with another user's rights does not use it. Default
     /// `None`: all of them are read.
     pub state: Option<State>,
+    /// The states that this end offers to sessions that it serves without a grant. Default `None`.
+    pub states: Option<Arc<dyn States>>,
 }
 
 setters!(Resources {
@@ -40,6 +42,7 @@ setters!(Resources {
     max_stall: Duration,
     workers: Workers,
     state: Option<State>,
+    states: Option<Arc<dyn States>>,
 });
 
 impl Resources {
@@ -67,9 +70,9 @@ impl Resources {
 
 impl Default for Resources {
     fn default() -> Self {
-        let (spool_dir, workers, state) = Default::default();
+        let (spool_dir, workers, state, states) = Default::default();
         let max_stall = Duration::from_secs(3600);
-        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall, workers, state }
+        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall, workers, state, states }
     }
 }
 

@@ -99,7 +99,8 @@ impl Server {
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
         let (start, listener) = (Start::of(self.grant), Some(observer as &dyn Observer));
-        let means = Means { start, wording: self.wording, listener, ..means };
+        let states = self.resources.states.clone();
+        let means = Means { start, wording: self.wording, listener, states, ..means };
         serve_link(link, self.timeout, observer.cancel(), ListedFiles::default(), means)
     }
 }

@@ -208,6 +208,11 @@ impl State {
         Ok(())
     }
 
+    /// Opens the directory that it is kept in once more.
+    pub(crate) fn directory(&self) -> io::Result<Dir> {
+        self.0.dir.duplicate()
+    }
+
     /// Returns the content of the version of a file that has this stamp, if it is known.
     pub(crate) fn content_of(&self, stamp: &Stamp) -> Option<[u8; 32]> {
         let record = self.record_of(stamp)?;

@@ -74,6 +74,9 @@ pub struct SyncOptions {
     pub specials: bool,
     /// Compare file contents instead of size and time (`-c`).
     pub checksum: bool,
+    /// Let an end that serves take contents for known by a state of its own, and keep what it reads
+    /// there (`--state`). With `checksum` only; without effect where that end offers none.
+    pub state: bool,
     /// Transfer every file even if size and time are equal (`-I`).
     pub ignore_times: bool,
     /// Treat files of equal size as equal (`--size-only`).
@@ -240,6 +243,7 @@ setters!(SyncOptions {
     copy_devices: bool,
     specials: bool,
     checksum: bool,
+    state: bool,
     ignore_times: bool,
     size_only: bool,
     update: bool,

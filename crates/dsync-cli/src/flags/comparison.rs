@@ -25,7 +25,8 @@ pub(crate) struct Comparison {
     /// are trusted with that, other filesystems are read each time, and so are files of other
     /// users unless root runs this. -v and --stats say how many contents were known. Not for finding a
     /// disk that rots: that leaves no trace in any time, and only -c without this reads everything. A
-    /// remote end reads everything. No effect without -c.
+    /// remote end does the same with a file of its own, below the home directory of whoever it runs as; one that is
+    /// bound to a directory (--restrict, a share) reads everything. No effect without -c.
     #[arg(long)]
     pub(crate) state: bool,
     /// Keep what --state knows in DIR

@@ -49,7 +49,8 @@ pub fn serve(
 
     let start = Start::of(grant);
     let means = Means::new(resources.allowance(budget), resources.spool_home());
-    let means = Means { start, cage, inmates: Inmates::Process, wording, ..means };
+    let states = resources.states.clone();
+    let means = Means { start, cage, inmates: Inmates::Process, wording, states, ..means };
     let (tally, carried) = (means.start.tally(), Arc::clone(&link));
     let served = serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means);
     tally.note_traffic(carried.traffic());

@@ -30,6 +30,7 @@ use crate::{
     rules::{self, Filters},
     session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
     source::{self, ListedFiles, Origin, Tree},
+    states::{Lent, States},
 };
 
 /// Means of the serving end, in which the client has no say.
@@ -60,6 +61,10 @@ pub(crate) struct Means<'a> {
     pub(crate) wording: Wording,
     /// Whoever serves and listens.
     pub(crate) listener: Option<&'a dyn Observer>,
+    /// The states that sessions may use.
+    pub(crate) states: Option<Arc<dyn States>>,
+    /// What the client hears that this end lacks.
+    pub(crate) lacks: Vec<String>,
 }
 
 impl Means<'_> {
@@ -82,6 +87,8 @@ impl Means<'_> {
             spelling,
             wording,
             listener: None,
+            states: None,
+            lacks: Vec::new(),
         }
     }
 }
@@ -93,7 +100,7 @@ pub(crate) fn serve_link(
     timeout: Duration,
     cancel: &CancelToken,
     files: ListedFiles,
-    means: Means<'_>,
+    mut means: Means<'_>,
 ) -> Result<(), SyncError> {
     // The client may keep any other rate, or none.
     let link = match means.start.bytes_per_second() {
@@ -131,7 +138,9 @@ pub(crate) fn serve_link(
             return Err(session.refuse(error));
         }
 
-        match role {
+        let states = means.states.as_ref().filter(|_| user.is_none());
+        let lent = Lent::to(&mut session, states, &role, &mut means.lacks);
+        let served = match role {
             PeerRole::Source { paths } => {
                 let (order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
                 let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
@@ -142,7 +151,11 @@ pub(crate) fn serve_link(
                 let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key, spans };
                 serve_destination((session, mail), path, (asked, &list), cancel, means)
             }
+        };
+        if let Some(lent) = lent {
+            lent.close(served.is_ok());
         }
+        served
     })
 }
 
@@ -152,7 +165,7 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, .. }: Means<'_>,
+    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, mut lacks, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     if let Some(batch) = batch {
         session.say_ready(&[])?;
@@ -184,7 +197,8 @@ fn serve_source(
         let filter = rules::compile(&session.options)?;
         let filter = rules::above_source(filter, &paths, (start.floor().as_ref(), spelling))?;
         if let Some(cage) = cage {
-            cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
+            let footprint = Footprint::of_source(&paths, &session.options, &start);
+            cage.enter(&footprint.with_state(session.state.as_ref()), Inmates::Process);
         }
         let open = || {
             let terms = (&session.options, filter);
@@ -198,7 +212,8 @@ fn serve_source(
         Ok(tree) => tree,
         Err(error) => return Err(session.refuse(error)),
     };
-    session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
+    lacks.extend(cage.into_iter().flat_map(Cage::lacks));
+    session.say_ready(&lacks)?;
     source::run(session, mail, tree, None, cancel)?;
     Ok(())
 }
@@ -209,7 +224,7 @@ fn serve_destination(
     path: Vec<u8>,
     (asked, list): (Asked, &ListPlace),
     cancel: &CancelToken,
-    Means { spools, start, cage, listener, .. }: Means<'_>,
+    Means { spools, start, cage, listener, mut lacks, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     let operand = PathBuf::from(OsString::from_vec(path));
     let asked = match list {
@@ -232,9 +247,10 @@ fn serve_destination(
 
     if let Some(cage) = cage {
         let footprint = Footprint::of_destination(&operand, asked.may_be_file(), &session.options, &start);
-        cage.enter(&footprint, Inmates::Process);
+        cage.enter(&footprint.with_state(session.state.as_ref()), Inmates::Process);
     }
-    session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
+    lacks.extend(cage.into_iter().flat_map(Cage::lacks));
+    session.say_ready(&lacks)?;
     if let Some(list) = asked.list() {
         names::send(&session, list)?;
     }
