@@ -207,7 +207,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Lists and attributes of an entry are not asked of another that has its name.",
         explains: |seen| {
             let said = seen.rsync.stderr_text();
-            let asks = ["ACL_TYPE_DEFAULT): Permission denied", "gen_entry_copy_xattrs: openat"];
+            let asks = [
+                "ACL_TYPE_DEFAULT): Permission denied",
+                "gen_entry_copy_xattrs: openat",
+                "gen_entry_copy_xattrs: secure open of \"",
+            ];
             // It sets those of a directory's counterpart in an alternate directory first.
             let sets = seen.case.is_nobody
                 && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])

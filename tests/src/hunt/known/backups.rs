@@ -39,9 +39,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 seen.finding.line.starts_with("extra: ") && seen.path().ends_with(&suffix.repeat(2));
             let fails = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
             let is_skipped = (seen.is(Class::Tree) || fails) && seen.rsync.all_text().contains(skipped);
+            // An older backup stays then.
+            let is_one = seen.finding.line.starts_with("extra: ")
+                || seen.finding.line.contains("': type is \"symlink\"");
             let is_unsafe = seen.case.has(&["--safe-links"])
                 && (seen.is_within(&["--backup-dir"]) || seen.path().ends_with(suffix))
-                && seen.finding.line.starts_with("extra: ");
+                && is_one;
             is_skipped || seen.case.has(&["-b", "--backup-dir"]) && (is_of_backup || is_unsafe)
         },
     },
@@ -78,7 +81,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
                 && seen.case.has(&["--backup-dir"]);
-            (fails || seen.is_within(&["--backup-dir"])) && says.contains("File exists")
+            let is_in_the_way = |line: &str| {
+                line.contains("File exists")
+                    || line.contains("[generator] unlink \"") && line.contains("Is a directory (21)")
+            };
+            // What was to go stays with rsync.
+            let is_left = seen.is_presence() && seen.rsync_says_of_it("[generator] unlink \"");
+            (fails || is_left || seen.is_within(&["--backup-dir"])) && says.lines().any(is_in_the_way)
         },
     },
     Known {

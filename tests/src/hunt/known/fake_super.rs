@@ -103,6 +103,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Under `--fake-super`, a user's directory that may not be read is opened up, with a note of its mode.",
+        explains: |seen| {
+            let is_shut = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o700 != 0o700;
+            seen.case.has(&["--fake-super"])
+                && seen.case.is_nobody
+                && seen.about(&["mode", "extended attributes", "mtime"])
+                && seen.namesakes().any(is_shut)
+        },
+    },
+    Known {
         says: "Under `--fake-super`, a new entry of a setgid directory has that directory's group.",
         explains: |seen| {
             let parent = seen.path().rsplit_once('/').map_or("", |(parent, _)| parent);
