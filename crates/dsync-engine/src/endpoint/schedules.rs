@@ -8,13 +8,20 @@ use std::{
     collections::BTreeMap,
     env, fs,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    time::Duration,
 };
 
 use dsync_fs::SpoolHome;
-use dsync_wire::options::{AlternateUse, Alternates, Backup, DeleteTiming};
+use dsync_wire::{
+    link::CloseReason,
+    options::{AlternateUse, Alternates, Backup, DeleteTiming},
+};
 
-use super::*;
-use crate::{Silent, schedule, session::SourceMail, source::Tree};
+use super::{
+    local::{self, NO_TIMEOUT},
+    *,
+};
+use crate::{Silent, resources::Allowance, schedule, session::SourceMail, source::Tree};
 
 /// The end that controls, and the data that crosses a link.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +175,7 @@ impl Case {
                     spelling: None,
                     recording: None,
                 };
-                local(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
+                local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
                     .map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {

@@ -1,5 +1,7 @@
 //! Round trips, counted: the messages of an end before it has an answer.
 
+use std::time::Duration;
+
 use dsync_fs::{FilterSet, SpoolHome};
 use dsync_wire::{
     event::Report,
@@ -8,8 +10,8 @@ use dsync_wire::{
     version::{FEATURES, VERSION},
 };
 
-use super::*;
-use crate::Silent;
+use super::{local::NO_TIMEOUT, *};
+use crate::{Silent, resources::Allowance};
 
 /// Runs a controller and source over `link`.
 fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {

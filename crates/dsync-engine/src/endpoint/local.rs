@@ -1,0 +1,148 @@
+//! A local run: both ends in this process, joined by a link in memory.
+
+use std::{num::NonZeroU64, path::Path, sync::Arc, time::Duration};
+
+use dsync_fs::SpoolHome;
+use dsync_transport::{Sides, Throttle, paced, throttled};
+use dsync_wire::{
+    budget::Budget,
+    event::Report,
+    link::{CloseReason, Link},
+    message::{ListPlace, PeerRole},
+    options::SyncOptions,
+};
+
+use super::{
+    Files, Outcome, Remote, filters,
+    serving::{Means, serve_link},
+};
+use crate::{
+    CancelToken, Observer, SyncError,
+    acting::{acting, with_own_workers},
+    destination::{self, asked::AskedFor},
+    ends::NOWHERE,
+    footprint::Inmates,
+    grant::Start,
+    guard,
+    reconnect::Earlier,
+    resources::Allowance,
+    rules::Filters,
+    session::{self, Session},
+    source::ListedFiles,
+};
+
+/// Makes the link of a local run; its source's end is the second.
+fn link_in_memory(
+    throttle: Option<&Throttle>,
+    bytes_per_second: Option<NonZeroU64>,
+) -> (Arc<dyn Link>, Arc<dyn Link>) {
+    let (here, there) = dsync_transport::memory::pair();
+    let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
+    match throttle {
+        Some(throttle) => (here, throttled(there, throttle, Sides::Sending)),
+        None => (paced(here, bytes_per_second), paced(there, bytes_per_second)),
+    }
+}
+
+/// Runs both ends in this process: the source is the peer, on threads of its own.
+pub(super) fn run(
+    from: Files<'_>,
+    path: &Path,
+    options: SyncOptions,
+    remote: Remote<'_>,
+    observer: &dyn Observer,
+    cancel: &CancelToken,
+) -> Result<Outcome, SyncError> {
+    let Remote { connect, resources, throttle, spelling, recording, .. } = remote;
+    let bytes_per_second = connect.bytes_per_second;
+    let asked = from.asked(remote, &options)?;
+    let users = options.copy_as.clone();
+    let user = users.destination.as_ref();
+    let filters = filters(&options, path, asked.contents(), None)?;
+    let is_somewhere = path != Path::new(NOWHERE);
+    if let (Files::Paths(paths), true) = (from, is_somewhere) {
+        let sources = guard::Sources { paths, list: remote.list(), spelling };
+        guard::refuse(sources, path, &filters, &options)?;
+    }
+
+    let (here, there) = link_in_memory(throttle, bytes_per_second);
+    // Both ends are this process, which may hold as much memory as it likes.
+    let allowance = resources.allowance(Budget::unbounded());
+    let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
+    let theirs_allowance = allowance.clone();
+    let spools = resources.spool_home();
+    remote.begin(&asked, &options)?;
+    let terms = local_terms(options, allowance);
+    let (files, list) = (ListedFiles::default(), remote.list().cloned());
+    let theirs = files.clone();
+    let recorder = remote.recorder(observer, &files, cancel);
+    let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
+    let (operands, batch) = from.apart();
+    // Content that is copied from file to file crosses no link whose rate could be limited, and is read
+    // with the destination's rights.
+    let is_direct = bytes_per_second.is_none() && users.source == users.destination && batch.is_none();
+    let direct = is_direct.then_some(files);
+    let (result, peer) = std::thread::scope(|scope| {
+        let barred = is_somewhere.then_some(path);
+        let recording = recording.map(|(recording, _)| recording.clone());
+        let means = Means::new(theirs_allowance, spools.clone());
+        let means = Means { operands, list, barred, spelling, batch, recording, ..means };
+        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
+        let result =
+            Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
+                let terms = local_order((path, observer), (filters, asked), direct, spools);
+                acting(user, Inmates::Thread, |became| {
+                    became?;
+                    destination::run(with_own_workers(session, user), mail, terms, cancel)
+                })
+            });
+        here.close(CloseReason::Done);
+        (result, peer.join())
+    });
+
+    let report = report_of(result, peer)?;
+    Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
+}
+
+/// Returns the task of a local run's destination. The source records, which has the contents whatever
+/// becomes of them.
+fn local_order<'a>(
+    (path, observer): (&Path, &'a dyn Observer),
+    (filters, asked): (Filters, AskedFor),
+    files: Option<ListedFiles>,
+    spools: SpoolHome,
+) -> destination::Terms<'a> {
+    let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
+    let (listener, recording) = (None, None);
+    destination::Terms { operand, filters, asked, observer, listener, files, spools, start, recording }
+}
+
+/// Returns the outcome of a local run, of what became of its two ends.
+fn report_of(
+    result: Result<Report, SyncError>,
+    peer: std::thread::Result<Result<(), SyncError>>,
+) -> Result<Report, SyncError> {
+    match (result, peer) {
+        (Ok(report), _) => Ok(report),
+        // The peer's own error says more than this end's report of it.
+        (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => Err(theirs),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Returns the terms of the session of a local run.
+fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
+    session::Terms {
+        // The operands do not travel: there may be more of them than a message takes.
+        role: PeerRole::Source { paths: vec![b".".to_vec()] },
+        options,
+        timeout: NO_TIMEOUT,
+        again: false,
+        allowance,
+        list: ListPlace::None,
+        is_recorded: false,
+    }
+}
+
+/// A local run has no network that could go silent.
+pub(super) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
