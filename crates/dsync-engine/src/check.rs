@@ -139,6 +139,9 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.remove_source_files && (options.delete || options.delete_missing_args) {
         return invalid("remove_source_files", "the next run would delete what was moved");
     }
+    if options.names_hidden && (!options.delete || options.delete_excluded) {
+        return invalid("names_hidden", "needs delete, without delete_excluded");
+    }
     if options.remove_sent_only && !options.remove_source_files {
         return invalid("remove_sent_only", "needs remove_source_files");
     }

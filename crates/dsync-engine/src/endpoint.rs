@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-use dsync_fs::{FileList, Spelling};
+use dsync_fs::{Choice, Chooser, FileList, Spelling};
 use dsync_transport::Throttle;
 use dsync_wire::{
     budget::Budget,
@@ -38,6 +38,7 @@ use crate::{
     acting::{acting, on_own_thread, with_own_workers},
     batch::{Batch, Recorder, Recording},
     check,
+    choice::{Candidate, Filter},
     destination::{self, asked::AskedFor},
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
@@ -67,6 +68,7 @@ pub struct Job {
     files_from: Option<FilesFrom>,
     spelling: Option<Spelling>,
     recording: Option<Recording>,
+    filter: Option<Filter>,
 }
 
 impl Job {
@@ -74,9 +76,20 @@ impl Job {
     /// preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
-        let (cage, files_from, spelling, recording) = Default::default();
+        let (cage, files_from, spelling, recording, filter) = Default::default();
         let resources = Resources::default();
-        Self { source, destination, options, connect, resources, cage, files_from, spelling, recording }
+        Self {
+            source,
+            destination,
+            options,
+            connect,
+            resources,
+            cage,
+            files_from,
+            spelling,
+            recording,
+            filter,
+        }
     }
 
     /// Sets the run's policy.
@@ -132,6 +145,59 @@ impl Job {
         self
     }
 
+    /// Sets a filter that is this program's own code. It is asked about each entry of the source that
+    /// [`SyncOptions::filters`] leave, with its type, size, time, permissions and owner, and says
+    /// whether the entry is copied and whether a directory is descended into. Default: none.
+    ///
+    /// It takes part as an exclude rule does:
+    ///
+    /// * What it hides is not copied, and of a directory nothing is looked at.
+    /// * With [`delete`](SyncOptions::delete), whatever has a hidden entry's name at the destination is
+    ///   left alone, with all that is in it. With
+    ///   [`delete_excluded`](SyncOptions::delete_excluded) as well it is deleted.
+    /// * An entry that only the destination has is not judged, as the filter knows the source's
+    ///   entries: it is deleted, where an exclude rule would protect it by its path.
+    /// * What was copied before the filter hid it stays, without `delete_excluded`.
+    /// * [`Choice::CopyAlone`] stands for a directory whose entries are none of the run's: those at the
+    ///   destination stay.
+    ///
+    /// The root is not judged, nor are directories that are only on the way to a path of
+    /// [`relative`](SyncOptions::relative) or of a list. A source at the other end cannot ask this
+    /// program: that is [`SyncError::InvalidOption`]. So is a filter that would have to protect entries
+    /// of what [`prune_empty_dirs`](SyncOptions::prune_empty_dirs) leaves out, or where a batch is read.
+    ///
+    /// It is called by several threads, once for each entry in a session, twice with `prune_empty_dirs`.
+    /// It should answer at once, and the same to the same question. A panic ends the run with
+    /// [`SyncError::Aborted`], and nothing is deleted on its account.
+    ///
+    /// ```
+    /// use dsync_engine::{CancelToken, Choice, Destination, FileType, Job, Silent, Source, SyncOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// # std::fs::write(from.join("film"), vec![0; 3 << 20])?;
+    /// let source = Source::Local { paths: vec![from.join("")] };
+    /// let job = Job::new(source, Destination::Local { path: to.clone() })
+    ///     .options(SyncOptions::archive())
+    ///     .filter(|entry| match entry.kind {
+    ///         FileType::File if entry.size > 1 << 20 => Choice::Hide,
+    ///         FileType::Directory if entry.path.ends_with(b"/cache") => Choice::CopyAlone,
+    ///         _ => Choice::Copy,
+    ///     });
+    /// job.run(&Silent, &CancelToken::new())?;
+    /// assert!(to.join("note").exists() && !to.join("film").exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn filter(mut self, filter: impl Fn(&Candidate<'_>) -> Choice + Send + Sync + 'static) -> Self {
+        self.filter = Some(Filter::new(filter));
+        self
+    }
+
     /// Sets the cage of the threads that write the data of a remote source. Default: none, they may
     /// do all that the process may. The thread that calls [`run`](Self::run) is not confined: it
     /// starts the remote shell.
@@ -144,7 +210,7 @@ impl Job {
     /// Narrows the job to some of its entries, by their paths below the transfer's root: to those
     /// that [failed](crate::RunOutcome::failed), most often. What has vanished from the source by
     /// now is left out; `delete` removes things below these entries only. Where only the whole job
-    /// does them all, because the root is among them, it stays whole.
+    /// does them all, because the root is among them or a list of paths is at the other end, it stays whole.
     ///
     /// ```no_run
     /// # use dsync_engine::{Destination, Job, Silent, Source, SyncError};
@@ -236,6 +302,9 @@ impl Job {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
         }
+        if let Some(filter) = &self.filter {
+            filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
+        }
         check::job((&self.source, &self.destination), &self.options, &self.connect)?;
         check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
         let started = Instant::now();
@@ -243,11 +312,13 @@ impl Job {
         let dry_run = self.options.dry_run;
         let recording = self.recording.clone();
         let guarded = Guarded::new(observer, cancel);
+        let chooser = self.filter.as_ref().map(|filter| guarded.chooser(filter, self.spelling));
+        let means = Own { connector, throttle, chooser: chooser.as_ref() };
         let outcome = match self.spelling {
-            None => self.dispatch((connector, throttle), &guarded, guarded.cancel()),
+            None => self.dispatch(means, &guarded, guarded.cancel()),
             Some(spelling) => self.spelled(spelling).and_then(|job| {
                 let hears = spelled::Hears { observer: &guarded, spelling };
-                job.dispatch((connector, throttle), &hears, guarded.cancel())
+                job.dispatch(means, &hears, guarded.cancel())
             }),
         };
         // Of a run that was cancelled for its batch the batch's failure is the cause.
@@ -308,7 +379,7 @@ impl Job {
     /// Runs the form of the job that its operands make.
     fn dispatch(
         self,
-        (connector, throttle): (Option<&dyn Connector>, Option<&Throttle>),
+        Own { connector, throttle, chooser }: Own<'_>,
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
@@ -327,6 +398,7 @@ impl Job {
             files_from,
             spelling,
             recording,
+            chooser,
         };
         let source = source.for_list(files_from);
         let destination = somewhere(destination, &options)?;
@@ -380,6 +452,14 @@ fn somewhere(destination: Destination, options: &SyncOptions) -> Result<Destinat
     }
 }
 
+/// The caller's own code and controls, beside the observer.
+#[derive(Clone, Copy)]
+struct Own<'a> {
+    connector: Option<&'a dyn Connector>,
+    throttle: Option<&'a Throttle>,
+    chooser: Option<&'a Chooser>,
+}
+
 /// The way to the other end, and the limits on what it may make this one take.
 #[derive(Clone, Copy)]
 struct Remote<'a> {
@@ -392,6 +472,8 @@ struct Remote<'a> {
     spelling: Option<Spelling>,
     /// The batch that the run is recorded in, and the events that the caller wants.
     recording: Option<(&'a Recording, EventLevel)>,
+    /// The judge of the source's entries.
+    chooser: Option<&'a Chooser>,
 }
 
 /// The files of a source at this end.
@@ -436,7 +518,7 @@ impl<'a> Files<'a> {
             Self::Paths(paths) => paths,
         };
         let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
-        let place = Place { spelling: remote.spelling, ..Place::default() };
+        let place = Place { spelling: remote.spelling, chooser: remote.chooser, ..Place::default() };
         let spools = remote.resources.spool_home();
         open_tree((paths, list), (options, filter), (files, recording), spools, place)
     }

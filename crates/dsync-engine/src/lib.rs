@@ -5,6 +5,7 @@ mod acting;
 pub mod batch;
 pub mod cancel;
 mod check;
+mod choice;
 mod content;
 mod destination;
 pub mod endpoint;
@@ -55,8 +56,8 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    ActingUserError, CVS_PATTERNS, Charset, Ends, Explained, FileList, FileListError, FileListWriter, Links,
-    OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
+    ActingUserError, CVS_PATTERNS, Charset, Choice, Ends, Explained, FileList, FileListError, FileListWriter,
+    Links, OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
     UntrustedLink, append_operator_file, has_wildcards, open_operator_file, preload_names,
     sys::{file_creation_mask, raise_nofile_limit},
 };
@@ -87,6 +88,7 @@ pub use dsync_wire::{
 pub use crate::{
     batch::{Batch, BatchError, BatchFault, Recording},
     cancel::CancelToken,
+    choice::Candidate,
     endpoint::Job,
     ends::{ConnectOptions, Destination, FilesFrom, RemoteHost, Source},
     error::{Fault, PathRole, SyncError, Wording},

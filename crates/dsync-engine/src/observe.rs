@@ -2,17 +2,18 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use dsync_fs::{Chooser, Spelling};
 use dsync_wire::setters;
 use dsync_wire::{
     event::{Event, Progress},
     link::Carrier,
 };
 
-use crate::{CancelToken, SyncError, halt::panic_text};
+use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
 
 /// Listens to a run. Called from several of the engine's threads; keep it short, a slow observer
 /// slows the run. A panic in an observer ends the run with [`SyncError::Aborted`], not the process;
@@ -145,13 +146,13 @@ pub(crate) struct Guarded<'a> {
     observer: &'a dyn Observer,
     cancel: CancelToken,
     /// The text of the first panic.
-    panicked: OnceLock<String>,
+    panicked: Arc<OnceLock<String>>,
 }
 
 impl<'a> Guarded<'a> {
     /// Guards the observer of a run that `cancel` stops.
     pub(crate) fn new(observer: &'a dyn Observer, cancel: &CancelToken) -> Self {
-        Self { observer, cancel: cancel.part(), panicked: OnceLock::new() }
+        Self { observer, cancel: cancel.part(), panicked: Arc::default() }
     }
 
     /// Returns the token that the run listens to.
@@ -161,10 +162,15 @@ impl<'a> Guarded<'a> {
 
     /// Returns the result of the run, which is an error if the observer panicked.
     pub(crate) fn verdict<T>(self, outcome: Result<T, SyncError>) -> Result<T, SyncError> {
-        match self.panicked.into_inner() {
-            Some(message) => Err(SyncError::Aborted { message }),
+        match self.panicked.get() {
+            Some(message) => Err(SyncError::Aborted { message: message.clone() }),
             None => outcome,
         }
+    }
+
+    /// Returns the judge of a source's walk, which is guarded as the observer is.
+    pub(crate) fn chooser(&self, filter: &Filter, spelling: Option<Spelling>) -> Chooser {
+        filter.chooser(Arc::clone(&self.panicked), self.cancel.clone(), spelling)
     }
 
     fn call(&self, callback: impl FnOnce(&dyn Observer)) {

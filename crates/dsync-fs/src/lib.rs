@@ -103,9 +103,9 @@ pub use crate::{
     staged::{PreparedFile, StagedFile, temp_name},
     tree_watch::{Seen, TreeWatch},
     walk::{
-        DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions,
-        WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings, default_readers,
-        leads_out,
+        Choice, Chooser, DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation,
+        WalkOptions, WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings,
+        default_readers, leads_out,
     },
     wildcards::{MostNames, PathPattern, PatternPlace, TooManyNames, alternatives, expand, has_wildcards},
     xattr_rules::XattrRules,

@@ -15,6 +15,7 @@
 //! directories of the open levels and by the read-ahead, not by the size of a directory;
 //! descriptors by a small constant and one per distinct operand directory.
 
+mod choice;
 mod dir_ref;
 mod following;
 mod opening;
@@ -32,6 +33,7 @@ use std::{
 };
 
 pub use self::{
+    choice::{Choice, Chooser},
     dir_ref::DirRef,
     following::leads_out,
     rulings::{WalkRuled, WalkRuling, WantedRulings},
@@ -207,6 +209,21 @@ pub struct WalkedEntry {
     pub is_walked: bool,
     /// Of a directory of a relative walk: whether it is only on the way to what operands name.
     pub is_implied: bool,
+    /// The verdict on it: [`Choice::Hide`] only with [`WalkOptions::names_hidden`].
+    pub choice: Choice,
+}
+
+impl WalkedEntry {
+    /// Makes an entry of which nothing but the name counts.
+    fn hidden(name: Component, metadata: Metadata) -> Self {
+        let (link_target, followed, is_walked, is_implied) = Default::default();
+        Self { name, metadata, link_target, followed, is_walked, is_implied, choice: Choice::Hide }
+    }
+
+    /// Returns whether it is a directory that is not hidden.
+    fn is_directory(&self) -> bool {
+        self.metadata.kind == Kind::Dir && self.choice != Choice::Hide
+    }
 }
 
 /// An entry that could not be read.

@@ -501,6 +501,9 @@ pub enum EntryKind {
         /// Device number; 0, 0 if the run does not copy devices.
         device: DeviceNumber,
     },
+    /// An entry that the source has and leaves out, of any type, with `names_hidden` only. It has a
+    /// name and nothing else.
+    Hidden,
 }
 
 /// A device's number.

@@ -207,6 +207,10 @@ pub struct SyncOptions {
     /// and `event_ends` with its attributes ([`Facts::content`](crate::event::Facts::content)). With
     /// either of these only.
     pub event_contents: bool,
+    /// List the names of entries that the source leaves out by a judgement of its own, and leave alone
+    /// whatever has these names at the destination. With `delete` only, and not with
+    /// `delete_excluded`.
+    pub names_hidden: bool,
     /// Tell of each entry that a rule hides or protects which rule it is
     /// ([`Event::Ruling`](crate::event::Event::Ruling)).
     pub rulings: bool,
@@ -294,6 +298,7 @@ setters!(SyncOptions {
     event_removals: bool,
     event_done: bool,
     event_contents: bool,
+    names_hidden: bool,
     rulings: bool,
     explain: Vec<Vec<u8>>,
 });

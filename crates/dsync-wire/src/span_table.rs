@@ -44,6 +44,7 @@ span_table! {
     xattrs if *xattrs,
     hard_links if *hard_links,
     checksum if *checksum,
+    names_hidden if *names_hidden,
     // Links that the destination takes as directories.
     keep_dirlinks if *keep_dirlinks,
     // The destination returns to what was listed, or the source waits for what has landed.

@@ -110,6 +110,11 @@ impl Item {
         Self::new(name.as_ref(), 1, Vec::new())
     }
 
+    /// Makes an entry of which only the name is told.
+    pub fn hidden(name: impl AsRef<[u8]>) -> Self {
+        Self::new(name.as_ref(), 7, Vec::new()).mode(0).at(0)
+    }
+
     /// Makes a symbolic link.
     pub fn symlink(name: impl AsRef<[u8]>, target: &[u8]) -> Self {
         let mut details = Vec::new();
@@ -149,6 +154,13 @@ impl Item {
     #[must_use]
     pub fn mode(mut self, mode: u64) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets the seconds of the time, of which no nanoseconds are given.
+    #[must_use]
+    pub fn at(mut self, seconds: i64) -> Self {
+        self.seconds = seconds;
         self
     }
 

@@ -334,6 +334,36 @@ const XATTR: &[u8] = b"\x00\x01\x06user.a\x01v";
 const ACL: &[u8] = &[1, 6, 4, 8, 4, 0, 0, 0];
 
 #[test]
+fn a_name_that_would_protect_an_entry_is_refused_unless_the_run_hears_of_them() {
+    let refused = "'x', which nobody asked for: no entries are named that are left out";
+    all_are_refused(&[
+        Deed::of(&[], RECURSIVE, refused, |s| list_contents(s, &[Item::hidden("x")])),
+        Deed::of(&[], DELETE, refused, |s| list_contents(s, &[Item::hidden("x")])),
+    ]);
+
+    // Only a server can be in a run that hears of such names.
+    let options =
+        r#","recursive":true,"delete":true,"names-hidden":true,"filters":[{"include":false,"pattern":"y"}]"#;
+    let cases: [(&str, fn(&Session)); 2] = [
+        ("the source sent 'y', which nobody asked for: the filters exclude it", |s| {
+            list_contents(s, &[Item::hidden("x"), Item::hidden("y")]);
+        }),
+        ("parent 1 is not a directory", |s| {
+            list_contents(s, &[Item::hidden("x")]);
+            s.control(&listing_part(1, 3, &[]));
+        }),
+    ];
+    for (text, deed) in cases {
+        let arena = Arena::new();
+        let (server, pipe) = arena.server();
+        let session = Session::greet(pipe).start(Order::Destination(&arena.tree()), options);
+        deed(&session);
+        server_gives_up(server, session, text);
+        arena.assert_unharmed(&[]);
+    }
+}
+
+#[test]
 fn attributes_that_were_not_asked_for_are_refused() {
     all_are_refused(&[
         Deed::of(&[], RECURSIVE, "the owner of 'x', which nobody asked for: owners are not copied", |s| {

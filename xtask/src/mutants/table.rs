@@ -60,7 +60,7 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "filters",
         file: "crates/dsync-engine/src/destination/asked.rs",
-        guard: "if «!is_way && directory.within.surely_excludes(&self.filter, name, is_dir)» {",
+        guard: "if «!is_way && types.iter().all(&mut excluded)» {",
         instead: "false",
         binary: "hostile_peer",
         test: "asked::an_entry_that_the_filters_exclude_is_refused",
@@ -120,6 +120,22 @@ const RUNS: &[Guard] = &[
         instead: "false",
         binary: "hostile_peer",
         test: "asked::attributes_that_were_not_asked_for_are_refused",
+    },
+    Guard {
+        name: "hidden names",
+        file: "crates/dsync-engine/src/destination/asked.rs",
+        guard: "EntryKind::Hidden if «!options.names_hidden» =>",
+        instead: "false",
+        binary: "hostile_peer",
+        test: "asked::a_name_that_would_protect_an_entry_is_refused_unless_the_run_hears_of_them",
+    },
+    Guard {
+        name: "content of hidden entries",
+        file: "crates/dsync-engine/src/source/catalogue.rs",
+        guard: "is_some_and(|requests| «requests.load(Ordering::Relaxed) != NEVER»)",
+        instead: "true",
+        binary: "dsync-engine",
+        test: "source::catalogue::tests::a_hidden_entry_is_never_found",
     },
     Guard {
         name: "checksum",

@@ -437,7 +437,10 @@ impl<'a> Bounds<'a> {
         }
         let is_way = entry.implied;
         let is_dir = matches!(entry.kind, EntryKind::Directory);
-        if !is_way && directory.within.surely_excludes(&self.filter, name, is_dir) {
+        // The type of a hidden entry is not told.
+        let types: &[bool] = if matches!(entry.kind, EntryKind::Hidden) { &[false, true] } else { &[is_dir] };
+        let mut excluded = |&is_dir: &bool| directory.within.surely_excludes(&self.filter, name, is_dir);
+        if !is_way && types.iter().all(&mut excluded) {
             return Err(Unasked::entry("the filters exclude it"));
         }
         self.followed(directory, entry)?;
@@ -498,6 +501,9 @@ impl<'a> Bounds<'a> {
 
         let none = DeviceNumber::default();
         match &entry.kind {
+            EntryKind::Hidden if !options.names_hidden => {
+                Err(Unasked::entry("no entries are named that are left out"))
+            }
             EntryKind::File { content: Some(_), .. } if !options.checksum => {
                 Err(Unasked::part("a checksum", "files are not compared by content"))
             }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use dsync_fs::{
-    Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, Spelling, SpoolHome, Walk,
-    WalkError, WalkOptions, WantedRulings,
+    Chooser, Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, Spelling, SpoolHome,
+    Walk, WalkError, WalkOptions, WantedRulings,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -29,6 +29,8 @@ pub(crate) struct Place<'a> {
     pub(crate) barred: Option<&'a Path>,
     /// The character sets of their names.
     pub(crate) spelling: Option<Spelling>,
+    /// The judge of their entries.
+    pub(crate) chooser: Option<&'a Chooser>,
 }
 
 /// Opens the source operands; a missing one is an error when it is the only one. With a list they
@@ -38,7 +40,7 @@ pub(crate) fn open_tree(
     (options, filter): (&SyncOptions, FilterSet),
     (files, recording): (ListedFiles, Option<Recording>),
     spools: SpoolHome,
-    Place { floor, barred, spelling }: Place<'_>,
+    Place { floor, barred, spelling, chooser }: Place<'_>,
 ) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
@@ -56,6 +58,8 @@ pub(crate) fn open_tree(
         copy_devices: options.copy_devices,
         fake_super: options.fake_super.source,
         rulings: WantedRulings { hidden: options.rulings, explained: Explained::of(&options.explain) },
+        chooser: chooser.cloned(),
+        names_hidden: options.names_hidden,
         spelling,
         spools,
         floor,

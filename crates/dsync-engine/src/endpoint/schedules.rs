@@ -173,6 +173,7 @@ impl Case {
                     throttle: None,
                     files_from: None,
                     spelling: None,
+                    chooser: None,
                     recording: None,
                 };
                 local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)

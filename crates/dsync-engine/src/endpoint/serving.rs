@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{FileList, OperatorFiles, Spelling, SpoolHome};
+use dsync_fs::{Chooser, FileList, OperatorFiles, Spelling, SpoolHome};
 use dsync_transport::{Sides, Throttle, throttled};
 use dsync_wire::{
     link::Link,
@@ -57,6 +57,8 @@ pub(crate) struct Means<'a> {
     pub(crate) recording: Option<Recording>,
     /// The character sets of the source's names, where the client is this process.
     pub(crate) spelling: Option<Spelling>,
+    /// The judge of the source's entries, where the client is this process.
+    pub(crate) chooser: Option<&'a Chooser>,
     /// The wording of errors for the client.
     pub(crate) wording: Wording,
     /// Whoever serves and listens.
@@ -71,7 +73,7 @@ impl Means<'_> {
     /// Makes the means of an end that may do all that its process may, without a cage.
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
-        let (cage, operands, list, barred, spelling) = Default::default();
+        let (cage, operands, list, barred, spelling, chooser) = Default::default();
         let (inmates, (batch, recording)) = (Inmates::Thread, Default::default());
         Self {
             allowance,
@@ -85,6 +87,7 @@ impl Means<'_> {
             batch,
             recording,
             spelling,
+            chooser,
             wording,
             listener: None,
             states: None,
@@ -165,7 +168,7 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, mut lacks, .. }: Means<'_>,
+    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, chooser, mut lacks, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     if let Some(batch) = batch {
         session.say_ready(&[])?;
@@ -202,7 +205,7 @@ fn serve_source(
         }
         let open = || {
             let terms = (&session.options, filter);
-            let place = Place { floor: start.floor(), barred, spelling };
+            let place = Place { floor: start.floor(), barred, spelling, chooser };
             open_tree((&paths, list.as_ref()), terms, (files, recording), spools, place)
         };
         // A long list takes its time.

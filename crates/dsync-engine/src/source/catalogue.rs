@@ -317,9 +317,14 @@ impl Catalogue {
         let state = lock(&self.state);
         let (first, part) = state.parts.range(..=entry.0).next_back()?;
         let index = usize::try_from(entry.0 - first).ok()?;
-        (index < part.entries.len()).then(|| Listed { part: Arc::clone(part), index })
+        let is_told =
+            part.requests.get(index).is_some_and(|requests| requests.load(Ordering::Relaxed) != NEVER);
+        is_told.then(|| Listed { part: Arc::clone(part), index })
     }
 }
+
+/// The number of requests of an entry that is named and never served: a hidden one.
+pub(super) const NEVER: u8 = u8::MAX;
 
 /// Unreleased entries at which a waiting lister is woken: a part of a listing is much shorter than
 /// the room that is free then.
@@ -358,6 +363,18 @@ mod tests {
             requests: vec![AtomicU8::new(0)],
             set_bytes,
         }
+    }
+
+    #[test]
+    fn a_hidden_entry_is_never_found() {
+        let (catalogue, halt) = (Catalogue::default(), halt());
+        let requests = vec![AtomicU8::new(0), AtomicU8::new(NEVER)];
+        let name = |name: &[u8]| Kept { name: Component::new(name).unwrap(), size: 0, followed: None };
+        let entries = vec![name(b"name"), name(b"secret")];
+        let part = Part { entries, requests, witnesses: vec![None; 2], ..part(7, 0) };
+        assert!(catalogue.add(part, PartOf::Listing, &halt, || Ok(())).unwrap());
+        assert!(catalogue.find(EntryId(7)).is_some_and(|listed| listed.ask(0)));
+        assert!(catalogue.find(EntryId(8)).is_none());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_fs::{
-    DirRef, ExtendedScope, Kind, Metadata, Origin, RelPath, SpoolError, Walk, WalkOperation, WalkRuled,
-    WalkRuling, WalkedDir, WalkedEntry, XattrRules,
+    Choice, DirRef, ExtendedScope, Kind, Metadata, Origin, RelPath, SpoolError, Walk, WalkOperation,
+    WalkRuled, WalkRuling, WalkedDir, WalkedEntry, XattrRules,
 };
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
@@ -26,7 +26,7 @@ use rayon::prelude::*;
 
 use super::{
     Shared,
-    catalogue::{Home, Kept, Part, Witness},
+    catalogue::{Home, Kept, NEVER, Part, Witness},
     first_names::FirstNames,
     read,
     spans::Outlet,
@@ -266,6 +266,9 @@ impl<'a> Lister<'a> {
             return Err(SyncError::Link(LinkError::Closed));
         }
 
+        if walked.choice == Choice::Hide {
+            return Ok(hidden(walked));
+        }
         // A file without a hash differs: if its content is needed, the request for it fails and is
         // told. A dry run makes none.
         let content = match details.content {
@@ -330,7 +333,7 @@ impl<'a> Lister<'a> {
         let Draft { entries, kept, witnesses, .. } = draft;
         self.shared.session.tally.add_entries(entries.len() as u64);
         let first = self.next_entry - entries.len() as u64;
-        let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
+        let requests = entries.iter().map(|entry| AtomicU8::new(first_request(entry))).collect();
         let listing = Listing { dir: number, last, complete: last && dir.complete, entries };
         let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
         let home = Home::Directory(dir.dir.clone());
@@ -355,7 +358,7 @@ impl<'a> Lister<'a> {
             return Ok(walked.iter().map(|_| Details::default()).collect());
         }
         let contents = self.shared.session.contents();
-        let details = |entry: &WalkedEntry| Details {
+        let read = |entry: &WalkedEntry| Details {
             content: match entry.metadata.kind {
                 Kind::File if checksum => content(dir, entry, contents).map(Some),
                 _ => Ok(None),
@@ -367,6 +370,11 @@ impl<'a> Lister<'a> {
                     .map(|extended| Some(extended.ruled(&self.xattr_rules)))
                     .map_err(|error| read::cause(&error))
             },
+        };
+        // Nothing of a hidden entry is read.
+        let details = |entry: &WalkedEntry| match entry.choice {
+            Choice::Hide => Details::default(),
+            _ => read(entry),
         };
         self.shared.session.workers.install(|| walked.par_iter().map(details).collect())
     }
@@ -485,6 +493,11 @@ impl Draft {
     }
 }
 
+/// Returns the number of requests that an entry begins with: a hidden one is never found.
+fn first_request(entry: &Entry) -> u8 {
+    if entry.kind == EntryKind::Hidden { NEVER } else { 0 }
+}
+
 /// Returns the wire's form of a walked entry; `None` for one that it cannot express, such as a time
 /// that is further off than the sun's end.
 pub(crate) fn entry(
@@ -514,6 +527,13 @@ pub(crate) fn entry(
 
     let attributes = attributes(metadata, extended, options);
     Some(Entry { name, kind, attributes, hard_link: None, implied: walked.is_implied })
+}
+
+/// Returns an entry of which only the name is told.
+fn hidden(walked: &WalkedEntry) -> Option<Entry> {
+    let name = Name::try_from(walked.name.as_bytes()).ok()?;
+    let (kind, attributes) = (EntryKind::Hidden, Attributes::default());
+    Some(Entry { name, kind, attributes, hard_link: None, implied: false })
 }
 
 fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, options: &SyncOptions) -> Attributes {

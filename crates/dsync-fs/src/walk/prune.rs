@@ -13,7 +13,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::terms::{MAX_DEPTH, WalkOptions};
+use super::{
+    choice::Choice,
+    terms::{MAX_DEPTH, WalkOptions},
+};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
@@ -130,11 +133,24 @@ fn directories_of(
         if entries.excludes(&scope, name.as_bytes(), is_dir) {
             return;
         }
-        other = !is_dir || found.len() >= MAX_DIRECTORIES;
+        match choice(options, &dir, (path, &name)) {
+            Some(Choice::Hide) => return,
+            Some(Choice::CopyAlone) if is_dir => return,
+            Some(_) => {}
+            // Where nobody judges, something may be there.
+            None => other = true,
+        }
+        other |= !is_dir || found.len() >= MAX_DIRECTORIES;
         found.push(name);
     });
     let is_known = error.is_none() && complete && !other;
     Ok(is_known.then_some((found, scope)))
+}
+
+/// Asks the walk's judge about an entry of a directory that is looked through.
+fn choice(options: &WalkOptions, dir: &Dir, (path, name): (&RelPath, &Component)) -> Option<Choice> {
+    let Some(chooser) = &options.chooser else { return Some(Choice::Copy) };
+    chooser.choose(path.join(name).as_bytes(), &dir.stat(name).ok()?)
 }
 
 /// Verdicts that are remembered: some 100 MB.

@@ -4,6 +4,7 @@ use std::{io, ops::Range, sync::Arc};
 
 use super::{
     WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry,
+    choice::Choice,
     dir_ref::{DirRef, Step},
     following::{Passed, leads_nowhere, refuse_circle},
     terms::{MAX_DEPTH, WalkOperation, WalkOptions},
@@ -170,11 +171,14 @@ struct Found {
     metadata: Metadata,
     /// Whether a link leads to it.
     by_link: bool,
+    /// Whether it is copied without what is in it.
+    alone: bool,
 }
 
 impl Found {
     fn new(layer: u32, by: By, entry: &WalkedEntry) -> Self {
-        Self { layer, by, metadata: entry.metadata, by_link: entry.followed.is_some() }
+        let (by_link, alone) = (entry.followed.is_some(), entry.choice == Choice::CopyAlone);
+        Self { layer, by, metadata: entry.metadata, by_link, alone }
     }
 }
 
@@ -387,7 +391,10 @@ impl Reading {
             let Name { name, layer, .. } = name;
             let other = several.then(|| name.clone());
             match self.take_listed(dir, layer, name, stat) {
-                Some(entry) => candidates.push(Candidate { entry, layer, by: By::Listing }),
+                Some(entry) => {
+                    passed_over.extend(other.filter(|_| entry.choice == Choice::Hide));
+                    candidates.push(Candidate { entry, layer, by: By::Listing });
+                }
                 None => passed_over.extend(other),
             }
         }
@@ -428,6 +435,10 @@ impl Reading {
         if self.excludes(&name, layer, metadata.kind == Kind::Dir) {
             return None;
         }
+        let choice = self.choose(&name, &metadata);
+        if choice == Choice::Hide {
+            return self.options().names_hidden.then(|| WalkedEntry::hidden(name, metadata));
+        }
         if let Err(error) = self.refuse_endless(layer, &metadata, followed) {
             self.problem(Some(&name), WalkOperation::FollowLink, error);
             return None;
@@ -462,7 +473,15 @@ impl Reading {
             },
             _ => None,
         };
-        Some(WalkedEntry { name, metadata, link_target, followed, is_walked: false, is_implied: false })
+        Some(WalkedEntry {
+            name,
+            metadata,
+            link_target,
+            followed,
+            is_walked: false,
+            is_implied: false,
+            choice,
+        })
     }
 
     /// Returns the attributes of an entry as they are copied: of a device whose content is copied,
@@ -530,14 +549,11 @@ impl Reading {
                 By::Name => self.entry_by_name(layer, name),
                 _ => shared.open_by_path(layer, &path).and_then(|dir| dir.metadata()).map(|metadata| {
                     let name = name.clone();
-                    Some(WalkedEntry {
-                        name,
-                        metadata,
-                        link_target: None,
-                        followed: None,
-                        is_walked: false,
-                        is_implied: false,
-                    })
+                    let choice =
+                        if by == By::Contents { self.choose(&name, &metadata) } else { Choice::Copy };
+                    let hidden = choice == Choice::Hide;
+                    let listed = !hidden || self.options().names_hidden;
+                    listed.then(|| WalkedEntry { choice, ..WalkedEntry::hidden(name, metadata) })
                 }),
             };
             match entry {
@@ -568,6 +584,15 @@ impl Reading {
         (!below.is_empty()).then_some(below)
     }
 
+    /// Asks the judge about an entry that the rules leave.
+    fn choose(&mut self, name: &Component, metadata: &Metadata) -> Choice {
+        let Some(chooser) = &self.options().chooser else { return Choice::Copy };
+        let choice = chooser.choose(self.path.join(name).as_bytes(), metadata);
+        // Where nobody judges, nothing is known to be absent.
+        self.complete &= choice.is_some();
+        choice.unwrap_or(Choice::Hide)
+    }
+
     fn excludes(&mut self, name: &Component, layer: u32, is_dir: bool) -> bool {
         let entered = self.scopes.iter().flat_map(|scopes| scopes.iter()).find(|(at, _)| *at == layer);
         // An entry that an operand names was judged when it was opened: files of rules around it
@@ -594,11 +619,19 @@ impl Reading {
 
         while let Some(Candidate { entry: mut winner, mut layer, by }) = rest.next() {
             directories.clear();
-            if winner.metadata.kind == Kind::Dir {
+            if winner.is_directory() {
                 directories.push(Found::new(layer, by, &winner));
             }
             while let Some(next) = rest.next_if(|next| next.entry.name == winner.name) {
-                if next.entry.metadata.kind != Kind::Dir {
+                // What is hidden in one layer hides nothing of another.
+                if winner.choice == Choice::Hide && next.entry.choice != Choice::Hide {
+                    (winner, layer) = (next.entry, next.layer);
+                    if winner.is_directory() {
+                        directories.push(Found::new(layer, next.by, &winner));
+                    }
+                    continue;
+                }
+                if !next.entry.is_directory() {
                     continue;
                 }
                 directories.push(Found::new(next.layer, next.by, &next.entry));
@@ -628,15 +661,19 @@ impl Reading {
         let options = &handle.shared().options;
         let planned =
             found.iter().any(|found| found.by == By::Way).then(|| self.planned_below(name)).flatten();
-        let enters = |by: By| match by {
+        let enters = |found: &Found| match found.by {
+            _ if found.alone => false,
             By::Listing | By::Name => options.recursive,
             By::Contents => true,
             By::Way => false,
         };
-        if planned.is_none() && !found.iter().any(|found| enters(found.by)) {
+        if planned.is_none() && !found.iter().any(enters) {
             // Nothing would be listed in it.
-            self.note_directory(name, WalkRuled::NotRecursive);
-            return (!(options.prune && options.dirs && !options.recursive)).then_some(false);
+            let alone = found.iter().any(|found| found.alone);
+            if !alone {
+                self.note_directory(name, WalkRuled::NotRecursive);
+            }
+            return (!(options.prune && (alone || options.dirs && !options.recursive))).then_some(false);
         }
 
         let mut layers: Vec<Step> = Vec::with_capacity(found.len());
@@ -644,7 +681,9 @@ impl Reading {
         let mut seen: Vec<(u64, u64)> = Vec::with_capacity(found.len());
         let mut partly = false;
         let mut passed = Vec::new();
-        for &Found { layer, by, metadata, by_link } in found {
+        for found in found {
+            let &Found { layer, by, metadata, by_link, alone } = found;
+            partly |= alone;
             let device = match by {
                 By::Listing => self.device_of(layer),
                 _ => Some(metadata.dev),
@@ -657,7 +696,7 @@ impl Reading {
 
             // The same operand given twice is one directory, not two.
             let identity = (metadata.dev, metadata.ino);
-            if enters(by) && seen.contains(&identity) {
+            if enters(found) && seen.contains(&identity) {
                 continue;
             }
 
@@ -666,7 +705,7 @@ impl Reading {
                 Some(step) => step.by_path &= by_path,
                 None => layers.push(Step { layer, by_path }),
             }
-            if enters(by) {
+            if enters(found) {
                 seen.push(identity);
                 listed.push(Listed { layer, device: metadata.dev });
                 if options.follow.any() {

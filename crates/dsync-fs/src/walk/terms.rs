@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::rulings::WantedRulings;
+use super::{choice::Chooser, rulings::WantedRulings};
 use crate::{
     Dir, FilterSet, Links, Spelling, SpoolHome,
     component::RelPath,
@@ -56,6 +56,10 @@ pub struct WalkOptions {
     pub one_file_system: bool,
     /// The entries to leave out.
     pub filter: FilterSet,
+    /// The judge of the entries that the filter leaves. Default: none, all of them are copied.
+    pub chooser: Option<Chooser>,
+    /// List the names of entries that the judge hides.
+    pub names_hidden: bool,
     /// Number of threads that read directories ahead; the consumer reads as well.
     pub readers: usize,
     /// Read files without changing their access times, where that is allowed.

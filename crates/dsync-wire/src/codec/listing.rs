@@ -136,7 +136,7 @@ impl<'a> Sets<'a> {
 #[derive(Default)]
 struct Before {
     name: Vec<u8>,
-    modes: [u16; 7],
+    modes: [u16; 8],
     uid: u32,
     gid: u32,
     seconds: i64,
@@ -155,6 +155,8 @@ impl Before {
         w.valid(linked.is_none() || entry.kind != EntryKind::Directory, "hard link")?;
         w.valid(atime.is_none() || entry.kind != EntryKind::Directory, "access time of a directory")?;
         w.valid(!entry.implied || entry.kind == EntryKind::Directory, "directory on the way")?;
+        let is_bare = entry.attributes == Attributes::default() && linked.is_none();
+        w.valid(is_bare || entry.kind != EntryKind::Hidden, "hidden entry")?;
         let more = extended.is_some() || linked.is_some() || atime.is_some() || entry.implied;
         let flags = [
             (SAME_MODE, same_mode),
@@ -267,6 +269,9 @@ impl Before {
         }
         let kind = decode_details(code, flags & HASH != 0, r)?;
         let attributes = Attributes { mode, mtime, atime, uid: self.uid, gid: self.gid, extended };
+        if code == HIDDEN && (attributes != Attributes::default() || hard_link.is_some()) {
+            return Err(r.value(u64::from(flags), offset, "hidden entry"));
+        }
         Ok(Entry { name, kind, attributes, hard_link, implied: more & IMPLIED != 0 })
     }
 
@@ -311,7 +316,7 @@ fn encode_details(kind: &EntryKind, w: &mut Writer<'_>) -> Result<(), EncodeErro
             w.u32(device.major);
             w.u32(device.minor);
         }
-        EntryKind::Directory | EntryKind::Fifo | EntryKind::Socket => {}
+        EntryKind::Directory | EntryKind::Fifo | EntryKind::Socket | EntryKind::Hidden => {}
     }
     Ok(())
 }
@@ -338,8 +343,9 @@ fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind,
         3 => EntryKind::Fifo,
         4 => EntryKind::Socket,
         5 => EntryKind::CharDevice { device: device(r)? },
-        // The caller has checked the code against the seven types.
-        _ => EntryKind::BlockDevice { device: device(r)? },
+        6 => EntryKind::BlockDevice { device: device(r)? },
+        // The caller has checked the code against the eight types.
+        _ => EntryKind::Hidden,
     })
 }
 
@@ -359,6 +365,7 @@ fn type_code(kind: &EntryKind) -> u8 {
         EntryKind::Socket => 4,
         EntryKind::CharDevice { .. } => 5,
         EntryKind::BlockDevice { .. } => 6,
+        EntryKind::Hidden => HIDDEN,
     }
 }
 
@@ -393,6 +400,8 @@ const IMPLIED: u8 = 16;
 
 /// Type of a directory.
 const DIRECTORY: u8 = 1;
+/// Type of an entry of which only the name is told.
+const HIDDEN: u8 = 7;
 
 /// Smallest set of lists and attributes: flags, number of attributes.
 const MIN_SET_LEN: usize = 2;

@@ -376,11 +376,20 @@ fn listing() -> impl Strategy<Value = Listing> {
                     let hard_link = hard_link.filter(|_| kind != EntryKind::Directory);
                     attributes.atime = atime.filter(|_| kind != EntryKind::Directory);
                     let implied = kind == EntryKind::Directory && attributes.mode % 2 == 1;
-                    Entry { name, kind, attributes, hard_link, implied }
+                    match kind {
+                        EntryKind::Hidden => hidden(name),
+                        _ => Entry { name, kind, attributes, hard_link, implied },
+                    }
                 })
                 .collect();
             Listing { dir, last, complete, entries }
         })
+}
+
+/// Returns an entry that has nothing but its name.
+fn hidden(name: Name) -> Entry {
+    let (kind, attributes) = (EntryKind::Hidden, Attributes::default());
+    Entry { name, kind, attributes, hard_link: None, implied: false }
 }
 
 fn hard_link() -> impl Strategy<Value = Option<HardLink>> {
@@ -397,6 +406,7 @@ fn entry_kind() -> impl Strategy<Value = EntryKind> {
         1 => select(vec![EntryKind::Fifo, EntryKind::Socket]),
         1 => device().prop_map(|device| EntryKind::CharDevice { device }),
         1 => device().prop_map(|device| EntryKind::BlockDevice { device }),
+        1 => Just(EntryKind::Hidden),
     ]
 }
 

@@ -349,6 +349,7 @@ fn known() -> impl Strategy<Value = Known> {
                 followed: None,
                 is_walked: false,
                 is_implied: false,
+                choice: dsync_fs::Choice::Copy,
             },
             content: (content && kind == Kind::File).then_some([7; 32]),
             extended,

@@ -116,6 +116,9 @@ impl Planner<'_> {
 
     /// Returns the course of an entry that is not the run's, or may not be.
     fn passed_over(&mut self, subject: &Subject<'_>, found: &Found) -> Option<Course> {
+        if matches!(subject.entry.kind, EntryKind::Hidden) {
+            return Some(Course::Ignore(None));
+        }
         if found.untrusted {
             // As rsync has it, and the message says what may be done.
             let cause = Cause::Os(TOO_MANY_LINKS);

@@ -8,7 +8,7 @@
 use std::{cmp::Ordering, collections::HashMap, io, sync::Arc, vec};
 
 use dsync_fs::{
-    Component, FilterSet, Kind, ListAhead, Metadata, RelPath, SharedPath, WalkedEntry, Within,
+    Choice, Component, FilterSet, Kind, ListAhead, Metadata, RelPath, SharedPath, WalkedEntry, Within,
     default_readers, is_own_name,
 };
 use dsync_wire::{
@@ -247,8 +247,15 @@ impl Current {
         owners.guess(&mut metadata);
         let name = name.clone();
         let path = is_dir.then(|| self.shared.join(&name));
-        let walked =
-            WalkedEntry { name, metadata, link_target, followed: None, is_walked: is_dir, is_implied: false };
+        let walked = WalkedEntry {
+            name,
+            metadata,
+            link_target,
+            followed: None,
+            is_walked: is_dir,
+            is_implied: false,
+            choice: Choice::Copy,
+        };
         let entry = listed_entry(&walked, None, None, options)?;
         self.children.extend(path);
         Some(entry)
