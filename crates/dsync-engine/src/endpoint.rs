@@ -226,9 +226,29 @@ impl Job {
     /// ```
     #[must_use]
     pub fn only(mut self, entries: &[Vec<u8>]) -> Self {
+        if self.files_from.is_some() {
+            return self.only_of_list(entries);
+        }
         let narrowed = retry::narrowed(&self.source, &self.destination, &self.options, entries);
         if let Some((source, destination, options)) = narrowed {
             (self.source, self.destination, self.options) = (source, destination, options);
+        }
+        self
+    }
+
+    /// Narrows a job with a list of paths, which has one source.
+    fn only_of_list(mut self, entries: &[Vec<u8>]) -> Self {
+        let Some(FilesFrom::List(list)) = &self.files_from else { return self };
+        let root = match &self.source {
+            Source::Local { paths } => paths.first().map(|path| path.as_os_str()),
+            Source::Remote { paths, .. } | Source::Peer { paths } => paths.first().map(OsString::as_os_str),
+            Source::Files { .. } | Source::Batch(_) => None,
+        };
+        let Some(root) = root else { return self };
+        let lists = (list, self.resources.file_list(true));
+        // Without room for another list the whole job is made again.
+        if let Ok(Some((list, options))) = retry::narrowed_list(root, lists, &self.options, entries) {
+            (self.files_from, self.options) = (Some(FilesFrom::List(list)), options);
         }
         self
     }

@@ -4,11 +4,13 @@
 //! ([`SyncOptions::relative`]), so everything lands where it would have landed.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
 
+use dsync_fs::{FileList, FileListError, FileListWriter, NamedPath};
 use dsync_wire::options::SyncOptions;
 
 use crate::{Destination, RelativePaths, Source};
@@ -52,6 +54,61 @@ pub(crate) fn narrowed(
         .no_implied_dirs(options.relative && options.no_implied_dirs)
         .ignore_missing_args(true);
     Some((with_operands(source, chosen), as_directory(destination), options))
+}
+
+/// Rewrites a job's list of paths, and its options, for the entries at these paths. `None` if only the
+/// whole job does them all: the root is among them, or the list has none of them.
+///
+/// # Errors
+/// [`FileListError`] of the new list.
+pub(crate) fn narrowed_list(
+    root: &OsStr,
+    (list, mut narrow): (&FileList, FileListWriter),
+    options: &SyncOptions,
+    entries: &[Vec<u8>],
+) -> Result<Option<(FileList, SyncOptions)>, FileListError> {
+    let wanted: BTreeSet<&[u8]> = entries.iter().map(Vec::as_slice).collect();
+    if wanted.contains(&b""[..]) {
+        return Ok(None);
+    }
+
+    let mut is_empty = true;
+    let contents = list.first_of_each().filter(|line| line.path.is_empty());
+    for line in contents.chain(list.named()) {
+        for entry in of_line(root, line, &wanted) {
+            let between: &[u8] = if line.base.is_empty() { b"" } else { b"/./" };
+            narrow.push(&[line.base, between, &entry].concat())?;
+            is_empty = false;
+        }
+    }
+    if is_empty {
+        return Ok(None);
+    }
+
+    let options = options.clone().ignore_missing_args(true);
+    let no_implied_dirs = options.relative && options.no_implied_dirs;
+    Ok(Some((narrow.finish()?, options.relative(true).no_implied_dirs(no_implied_dirs))))
+}
+
+/// Returns those of the entries that a line stands for, by their paths from its base on.
+fn of_line(root: &OsStr, line: NamedPath<'_>, wanted: &BTreeSet<&[u8]>) -> Vec<Vec<u8>> {
+    let NamedPath { base, path, contents } = line;
+    if path.is_empty() {
+        return wanted.iter().map(|entry| entry.to_vec()).collect();
+    }
+
+    let below = [path, b"/"].concat();
+    let (here, from) = (wanted.get(path), wanted.range(below.as_slice()..));
+    let from = from.take_while(|entry| entry.starts_with(&below));
+    let mut found: Vec<_> = here.into_iter().chain(from).map(|entry| entry.to_vec()).collect();
+
+    // A path that is missing failed as the run looked for it.
+    let looked_for = Path::new(root).join(OsStr::from_bytes(base)).join(OsStr::from_bytes(path));
+    let looked_for = looked_for.strip_prefix(".").unwrap_or(&looked_for);
+    if wanted.contains(looked_for.as_os_str().as_bytes()) {
+        found.push(if contents { below } else { path.to_vec() });
+    }
+    found
 }
 
 /// Returns the paths of entries below a root; `None` if the root is among them.

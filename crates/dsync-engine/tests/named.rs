@@ -180,3 +180,41 @@ fn what_is_not_named_is_not_deleted() {
     // The whole content of this one is listed.
     assert_eq!(delete(&["d3/"]), 99);
 }
+
+#[test]
+fn what_failed_of_a_list_can_be_tried_again() {
+    // Lines that give entries their paths, part of them, and their last names only.
+    for (lines, relative, to) in [
+        (&["d1/f1", "d2/f2", "d3/f3", "d4/gone", "d5/"][..], true, ["d1/f1", "d2/f2", "d4/gone", "d5/f5"]),
+        (&["./d1/f1", "d2/./f2", "./d3/f3", "d4/./gone", "d5/."], true, ["d1/f1", "f2", "gone", "d5/f5"]),
+        (&["d1/f1", "d2/f2", "d3/f3", "d4/gone", "d5/"], false, ["f1", "f2", "gone", "f5"]),
+        (&["d1/f1", "d2/f2", "d3/f3", "d4/gone", "."], true, ["d1/f1", "d2/f2", "d4/gone", "d5/f5"]),
+    ] {
+        let scene = Scene::new();
+        // Directories in the way of two files, and a file that is not there yet.
+        for taken in [to[0], to[3]] {
+            fs::create_dir_all(scene.copy().join(taken).join("filled")).unwrap();
+        }
+        let mut list = dsync_engine::Resources::default().file_list(relative);
+        lines.iter().for_each(|line| list.push(line.as_bytes()).unwrap());
+        let options = SyncOptions::archive().recursive(lines.contains(&".")).dirs(true).relative(relative);
+        let source = Source::Local { paths: vec![scene.root()] };
+        let job = Job::new(source, Destination::Local { path: scene.copy() }).options(options);
+        let job = job.files_from(dsync_engine::FilesFrom::List(list.finish().unwrap()));
+
+        let outcome = job.clone().start(Silent).unwrap().join();
+        assert_eq!(outcome.summary.unwrap().exit_code(), 23, "{lines:?}");
+        assert_eq!(outcome.failed.len(), 3, "{:?}", outcome.failed);
+
+        for taken in [to[0], to[3]] {
+            fs::remove_dir_all(scene.copy().join(taken)).unwrap();
+        }
+        fs::write(scene.root().join("d4/gone"), "back").unwrap();
+        fs::write(scene.root().join("d3/f3"), "another one").unwrap();
+        let again = job.only(&outcome.failed).run(&Silent, &CancelToken::new()).unwrap();
+        assert_eq!((again.exit_code(), again.report.files_transferred), (0, 3), "{lines:?}");
+        for entry in [to[0], to[2], to[3]] {
+            assert!(scene.copy().join(entry).is_file(), "{lines:?} {entry}");
+        }
+    }
+}
