@@ -29,6 +29,7 @@ pub(crate) fn job(
     rights(options)?;
     removal(options)?;
     writing(options)?;
+    contents(source, options)?;
     options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
 }
 
@@ -50,6 +51,9 @@ pub(crate) fn recording(
         return invalid("recording", "of a remote source needs files that are not written in place");
     }
 
+    if options.contents_as_listed {
+        return invalid("recording", "is made before it is known that contents are those of the listing");
+    }
     if options.copy_as != CopyAs::default() {
         return invalid("recording", "is made with the rights of the process, not with those of copy_as");
     }
@@ -74,7 +78,7 @@ pub(crate) fn files_from(
             (paths.len(), matches!(destination, Destination::Local { .. } | Destination::Nowhere))
         }
         Source::Remote { paths, .. } | Source::Peer { paths } => (paths.len(), false),
-        Source::Files { .. } | Source::Batch(_) => (0, true),
+        Source::Files { .. } | Source::Manifest { .. } | Source::Batch(_) => (0, true),
     };
     match list {
         _ if count != 1 => invalid("files_from", "needs one source, the directory in which the paths begin"),
@@ -93,7 +97,9 @@ fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
 fn sources(source: &Source) -> Result<(), SyncError> {
     let (paths, bytes) = match source {
         Source::Local { paths } => (paths.len(), 0),
-        Source::Files { root, .. } => (usize::from(!root.as_os_str().is_empty()), 0),
+        Source::Files { root, .. } | Source::Manifest { root, .. } => {
+            (usize::from(!root.as_os_str().is_empty()), 0)
+        }
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             (paths.len(), paths.iter().map(|path| path.len()).sum())
         }
@@ -102,7 +108,8 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     if paths == 0 {
         return invalid("sources", "no path was given");
     }
-    let is_sent = !matches!(source, Source::Local { .. } | Source::Files { .. });
+    let is_here = matches!(source, Source::Local { .. } | Source::Files { .. } | Source::Manifest { .. });
+    let is_sent = !is_here;
     if is_sent && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
         let why =
             "are more than 262,144, or 16 MiB, from a remote host: name the directory above, with filters";
@@ -158,6 +165,27 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
         return invalid("remove_source_files", "removes no devices");
     }
     Ok(())
+}
+
+/// Checks what is demanded of the contents of files.
+fn contents(source: &Source, options: &SyncOptions) -> Result<(), SyncError> {
+    if options.contents_as_listed && !options.checksum {
+        return invalid("contents_as_listed", "needs checksum");
+    }
+    if options.contents_as_listed && options.writing.inplace {
+        return invalid(
+            "writing.inplace",
+            "leaves a file with another content where that is noticed too late",
+        );
+    }
+    let Source::Manifest { manifest, .. } = source else { return Ok(()) };
+    if options.delete || options.delete_missing_args {
+        return invalid("delete", "needs a listing of the source, and a manifest says what is copied");
+    }
+    match manifest.totals().without_content {
+        0 => Ok(()),
+        some => invalid("sources", &format!("the manifest has no content of {some} files: record it anew")),
+    }
 }
 
 fn writing(options: &SyncOptions) -> Result<(), SyncError> {

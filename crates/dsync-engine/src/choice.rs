@@ -63,7 +63,7 @@ impl Filter {
     ) -> Result<(), SyncError> {
         let invalid = |why: &str| Err(SyncError::InvalidOption { option: "filter", why: why.to_owned() });
         match source {
-            Source::Local { .. } | Source::Files { .. } => {}
+            Source::Local { .. } | Source::Files { .. } | Source::Manifest { .. } => {}
             Source::Remote { .. } | Source::Peer { .. } => {
                 return invalid(
                     "is this program's code, and the source is at the other end: use options.filters",

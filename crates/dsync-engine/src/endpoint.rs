@@ -2,6 +2,7 @@
 
 mod homes;
 mod local;
+mod named;
 mod opening;
 #[cfg(feature = "ssh")]
 mod remote_end;
@@ -11,7 +12,6 @@ use std::{
     ffi::OsString,
     num::NonZeroU64,
     os::unix::ffi::OsStringExt,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
@@ -34,7 +34,7 @@ pub(crate) use self::{
     serving::{Means, serve_link},
 };
 use crate::{
-    CancelToken, Observer, Resources, Summary, SyncError,
+    CancelToken, Manifest, Observer, RelativePaths, Resources, Summary, SyncError,
     acting::{acting, on_own_thread, with_own_workers},
     batch::{Batch, Recorder, Recording},
     check,
@@ -43,7 +43,6 @@ use crate::{
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
     grant::Start,
-    halt::panic_text,
     handle::{self, RunHandle},
     names,
     observe::{Connection, Guarded},
@@ -69,6 +68,10 @@ pub struct Job {
     spelling: Option<Spelling>,
     recording: Option<Recording>,
     filter: Option<Filter>,
+    /// The paths of a manifest's entries, if not all of them are copied.
+    only: Option<RelativePaths>,
+    /// The manifest, once the source is the list of its names.
+    manifest: Option<Manifest>,
 }
 
 impl Job {
@@ -77,6 +80,7 @@ impl Job {
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
         let (cage, files_from, spelling, recording, filter) = Default::default();
+        let (only, manifest) = Default::default();
         let resources = Resources::default();
         Self {
             source,
@@ -89,6 +93,8 @@ impl Job {
             spelling,
             recording,
             filter,
+            only,
+            manifest,
         }
     }
 
@@ -229,26 +235,13 @@ impl Job {
         if self.files_from.is_some() {
             return self.only_of_list(entries);
         }
+        if let Source::Manifest { root, .. } = &self.source {
+            self.only = retry::named(root, entries);
+            return self;
+        }
         let narrowed = retry::narrowed(&self.source, &self.destination, &self.options, entries);
         if let Some((source, destination, options)) = narrowed {
             (self.source, self.destination, self.options) = (source, destination, options);
-        }
-        self
-    }
-
-    /// Narrows a job with a list of paths, which has one source.
-    fn only_of_list(mut self, entries: &[Vec<u8>]) -> Self {
-        let Some(FilesFrom::List(list)) = &self.files_from else { return self };
-        let root = match &self.source {
-            Source::Local { paths } => paths.first().map(|path| path.as_os_str()),
-            Source::Remote { paths, .. } | Source::Peer { paths } => paths.first().map(OsString::as_os_str),
-            Source::Files { .. } | Source::Batch(_) => None,
-        };
-        let Some(root) = root else { return self };
-        let lists = (list, self.resources.file_list(true));
-        // Without room for another list the whole job is made again.
-        if let Ok(Some((list, options))) = retry::narrowed_list(root, lists, &self.options, entries) {
-            (self.files_from, self.options) = (Some(FilesFrom::List(list)), options);
         }
         self
     }
@@ -311,13 +304,13 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
+        self.by_names();
         if let Some(recording) = &self.recording {
             check::recording(recording, (&self.source, self.spelling.is_some()), &self.options)?;
             self.options.dry_run |= recording.is_only();
             // Contents that an earlier session recorded would have the numbers of its listing.
             self.connect.retries = 0;
         }
-        self.by_names();
         if self.options.event_done {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
@@ -362,26 +355,6 @@ impl Job {
         })
     }
 
-    /// Sets the options that a source of names has.
-    fn by_names(&mut self) {
-        if matches!(self.source, Source::Files { .. }) {
-            (self.options.relative, self.options.dirs, self.options.recursive) = (true, true, false);
-        }
-    }
-
-    /// Turns a source of names into the list that they are.
-    fn take_names(&mut self, cancel: &CancelToken) -> Result<(), SyncError> {
-        let Source::Files { root, relative } = &self.source else { return Ok(()) };
-        // A panic of the caller's iterator ends this run, not the process.
-        let list = catch_unwind(AssertUnwindSafe(|| relative.list(&self.resources, cancel)));
-        let list =
-            list.unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }))?;
-
-        self.files_from = Some(FilesFrom::List(list));
-        self.source = Source::Local { paths: vec![root.clone()] };
-        Ok(())
-    }
-
     /// Returns the job with the other end's spelling of names.
     fn spelled(self, spelling: Spelling) -> Result<Self, SyncError> {
         let far = !matches!(self.destination, Destination::Local { .. } | Destination::Nowhere);
@@ -419,6 +392,7 @@ impl Job {
             spelling,
             recording,
             chooser,
+            manifest: self.manifest.as_ref(),
         };
         let source = source.for_list(files_from);
         let destination = somewhere(destination, &options)?;
@@ -494,6 +468,8 @@ struct Remote<'a> {
     recording: Option<(&'a Recording, EventLevel)>,
     /// The judge of the source's entries.
     chooser: Option<&'a Chooser>,
+    /// The manifest that the source's entries are held to.
+    manifest: Option<&'a Manifest>,
 }
 
 /// The files of a source at this end.
@@ -533,14 +509,15 @@ impl<'a> Files<'a> {
         let recording = remote.recording.map(|(recording, _)| recording.clone());
         let paths = match self {
             Self::Batch(batch) => {
-                return Ok(Tree { origin: Origin::Batch(batch.clone()), files, recording });
+                return Ok(Tree { origin: Origin::Batch(batch.clone()), files, recording, manifest: None });
             }
             Self::Paths(paths) => paths,
         };
         let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
         let place = Place { spelling: remote.spelling, chooser: remote.chooser, ..Place::default() };
         let spools = remote.resources.spool_home();
-        open_tree((paths, list), (options, filter), (files, recording), spools, place)
+        let tree = open_tree((paths, list), (options, filter), (files, recording), spools, place)?;
+        Ok(Tree { manifest: remote.manifest.cloned(), ..tree })
     }
 }
 

@@ -8,7 +8,7 @@ use dsync_transport::{AddressFamily, TransportChoice};
 use dsync_wire::setters;
 use dsync_wire::{bootstrap::PortRange, link::Carrier};
 
-use crate::{Batch, RelativePaths};
+use crate::{Batch, Manifest, RelativePaths};
 
 /// The place of the new files.
 ///
@@ -36,6 +36,50 @@ pub enum Source {
         root: PathBuf,
         /// The paths below it.
         relative: RelativePaths,
+    },
+    /// The entries of this machine that a manifest names, in the place of a listing of the source: see
+    /// [`verify::record`](crate::verify::record) and `docs/manifest.md`.
+    ///
+    /// The run copies these entries and no others, as [`Source::Files`] does, with the attributes that they
+    /// have now and the contents that the manifest has of them. Files are compared by content
+    /// ([`SyncOptions::checksum`](crate::SyncOptions::checksum)), with the manifest's hashes, so the source
+    /// reads just what it sends; and each file that was written is read once more before it gets its name
+    /// ([`contents_as_listed`](crate::SyncOptions::contents_as_listed)). After exit code 0 every file that the
+    /// manifest names has its content at the destination, whatever happens at the source meanwhile.
+    ///
+    /// An entry that is missing by now, or is of another type, and a file of another content are failures
+    /// of that entry ([`Cause::OtherContent`](crate::Cause::OtherContent)): the destination's own stays.
+    /// A manifest that lacks contents, `delete`, and files that are written in place are refused.
+    ///
+    /// ```
+    /// use dsync_engine::{
+    ///     CancelToken, Destination, Job, Manifest, Silent, Source,
+    ///     verify::{self, Reading},
+    /// };
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # let (root, copy) = (home.path().join("root"), home.path().join("copy"));
+    /// # std::fs::create_dir(&root)?;
+    /// # std::fs::write(root.join("kept"), "as it was")?;
+    /// # std::fs::write(root.join("lost"), "as it was")?;
+    /// let (reading, cancel) = (Reading::default(), CancelToken::new());
+    /// let file = home.path().join("manifest");
+    /// verify::record_to_file(&root, &file, &reading, &Silent, &cancel)?;
+    /// std::fs::write(root.join("lost"), "otherwise")?;
+    ///
+    /// let source = Source::Manifest { root, manifest: Manifest::open(&file)? };
+    /// let summary = Job::new(source, Destination::Local { path: copy.clone() }).run(&Silent, &cancel)?;
+    /// assert_eq!(summary.exit_code(), 23);
+    /// assert!(copy.join("kept").exists() && !copy.join("lost").exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    Manifest {
+        /// The directory in which the manifest's paths begin.
+        root: PathBuf,
+        /// The manifest.
+        manifest: Manifest,
     },
     /// On another host.
     Remote {
@@ -86,7 +130,9 @@ impl Source {
             },
             Self::Remote { host, paths } => Self::Remote { host, paths: there(paths) },
             Self::Peer { paths } => Self::Peer { paths: there(paths) },
-            named_or_recorded @ (Self::Files { .. } | Self::Batch(_)) => named_or_recorded,
+            named_or_recorded @ (Self::Files { .. } | Self::Manifest { .. } | Self::Batch(_)) => {
+                named_or_recorded
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    BatchError, exit_code,
+    BatchError, ManifestError, exit_code,
     grant::{Demand, Excess, GrantTerms},
     misbehaved::PeerMisbehaved,
 };
@@ -87,6 +87,9 @@ pub enum SyncError {
         /// The fault of the path.
         why: &'static str,
     },
+    /// A manifest was changed while the run read it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// A batch file cannot be read, or written.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -530,6 +533,7 @@ impl SyncError {
             Self::SourceUnreadable { .. }
             | Self::RuleFile { .. }
             | Self::FileList { .. }
+            | Self::Manifest(_)
             | Self::DestinationUnusable { .. }
             | Self::DirectoryUnusable { .. }
             | Self::Filesystem { .. }
@@ -602,6 +606,7 @@ impl SyncError {
                 exit_code::USAGE
             }
             Self::FileList { .. }
+            | Self::Manifest(_)
             | Self::RuleFile { .. }
             | Self::Filesystem { .. }
             | Self::NoSpool { .. }

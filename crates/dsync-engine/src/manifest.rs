@@ -10,7 +10,9 @@ use std::{
     cmp::Ordering,
     fs::File,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt as _,
     path::Path,
+    sync::Arc,
 };
 
 use dsync_delta::ContentHasher;
@@ -336,10 +338,11 @@ impl<R: BufRead> Iterator for Records<R> {
     }
 }
 
-/// A manifest whose every record was checked.
-#[derive(Debug)]
+/// A manifest whose every record was checked. Clones share the open file; two are equal if their lines
+/// are.
+#[derive(Debug, Clone)]
 pub struct Manifest {
-    file: File,
+    file: Arc<File>,
     totals: Totals,
     hash: [u8; 32],
 }
@@ -385,7 +388,7 @@ impl Manifest {
             totals.add(&record?);
         }
         let hash = records.hasher.finish();
-        Ok(Self { file, totals, hash })
+        Ok(Self { file: Arc::new(file), totals, hash })
     }
 
     /// Returns the sums over its records.
@@ -404,13 +407,48 @@ impl Manifest {
     /// # Errors
     /// As [`Manifest::open`].
     pub fn records(&self) -> Result<Records<BufReader<&File>>, ManifestError> {
-        (&self.file).seek(SeekFrom::Start(0))?;
-        Records::new(BufReader::new(&self.file))
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(0))?;
+        Records::new(BufReader::new(file))
+    }
+
+    /// Reads the records from the beginning, beside other readers.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`].
+    pub(crate) fn reader(&self) -> Result<ManifestReader, ManifestError> {
+        Records::new(BufReader::new(FromStart { file: Arc::clone(&self.file), at: 0 }))
     }
 
     /// Returns the open file.
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+}
+
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl Eq for Manifest {}
+
+/// The records of a manifest, read with a position of their own.
+pub(crate) type ManifestReader = Records<BufReader<FromStart>>;
+
+/// A file that is read from its start, whatever its other readers do.
+#[derive(Debug)]
+pub(crate) struct FromStart {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buf, self.at)?;
+        self.at += read as u64;
+        Ok(read)
     }
 }
 

@@ -7,15 +7,16 @@
 //! root is refused; nothing is reinterpreted.
 
 use std::{
+    ffi::OsString,
     fmt, io,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use dsync_fs::{FileList, FileListError};
 
-use crate::{CancelToken, Resources, SyncError};
+use crate::{CancelToken, Manifest, ManifestError, Resources, SyncError};
 
 /// Paths below one directory, in any order and number, from an iterator.
 ///
@@ -48,6 +49,19 @@ impl RelativePaths {
     /// run before anything has started, with [`SyncError::FileList`].
     pub fn fallible(paths: impl IntoIterator<Item = io::Result<PathBuf>, IntoIter: Send + 'static>) -> Self {
         Self(Arc::new(Mutex::new(Names::Unasked(Box::new(paths.into_iter())))))
+    }
+
+    /// Makes the paths of a manifest's entries. The one of the root is on the way to them.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`].
+    pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, ManifestError> {
+        let paths = manifest.reader()?.filter_map(|record| match record {
+            Ok(record) if record.path.is_empty() => None,
+            Ok(record) => Some(Ok(OsString::from_vec(record.path).into())),
+            Err(error) => Some(Err(io::Error::other(error))),
+        });
+        Ok(Self::fallible(paths))
     }
 
     /// Returns the list of the paths, which it collects at the first call.

@@ -112,7 +112,7 @@ fn of_line(root: &OsStr, line: NamedPath<'_>, wanted: &BTreeSet<&[u8]>) -> Vec<V
 }
 
 /// Returns the paths of entries below a root; `None` if the root is among them.
-fn named(root: &Path, entries: &[Vec<u8>]) -> Option<RelativePaths> {
+pub(crate) fn named(root: &Path, entries: &[Vec<u8>]) -> Option<RelativePaths> {
     let paths = entries.iter().map(|entry| {
         let path = Path::new(OsStr::from_bytes(entry));
         // A path that is missing failed as the run looked for it. No entry of a tree is absolute.
@@ -176,7 +176,7 @@ fn operands(source: &Source) -> Vec<Vec<u8>> {
         Source::Remote { paths, .. } | Source::Peer { paths } => {
             paths.iter().map(|path| path.as_bytes().to_vec()).collect()
         }
-        Source::Files { .. } | Source::Batch(_) => Vec::new(),
+        Source::Files { .. } | Source::Manifest { .. } | Source::Batch(_) => Vec::new(),
     }
 }
 
@@ -186,7 +186,7 @@ fn with_operands(source: &Source, operands: Vec<Vec<u8>>) -> Source {
         Source::Local { .. } => Source::Local { paths: operands.map(PathBuf::from).collect() },
         Source::Remote { host, .. } => Source::Remote { host: host.clone(), paths: operands.collect() },
         Source::Peer { .. } => Source::Peer { paths: operands.collect() },
-        Source::Files { .. } | Source::Batch(_) => source.clone(),
+        Source::Files { .. } | Source::Manifest { .. } | Source::Batch(_) => source.clone(),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn source(source: Source, spelling: Spelling) -> Result<Source, SyncE
         paths.into_iter().map(|path| there(&path, spelling)).collect()
     };
     Ok(match source {
-        here @ (Source::Local { .. } | Source::Files { .. }) => here,
+        here @ (Source::Local { .. } | Source::Files { .. } | Source::Manifest { .. }) => here,
         Source::Remote { host, paths } => Source::Remote { host, paths: there(paths)? },
         Source::Peer { paths } => Source::Peer { paths: there(paths)? },
         Source::Batch(batch) => Source::Batch(batch),

@@ -15,6 +15,7 @@
 //! directories of the open levels and by the read-ahead, not by the size of a directory;
 //! descriptors by a small constant and one per distinct operand directory.
 
+mod candidate;
 mod choice;
 mod dir_ref;
 mod following;

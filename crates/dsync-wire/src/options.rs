@@ -207,6 +207,10 @@ pub struct SyncOptions {
     /// and `event_ends` with its attributes ([`Facts::content`](crate::event::Facts::content)). With
     /// either of these only.
     pub event_contents: bool,
+    /// Replace a file only by the content that the listing has of it: each one that was written is read
+    /// once more, before it gets its name. With `checksum` only, and not with files that are written in
+    /// place. Set by a run of [`Source::Manifest`](https://docs.rs/dsync-engine).
+    pub contents_as_listed: bool,
     /// List the names of entries that the source leaves out by a judgement of its own, and leave alone
     /// whatever has these names at the destination. With `delete` only, and not with
     /// `delete_excluded`.
@@ -298,6 +302,7 @@ setters!(SyncOptions {
     event_removals: bool,
     event_done: bool,
     event_contents: bool,
+    contents_as_listed: bool,
     names_hidden: bool,
     rulings: bool,
     explain: Vec<Vec<u8>>,

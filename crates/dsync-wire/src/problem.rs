@@ -140,6 +140,8 @@ pub enum Cause {
         /// Bytes of the file.
         file: u64,
     },
+    /// The source's file no longer has the content that the run was told of.
+    OtherContent,
 }
 
 impl fmt::Display for Cause {
@@ -163,6 +165,7 @@ impl fmt::Display for Cause {
             Self::SameFile => "it is the same file as its copy",
             Self::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it",
             Self::TooManyRules => "it, or they, have more rules than are taken",
+            Self::OtherContent => "its content is not the one that was asked for; nothing was replaced",
             Self::LeadsOut => "it leads out of the copied tree, as a link or by a name in it",
         })
     }

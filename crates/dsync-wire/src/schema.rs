@@ -405,6 +405,7 @@ enum CauseWord {
     TooManyRules,
     LeadsOut,
     DeviceTooShort,
+    OtherContent,
 }
 
 #[derive(Debug, Clone, Serialize, serde::Deserialize)]
@@ -440,6 +441,7 @@ impl CauseFields {
             Cause::FakeSuperDamaged => CauseWord::FakeSuperDamaged,
             Cause::TooManyRules => CauseWord::TooManyRules,
             Cause::LeadsOut => CauseWord::LeadsOut,
+            Cause::OtherContent => CauseWord::OtherContent,
         })
     }
 }

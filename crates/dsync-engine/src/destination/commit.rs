@@ -15,7 +15,7 @@ use dsync_delta::ContentHasher;
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
 use dsync_wire::{
     link::LinkError,
-    message::{Landed, Operation, Timestamp},
+    message::{Cause, Landed, Operation, Timestamp},
 };
 
 use super::{
@@ -109,14 +109,8 @@ fn prepare(
     if let Some(recording) = &site.recording {
         recording.staged(file.entry, &staged, mtime)?;
     }
-    if site.account.tells_done() && site.policy.options.event_contents && !file.slot.device {
-        match hash_of(&staged) {
-            Ok(hash) => *lock(&file.content) = Some(hash),
-            Err(error) => {
-                let outcome = Outcome::Broke(Operation::WriteFile, error);
-                return transfers.settle(file, outcome).map(|()| None);
-            }
-        }
+    if let Some(outcome) = look_at_content(transfers, file, &staged) {
+        return transfers.settle(file, outcome).map(|()| None);
     }
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
@@ -136,6 +130,28 @@ fn prepare(
         }
         Err(error) => transfers.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
+}
+
+/// Reads a written temporary once more, if the run tells its content or demands one. Returns the
+/// outcome of a file that cannot have its name.
+fn look_at_content(transfers: &Transfers<'_>, file: &Pending, staged: &StagedFile) -> Option<Outcome> {
+    let options = &transfers.site.policy.options;
+    let tells = transfers.site.account.tells_done() && options.event_contents && !file.slot.device;
+    if !tells && !options.contents_as_listed {
+        return None;
+    }
+
+    let hash = match hash_of(staged) {
+        Ok(hash) => hash,
+        Err(error) => return Some(Outcome::Broke(Operation::WriteFile, error)),
+    };
+    if options.contents_as_listed && file.listed_content != Some(hash) {
+        return Some(Outcome::Failed(Operation::ReadFile, Cause::OtherContent));
+    }
+    if tells {
+        *lock(&file.content) = Some(hash);
+    }
+    None
 }
 
 /// Reads a written temporary once more. Returns the hash of its content.

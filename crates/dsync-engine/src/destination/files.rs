@@ -56,6 +56,8 @@ pub(super) struct Pending {
     pub(super) signature_bytes: AtomicU64,
     /// Whether its content shares the source's blocks.
     pub(super) cloned: AtomicBool,
+    /// The hash of the content as listed.
+    pub(super) listed_content: Option<[u8; 32]>,
     /// The hash of the content that was written, if anybody wants to hear of it.
     pub(super) content: Mutex<Option<[u8; 32]>>,
 }

@@ -232,6 +232,7 @@ mod tests {
             facts: None,
             signature_bytes: AtomicU64::new(0),
             cloned: AtomicBool::new(false),
+            listed_content: None,
             content: Mutex::default(),
         };
         Heir { file: Arc::new(file), same_inode }

@@ -53,7 +53,7 @@ pub(super) fn run(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let Remote { connect, resources, throttle, spelling, recording, chooser, .. } = remote;
+    let Remote { connect, resources, throttle, spelling, recording, chooser, manifest, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
     let asked = from.asked(remote, &options)?;
     let users = options.copy_as.clone();
@@ -86,7 +86,7 @@ pub(super) fn run(
         let barred = is_somewhere.then_some(path);
         let recording = recording.map(|(recording, _)| recording.clone());
         let means = Means::new(theirs_allowance, spools.clone());
-        let means = Means { operands, list, barred, spelling, batch, recording, chooser, ..means };
+        let means = Means { operands, list, barred, spelling, batch, recording, chooser, manifest, ..means };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {

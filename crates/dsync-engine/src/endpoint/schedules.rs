@@ -174,6 +174,7 @@ impl Case {
                     files_from: None,
                     spelling: None,
                     chooser: None,
+                    manifest: None,
                     recording: None,
                 };
                 local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)

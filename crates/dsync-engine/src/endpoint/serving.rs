@@ -18,7 +18,7 @@ use dsync_wire::{
 
 use super::{Place, expanded, homes::at_homes, open_tree};
 use crate::{
-    CancelToken, Observer, SyncError,
+    CancelToken, Manifest, Observer, SyncError,
     acting::{acting, with_own_workers},
     batch::{Batch, Recording},
     destination::{self, asked::AskedFor},
@@ -59,6 +59,8 @@ pub(crate) struct Means<'a> {
     pub(crate) spelling: Option<Spelling>,
     /// The judge of the source's entries, where the client is this process.
     pub(crate) chooser: Option<&'a Chooser>,
+    /// The manifest that the source's entries are held to, where the client is this process.
+    pub(crate) manifest: Option<&'a Manifest>,
     /// The wording of errors for the client.
     pub(crate) wording: Wording,
     /// Whoever serves and listens.
@@ -74,6 +76,7 @@ impl Means<'_> {
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
         let (cage, operands, list, barred, spelling, chooser) = Default::default();
+        let manifest = None;
         let (inmates, (batch, recording)) = (Inmates::Thread, Default::default());
         Self {
             allowance,
@@ -88,6 +91,7 @@ impl Means<'_> {
             recording,
             spelling,
             chooser,
+            manifest,
             wording,
             listener: None,
             states: None,
@@ -168,11 +172,25 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means { spools, start, cage, operands, list: own, barred, batch, recording, spelling, chooser, mut lacks, .. }: Means<'_>,
+    Means {
+        spools,
+        start,
+        cage,
+        operands,
+        list: own,
+        barred,
+        batch,
+        recording,
+        spelling,
+        chooser,
+        manifest,
+        mut lacks,
+        ..
+    }: Means<'_>,
 ) -> Result<(), SyncError> {
     if let Some(batch) = batch {
         session.say_ready(&[])?;
-        let tree = Tree { origin: Origin::Batch(batch), files, recording };
+        let tree = Tree { origin: Origin::Batch(batch), files, recording, manifest: None };
         return source::run(session, mail, tree, None, cancel).map(drop);
     }
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
@@ -212,7 +230,7 @@ fn serve_source(
         if list.is_some() { session.while_alive(open) } else { open() }
     });
     let tree = match tree {
-        Ok(tree) => tree,
+        Ok(tree) => Tree { manifest: manifest.cloned(), ..tree },
         Err(error) => return Err(session.refuse(error)),
     };
     lacks.extend(cage.into_iter().flat_map(Cage::lacks));

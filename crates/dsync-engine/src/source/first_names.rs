@@ -4,7 +4,7 @@
 //! a filter have no say. Cost: a number for each inode that has several names, in a map for each
 //! filesystem, below 48 bytes; nothing for others.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
 
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::message::{EntryId, HardLink};
@@ -14,21 +14,28 @@ use dsync_wire::message::{EntryId, HardLink};
 pub(super) struct FirstNames {
     /// By filesystem, then by inode number.
     filesystems: BTreeMap<u64, BTreeMap<u64, EntryId>>,
+    /// The names whose content a manifest demands, by filesystem, inode number and that content.
+    demanded: BTreeMap<(u64, u64, [u8; 32]), EntryId>,
 }
 
 impl FirstNames {
-    /// Tells whether an entry that is about to be listed is one of several names.
-    pub(super) fn link_of(&mut self, metadata: &Metadata, entry: EntryId) -> Option<HardLink> {
+    /// Tells whether an entry that is about to be listed is one of several names. Names of which
+    /// different contents are demanded are not names of one entry.
+    pub(super) fn link_of(
+        &mut self,
+        metadata: &Metadata,
+        demanded: Option<[u8; 32]>,
+        entry: EntryId,
+    ) -> Option<HardLink> {
         if metadata.nlink < 2 || metadata.kind == Kind::Dir {
             return None;
         }
-        Some(match self.filesystems.entry(metadata.dev).or_default().entry(metadata.ino) {
-            Entry::Occupied(first) => HardLink::To(*first.get()),
-            Entry::Vacant(free) => {
-                free.insert(entry);
-                HardLink::First
-            }
-        })
+        let &Metadata { dev, ino, .. } = metadata;
+        let first = match demanded {
+            Some(content) => *self.demanded.entry((dev, ino, content)).or_insert(entry),
+            None => *self.filesystems.entry(dev).or_default().entry(ino).or_insert(entry),
+        };
+        Some(if first == entry { HardLink::First } else { HardLink::To(first) })
     }
 }
 
@@ -61,13 +68,19 @@ mod tests {
     fn names_are_of_one_entry_if_filesystem_and_inode_are_the_same() {
         let mut names = FirstNames::default();
         let mut link =
-            |dev, ino, nlink, kind, id| names.link_of(&metadata(dev, ino, nlink, kind), EntryId(id));
+            |dev, ino, nlink, kind, id| names.link_of(&metadata(dev, ino, nlink, kind), None, EntryId(id));
         assert_eq!(link(1, 1, 1, Kind::File, 1), None);
         assert_eq!(link(1, 2, 9, Kind::Dir, 2), None);
         assert_eq!(link(1, 3, 2, Kind::File, 3), Some(HardLink::First));
         assert_eq!(link(2, 3, 2, Kind::Fifo, 4), Some(HardLink::First));
         assert_eq!(link(1, 3, 2, Kind::File, 5), Some(HardLink::To(EntryId(3))));
         assert_eq!(link(2, 3, 2, Kind::Fifo, 6), Some(HardLink::To(EntryId(4))));
+
+        let file = metadata(1, 3, 2, Kind::File);
+        let mut demanded = |content, id| names.link_of(&file, Some([content; 32]), EntryId(id));
+        assert_eq!(demanded(1, 7), Some(HardLink::First));
+        assert_eq!(demanded(2, 8), Some(HardLink::First));
+        assert_eq!(demanded(1, 9), Some(HardLink::To(EntryId(7))));
     }
 
     #[test]

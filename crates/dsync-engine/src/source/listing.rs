@@ -27,12 +27,13 @@ use rayon::prelude::*;
 use super::{
     Shared,
     catalogue::{Home, Kept, NEVER, Part, Witness},
+    expected::Expected,
     first_names::FirstNames,
     read,
     spans::Outlet,
 };
 use crate::{
-    SyncError,
+    Manifest, SyncError,
     content::Contents,
     munge,
     plan::{device_number, timestamp},
@@ -58,6 +59,8 @@ struct Lister<'a> {
     outlet: Outlet,
     /// The rules by which some extended attributes are left out.
     xattr_rules: XattrRules,
+    /// What a manifest has of the entries.
+    expected: Option<Expected>,
 }
 
 /// Names the operands that are missing, for the destination to remove what has their names.
@@ -101,13 +104,14 @@ fn kept(source: SpoolError) -> SyncError {
 /// Lists the whole tree; with a key spans may stand for parts of it.
 pub(super) fn run(
     shared: &Shared<'_>,
-    operands: &[PathBuf],
-    walk: Walk,
+    (operands, walk): (&[PathBuf], Walk),
+    manifest: Option<&Manifest>,
     key: Option<SpanKey>,
 ) -> Result<(), SyncError> {
     // On a short path the bytes cost less than the destination's second reading of its tree.
     let key = key.filter(|_| !shared.session.link.is_near());
     let mut lister = Lister::new(shared, key, rules::of_xattrs(&shared.session.options)?);
+    lister.expected = manifest.map(Expected::new).transpose()?;
     let options = &shared.session.options;
     if walk.root().is_some() && !options.takes_directories() {
         // A directory without `recursive` or `dirs` is left out like a named operand, not copied without its
@@ -176,6 +180,7 @@ impl<'a> Lister<'a> {
             bytes: 0,
             outlet: Outlet::new(key),
             xattr_rules,
+            expected: None,
         }
     }
 
@@ -269,6 +274,15 @@ impl<'a> Lister<'a> {
         if walked.choice == Choice::Hide {
             return Ok(hidden(walked));
         }
+        let details = match self.demanded(&path(), walked)? {
+            Some(Err(cause)) => {
+                self.send_problem(Operation::ReadFile, &path(), cause)?;
+                self.note_directory(walked, None);
+                return Ok(None);
+            }
+            Some(Ok(content)) => Details { content: Ok(content), ..details },
+            None => details,
+        };
         // A file without a hash differs: if its content is needed, the request for it fails and is
         // told. A dry run makes none.
         let content = match details.content {
@@ -302,7 +316,9 @@ impl<'a> Lister<'a> {
 
         self.announce_ids(&walked.metadata)?;
         if self.shared.session.options.hard_links {
-            entry.hard_link = self.first_names.link_of(&walked.metadata, EntryId(self.next_entry));
+            // Where a manifest has two contents of one inode, each name is held to its own.
+            let demanded = content.filter(|_| self.expected.is_some());
+            entry.hard_link = self.first_names.link_of(&walked.metadata, demanded, EntryId(self.next_entry));
         }
         self.note_directory(walked, Some(EntryId(self.next_entry)));
         let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
@@ -311,6 +327,16 @@ impl<'a> Lister<'a> {
         // Sparse files may add up to more than 64 bits hold.
         self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
         Ok(Some(entry))
+    }
+
+    /// Returns the content that a manifest demands of an entry; `None` without a manifest.
+    fn demanded(
+        &mut self,
+        path: &RelPath,
+        walked: &WalkedEntry,
+    ) -> Result<Option<Result<Option<[u8; 32]>, Cause>>, SyncError> {
+        let Some(expected) = &mut self.expected else { return Ok(None) };
+        Ok(Some(expected.content_of(path.as_bytes(), walked)?))
     }
 
     /// Returns whether an entry takes the place of a link that leads out. A directory under
@@ -353,14 +379,16 @@ impl<'a> Lister<'a> {
 
     /// Reads the details of entries that the walk did not read.
     fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Result<Vec<Details>, SyncError> {
-        let (scope, checksum) = (self.scope(), self.shared.session.options.checksum);
-        if scope.is_empty() && !checksum {
+        // A manifest has the contents.
+        let reads = self.shared.session.options.checksum && self.expected.is_none();
+        let scope = self.scope();
+        if scope.is_empty() && !reads {
             return Ok(walked.iter().map(|_| Details::default()).collect());
         }
         let contents = self.shared.session.contents();
         let read = |entry: &WalkedEntry| Details {
             content: match entry.metadata.kind {
-                Kind::File if checksum => content(dir, entry, contents).map(Some),
+                Kind::File if reads => content(dir, entry, contents).map(Some),
                 _ => Ok(None),
             },
             extended: if scope.is_empty() {

@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod effort;
+mod expected;
 mod first_names;
 mod inbox;
 mod lane;
@@ -33,7 +34,7 @@ use dsync_wire::{
 pub(crate) use self::listing::entry as listed_entry;
 use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue, shared::Shared, spans::Spans};
 use crate::{
-    CancelToken, SyncError,
+    CancelToken, Manifest, SyncError,
     batch::{Batch, Recording},
     reconnect::Attempt,
     session::{Session, SourceMail},
@@ -48,6 +49,8 @@ pub(crate) struct Tree {
     pub(crate) files: ListedFiles,
     /// The batch that the listing is recorded in.
     pub(crate) recording: Option<Recording>,
+    /// The manifest that the listing is held to.
+    pub(crate) manifest: Option<Manifest>,
 }
 
 /// The origin of a listing.
@@ -108,7 +111,7 @@ pub(crate) fn run(
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
     let mut report = None;
-    let Tree { origin, files, recording } = tree;
+    let Tree { origin, files, recording, manifest } = tree;
     let is_recorded = recording.is_some();
     prepare(&session, &files, recording);
     {
@@ -136,7 +139,7 @@ pub(crate) fn run(
             let key = mail.spans.take().filter(|_| session.options.allows_spans() && !is_recorded);
             halt.spawn(scope, "list", move || match origin {
                 Origin::Walk { operands, walk, is_one } => {
-                    listing::run(shared, &operands, *walk, key.filter(|_| is_one))
+                    listing::run(shared, (&operands, *walk), manifest.as_ref(), key.filter(|_| is_one))
                 }
                 Origin::Batch(batch) => replay::run(shared, &batch),
             });

@@ -4,6 +4,7 @@ use std::{io, ops::Range, sync::Arc};
 
 use super::{
     WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry,
+    candidate::{By, Candidate, Found},
     choice::Choice,
     dir_ref::{DirRef, Step},
     following::{Passed, leads_nowhere, refuse_circle},
@@ -141,44 +142,6 @@ impl Job for WalkJob {
                 reading.done(last)
             }
         }
-    }
-}
-
-/// An entry of one layer.
-struct Candidate {
-    entry: WalkedEntry,
-    layer: u32,
-    by: By,
-}
-
-/// The reason why an entry is listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// It is in a directory that is listed, or in the root and an operand's.
-    Listing,
-    /// A relative operand names it.
-    Name,
-    /// A relative operand stands for what is in it.
-    Contents,
-    /// A relative operand names something below it.
-    Way,
-}
-
-/// A directory of one layer.
-struct Found {
-    layer: u32,
-    by: By,
-    metadata: Metadata,
-    /// Whether a link leads to it.
-    by_link: bool,
-    /// Whether it is copied without what is in it.
-    alone: bool,
-}
-
-impl Found {
-    fn new(layer: u32, by: By, entry: &WalkedEntry) -> Self {
-        let (by_link, alone) = (entry.followed.is_some(), entry.choice == Choice::CopyAlone);
-        Self { layer, by, metadata: entry.metadata, by_link, alone }
     }
 }
 

@@ -53,6 +53,7 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
             w.u64(device);
             w.u64(file);
         }
+        Cause::OtherContent => w.byte(15),
     }
 }
 
@@ -81,6 +82,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         12 => Cause::BadRule(r.u32("line")?),
         13 => Cause::TooManyRules,
         14 => Cause::DeviceTooShort { device: r.u64("device length")?, file: r.u64("file length")? },
+        15 => Cause::OtherContent,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }

@@ -162,6 +162,7 @@ impl CauseFields {
             CauseWord::FakeSuperDamaged => Cause::FakeSuperDamaged,
             CauseWord::TooManyRules => Cause::TooManyRules,
             CauseWord::LeadsOut => Cause::LeadsOut,
+            CauseWord::OtherContent => Cause::OtherContent,
         })
     }
 }

@@ -87,6 +87,7 @@ fn causes() -> Vec<Cause> {
         Cause::TypeChanged,
         Cause::FirstNameFailed,
         Cause::SameFile,
+        Cause::OtherContent,
         Cause::FakeSuperDamaged,
         Cause::BadRule(7),
         Cause::TooManyRules,

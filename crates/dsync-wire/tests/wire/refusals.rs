@@ -176,7 +176,7 @@ fn unknown_values_are_refused() {
         (Kind::ID_NAME, &[2, 0, 1, b'a'], "message IdName: flag has no meaning for value 2 (offset 5)"),
         (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),
         (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
-        (Kind::PROBLEM, &[0, 15, 0], "message Problem: cause has no meaning for value 15 (offset 6)"),
+        (Kind::PROBLEM, &[0, 16, 0], "message Problem: cause has no meaning for value 16 (offset 6)"),
         (Kind::EVENT, &[10], "message Event: type of event has no meaning for value 10 (offset 5)"),
         (Kind::RULING, &[8, 0, 0], "message Ruling: reason has no meaning for value 8 (offset 5)"),
         (
@@ -203,8 +203,8 @@ fn unknown_values_are_refused() {
         assert_eq!(refuse(kind, payload), sentence);
     }
     assert_eq!(
-        refuse_listing(&[1, 7, 0, 1, b'a', 0, 0]),
-        "message Listing: type of entry has no meaning for value 7 (offset 2)"
+        refuse_listing(&[1, 23, 0, 1, b'a', 1, 0]),
+        "message Listing: hidden entry has no meaning for value 23 (offset 2)"
     );
     assert_eq!(
         refuse_listing(&[1, 128, 128, 0, 1, b'a', 0, 0]),

@@ -457,7 +457,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 13] = [
+const CAUSES: [(&str, Cause); 14] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -470,6 +470,7 @@ const CAUSES: [(&str, Cause); 13] = [
     ("problem-bad-rule", Cause::BadRule(300)),
     ("problem-too-many-rules", Cause::TooManyRules),
     ("problem-leads-out", Cause::LeadsOut),
+    ("problem-other-content", Cause::OtherContent),
     ("problem-device-too-short", Cause::DeviceTooShort { device: 512, file: 1 << 40 }),
 ];
 

@@ -559,6 +559,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::TypeChanged,
             Cause::FirstNameFailed,
             Cause::SameFile,
+            Cause::OtherContent,
             Cause::FakeSuperDamaged,
             Cause::TooManyRules,
             Cause::LeadsOut,

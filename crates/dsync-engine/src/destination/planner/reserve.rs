@@ -224,6 +224,7 @@ pub(super) fn request(
         facts: subject.facts(options),
         signature_bytes: AtomicU64::new(0),
         cloned: AtomicBool::new(false),
+        listed_content: subject.listed_content(),
         content: Mutex::default(),
     }
 }

@@ -104,11 +104,13 @@ impl Subject<'_> {
 
     /// Returns what is told of the entry, if its end is.
     pub(super) fn facts(&self, options: &SyncOptions) -> Option<Facts> {
-        let content = match self.entry.kind {
-            EntryKind::File { content, .. } if options.event_contents => content,
-            _ => None,
-        };
+        let content = self.listed_content().filter(|_| options.event_contents);
         options.event_ends.then(|| facts(&self.entry.attributes).content(content))
+    }
+
+    /// Returns the hash of a file's content, if the listing has it.
+    pub(super) fn listed_content(&self) -> Option<[u8; 32]> {
+        if let EntryKind::File { content, .. } = self.entry.kind { content } else { None }
     }
 
     /// Returns the text of a symbolic link; of other entries nothing.
