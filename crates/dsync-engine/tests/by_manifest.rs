@@ -205,8 +205,8 @@ fn a_copy_that_looks_equal_is_compared_by_content() {
         let path = scene.at(by).join(rotten);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let time = fs::metadata(scene.at("src").join(rotten)).unwrap().modified().unwrap();
-        fs::write(&path, vec![b'#'; fs::metadata(scene.at("src").join(rotten)).unwrap().len() as usize])
-            .unwrap();
+        let size = fs::read(scene.at("src").join(rotten)).unwrap().len();
+        fs::write(&path, vec![b'#'; size]).unwrap();
         fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     }
     fs::remove_file(scene.at("dst/a/small")).unwrap();

@@ -274,14 +274,13 @@ impl<'a> Lister<'a> {
         if walked.choice == Choice::Hide {
             return Ok(hidden(walked));
         }
-        let details = match self.demanded(&path(), walked)? {
-            Some(Err(cause)) => {
+        let details = match self.as_demanded(&path(), walked, details)? {
+            Ok(details) => details,
+            Err(cause) => {
                 self.send_problem(Operation::ReadFile, &path(), cause)?;
                 self.note_directory(walked, None);
                 return Ok(None);
             }
-            Some(Ok(content)) => Details { content: Ok(content), ..details },
-            None => details,
         };
         // A file without a hash differs: if its content is needed, the request for it fails and is
         // told. A dry run makes none.
@@ -329,14 +328,16 @@ impl<'a> Lister<'a> {
         Ok(Some(entry))
     }
 
-    /// Returns the content that a manifest demands of an entry; `None` without a manifest.
-    fn demanded(
+    /// Returns the details of an entry with the content that a manifest demands, or why it is not listed.
+    fn as_demanded(
         &mut self,
         path: &RelPath,
         walked: &WalkedEntry,
-    ) -> Result<Option<Result<Option<[u8; 32]>, Cause>>, SyncError> {
-        let Some(expected) = &mut self.expected else { return Ok(None) };
-        Ok(Some(expected.content_of(path.as_bytes(), walked)?))
+        details: Details,
+    ) -> Result<Result<Details, Cause>, SyncError> {
+        let Some(expected) = &mut self.expected else { return Ok(Ok(details)) };
+        let content = expected.content_of(path.as_bytes(), walked)?;
+        Ok(content.map(|content| Details { content: Ok(content), ..details }))
     }
 
     /// Returns whether an entry takes the place of a link that leads out. A directory under

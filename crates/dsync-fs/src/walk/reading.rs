@@ -423,11 +423,7 @@ impl Reading {
             }
         };
         let link_target = match metadata.kind {
-            Kind::Symlink => match dir.read_link(&name) {
-                Ok(target) if is_unspelled(&target) && dir.spelling().is_some() => {
-                    self.problem(Some(&name), WalkOperation::ReadLink, unspellable());
-                    return None;
-                }
+            Kind::Symlink => match link_text(dir, &name) {
                 Ok(target) => Some(target),
                 Err(error) => {
                     self.problem(Some(&name), WalkOperation::ReadLink, error);
@@ -631,12 +627,7 @@ impl Reading {
             By::Way => false,
         };
         if planned.is_none() && !found.iter().any(enters) {
-            // Nothing would be listed in it.
-            let alone = found.iter().any(|found| found.alone);
-            if !alone {
-                self.note_directory(name, WalkRuled::NotRecursive);
-            }
-            return (!(options.prune && (alone || options.dirs && !options.recursive))).then_some(false);
+            return self.not_entered(name, found);
         }
 
         let mut layers: Vec<Step> = Vec::with_capacity(found.len());
@@ -689,6 +680,16 @@ impl Reading {
         let (name, passed) = (name.clone(), passed.into_boxed_slice());
         self.children.push(Child { parent, name, layers, listed, planned, passed, scopes, partly, depth });
         Some(true)
+    }
+
+    /// Returns what [`child`](Self::child) returns of a directory in which nothing would be listed.
+    fn not_entered(&mut self, name: &Component, found: &[Found]) -> Option<bool> {
+        let alone = found.iter().any(|found| found.alone);
+        if !alone {
+            self.note_directory(name, WalkRuled::NotRecursive);
+        }
+        let options = self.options();
+        (!(options.prune && (alone || options.dirs && !options.recursive))).then_some(false)
     }
 
     /// Returns the rules in force above a directory of these layers, where files of rules are looked for.
@@ -769,4 +770,11 @@ impl Reading {
         let then = then.into_iter().map(WalkJob::Child).collect();
         Done { output: Some(Part { walked, children }), weight, then }
     }
+}
+
+/// Reads the text of a link that the other end can spell.
+fn link_text(dir: &Dir, name: &Component) -> io::Result<Vec<u8>> {
+    let target = dir.read_link(name)?;
+    let lacks = is_unspelled(&target) && dir.spelling().is_some();
+    if lacks { Err(unspellable()) } else { Ok(target) }
 }
