@@ -509,7 +509,13 @@ impl<'a> Files<'a> {
         let recording = remote.recording.map(|(recording, _)| recording.clone());
         let paths = match self {
             Self::Batch(batch) => {
-                return Ok(Tree { origin: Origin::Batch(batch.clone()), files, recording, manifest: None });
+                return Ok(Tree {
+                    origin: Origin::Batch(batch.clone()),
+                    files,
+                    recording,
+                    manifest: None,
+                    in_process: false,
+                });
             }
             Self::Paths(paths) => paths,
         };

@@ -44,6 +44,9 @@ use crate::{
     span::SpanKey,
 };
 
+/// The time limit of a run in this process, which has no network that could go silent.
+pub(crate) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// Interval of progress messages and signs of life.
 pub(crate) const PULSE: Duration = Duration::from_millis(250);
 
@@ -519,6 +522,30 @@ impl Session {
         Ok(())
     }
 
+    /// Watches as [`watch`](Self::watch) does, and calls `pulse` as [`beat`](Self::beat) does: for a run
+    /// in this process, whose peer cannot be silent.
+    pub(crate) fn watch_and_beat(
+        &self,
+        cancel: &CancelToken,
+        over: &Receiver<()>,
+        mut pulse: impl FnMut() -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        let mut told = Instant::now();
+        while !self.halt.stopped() {
+            if cancel.is_cancelled() {
+                return Err(SyncError::Cancelled);
+            }
+            if told.elapsed() >= PULSE {
+                pulse()?;
+                told = Instant::now();
+            }
+            if over.recv_timeout(crate::halt::POLL) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Calls `pulse` at every [`PULSE`] until `over` disconnects.
     pub(crate) fn beat(
         &self,
@@ -626,6 +653,9 @@ pub(crate) fn within<T>(
     limit: Duration,
     opening: impl FnOnce() -> Result<T, SyncError>,
 ) -> Result<T, SyncError> {
+    if limit == NO_TIMEOUT {
+        return opening();
+    }
     let late = AtomicBool::new(false);
     let (over_tx, over) = bounded::<()>(0);
 

@@ -84,6 +84,7 @@ impl<'a> Outbox<'a> {
             return Ok(());
         }
         point(Point::Send);
+        self.transfers.call.work();
         let commits = std::mem::take(&mut self.commits);
         // The committer ends early only when the run has failed.
         self.committer.send(commits).map_err(|_| SyncError::Link(LinkError::Closed))

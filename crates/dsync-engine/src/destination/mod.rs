@@ -14,6 +14,7 @@ mod allowance;
 mod alternate;
 pub(crate) mod asked;
 mod backup;
+mod call;
 mod commit;
 mod credit;
 mod delayed;
@@ -60,7 +61,7 @@ mod weight;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -69,7 +70,8 @@ use dsync_wire::{event::Report, link::LinkError, message::ControlMessage};
 
 use self::{
     asked::AskedFor,
-    commit::{Commit, Outbox},
+    call::{Call, Work},
+    commit::Outbox,
     files::Pending,
     heard::Waiting,
     local::Local,
@@ -83,7 +85,6 @@ use crate::{
     CancelToken, Recording, SyncError,
     account::Audience,
     grant::Start,
-    halt::lock,
     rules::Filters,
     session::{DestinationMail, Session},
     source::ListedFiles,
@@ -128,7 +129,8 @@ pub(crate) fn run(
         let site = site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
-        let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));
+        let (call, called) = Call::new();
+        let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx), call);
 
         let beside = (start, spools);
         let spans = mail.spans.take().filter(|_| session.options.allows_spans());
@@ -138,7 +140,7 @@ pub(crate) fn run(
         let plan = |ways, listed: &_| {
             planner::run(&transfers, (&operand, beside), &filters, asked, ways, spans, listed)
         };
-        let report = converse(&transfers, local.as_ref(), mail, cancel, plan);
+        let report = converse(&transfers, (local.as_ref(), &called), mail, cancel, plan);
         if report.is_none() {
             leave_unfinished(&transfers);
         }
@@ -154,36 +156,33 @@ type Ways<'a> = (Sender<Vec<Arc<Pending>>>, Outbox<'a>);
 /// ended well.
 fn converse<'a>(
     transfers: &'a Transfers<'a>,
-    local: Option<&'a Local>,
+    (local, called): (Option<&'a Local>, &Receiver<Work>),
     mail: DestinationMail,
     cancel: &CancelToken,
     plan: impl FnOnce(Ways<'a>, &Receiver<Waiting>) -> Result<Option<Leftover>, SyncError> + Send,
 ) -> Option<Report> {
     let (site, halt) = (transfers.site, &transfers.site.session.halt);
-    let (commits_tx, commits) = bounded(QUEUED_COMMITS);
-    let group = &Mutex::new(None);
     let mut report = None;
 
     std::thread::scope(|scope| {
         let (over_tx, over) = bounded::<()>(0);
-        let pulse_over = over.clone();
         let (listed_tx, listed) = unbounded();
         let (refinements_tx, refinements) = unbounded();
-        halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
-        halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, || site.account.tell_progress()));
+        let tell = || site.account.tell_progress();
+        if local.is_some() {
+            // No peer waits for a sign of life: one thread does for both.
+            halt.spawn(scope, "watch", move || site.session.watch_and_beat(cancel, &over, tell));
+        } else {
+            let pulse_over = over.clone();
+            halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
+            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, tell));
+        }
         let inbox =
             halt.spawn(scope, "inbox", move || inbox::run(transfers, mail, &listed_tx, &refinements_tx));
-        let committer = halt.spawn(scope, "commit", move || {
-            *lock(group) = Some(commit::run(transfers, &commits)?);
-            Ok(())
-        });
 
         let plan = |readers, outbox| plan((readers, outbox), &listed);
-        let leftover = work(transfers, local, commits_tx, &refinements, plan);
-        if let Some(committer) = committer {
-            let _ = committer.join();
-        }
-        report = finish_if_whole(transfers, leftover, lock(group).take(), cancel);
+        let (leftover, group) = work(transfers, (local, called), &refinements, plan);
+        report = finish_if_whole(transfers, leftover, group, cancel);
 
         // The source sends its last message, or hangs up.
         if let Some(inbox) = inbox {
@@ -207,29 +206,41 @@ fn leave_unfinished(transfers: &Transfers<'_>) {
     let _ = directory::settle_locked(site);
 }
 
-/// Runs the planner and the threads that read and write the destination's files. Returns the
-/// planner's leftover work when all of them have ended. Each has an outbox of its own, and nobody
-/// has one after that.
+/// Runs the planner, the threads that read and write the destination's files, and the committer.
+/// Returns the planner's leftover work and the committer's group when all of them have ended. Each
+/// thread that can hand in work has an outbox of its own, and nobody has one after that.
 fn work<'a>(
     transfers: &'a Transfers<'a>,
-    local: Option<&'a Local>,
-    committer: Sender<Vec<Commit>>,
+    (local, called): (Option<&'a Local>, &Receiver<Work>),
     refinements: &Receiver<Refinement>,
     plan: impl FnOnce(Sender<Vec<Arc<Pending>>>, Outbox<'a>) -> Result<Option<Leftover>, SyncError> + Send,
-) -> Option<Leftover> {
+) -> (Option<Leftover>, Option<CommitGroup<Arc<Pending>>>) {
     let site = transfers.site;
     let halt = &site.session.halt;
     let (readers_tx, readers) = bounded(QUEUED_FILES);
-    let mut leftover = None;
+    let (committer, commits) = bounded(QUEUED_COMMITS);
+    let (mut leftover, mut group) = (None, None);
 
     std::thread::scope(|scope| {
         let outbox = || Outbox::new(transfers, committer.clone());
-        let (leftover, own) = (&mut leftover, outbox());
-        halt.spawn(scope, "plan", move || {
+        let (leftover, group, own) = (&mut leftover, &mut group, outbox());
+        let planner = halt.spawn(scope, "plan", move || {
+            let _over = transfers.call.until_over();
             *leftover = plan(readers_tx, own)?;
             Ok(())
         });
-        for _ in 0..site.session.data_lanes {
+        // A local run that copies nothing has no use for the others.
+        if local.is_some() && (planner.is_none() || called.recv() != Ok(Work::Waits)) {
+            *group = Some(CommitGroup::new(site.durability()));
+            return;
+        }
+
+        halt.spawn(scope, "commit", move || {
+            *group = Some(commit::run(transfers, &commits)?);
+            Ok(())
+        });
+        let lanes = if local.is_some() { 0 } else { site.session.data_lanes };
+        for _ in 0..lanes {
             let own = outbox();
             halt.spawn(scope, "receive", move || receive::run(transfers, own));
         }
@@ -246,7 +257,7 @@ fn work<'a>(
         drop((readers, committer));
     });
 
-    leftover
+    (leftover, group)
 }
 
 /// Finishes a run in which nothing failed; `None` otherwise.

@@ -81,6 +81,7 @@ impl Transfers<'_> {
     fn ask(&self, file: &Arc<Pending>, request: &ControlMessage) -> Result<(), SyncError> {
         let Some(copiers) = &self.copied_again else { return self.site.session.control.send(request) };
         point(Point::Send);
+        self.call.work();
         // Cannot fail: the copiers' end of the channel lives as long as this one.
         copiers
             .send(Arc::clone(file))

@@ -11,6 +11,7 @@ use dsync_wire::message::EntryId;
 
 use super::{
     Site,
+    call::Call,
     credit::Credit,
     files::{Files, Pending},
     succession::Succession,
@@ -26,6 +27,8 @@ pub(super) struct Transfers<'a> {
     pub(super) succession: Succession,
     /// The files that a local run copies again; `None` in any other run.
     pub(super) copied_again: Option<Sender<Arc<Pending>>>,
+    /// The call for the threads that write.
+    pub(super) call: Call,
     /// The filesystems that share extents.
     pub(super) sharing: Sharing,
     /// Files asked for that have neither arrived nor failed, and names that wait for one of them.
@@ -50,12 +53,13 @@ pub(super) struct Ending {
 }
 
 impl<'a> Transfers<'a> {
-    pub(super) fn new(site: &'a Site<'a>, copied_again: Option<Sender<Arc<Pending>>>) -> Self {
+    pub(super) fn new(site: &'a Site<'a>, copied_again: Option<Sender<Arc<Pending>>>, call: Call) -> Self {
         Self {
             site,
             files: Files::default(),
             succession: Succession::new(&site.session.budget),
             copied_again,
+            call,
             sharing: Sharing::default().until(site.session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),

@@ -1,6 +1,6 @@
 //! A local run: both ends in this process, joined by a link in memory.
 
-use std::{num::NonZeroU64, path::Path, sync::Arc, time::Duration};
+use std::{num::NonZeroU64, path::Path, sync::Arc};
 
 use dsync_fs::SpoolHome;
 use dsync_transport::{Sides, Throttle, paced, throttled};
@@ -27,7 +27,7 @@ use crate::{
     reconnect::Earlier,
     resources::Allowance,
     rules::Filters,
-    session::{self, Session},
+    session::{self, NO_TIMEOUT, Session},
     source::ListedFiles,
 };
 
@@ -86,7 +86,18 @@ pub(super) fn run(
         let barred = is_somewhere.then_some(path);
         let recording = recording.map(|(recording, _)| recording.clone());
         let means = Means::new(theirs_allowance, spools.clone());
-        let means = Means { operands, list, barred, spelling, batch, recording, chooser, manifest, ..means };
+        let means = Means {
+            operands,
+            list,
+            barred,
+            spelling,
+            batch,
+            recording,
+            chooser,
+            manifest,
+            is_direct,
+            ..means
+        };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
@@ -143,6 +154,3 @@ fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
         is_recorded: false,
     }
 }
-
-/// A local run has no network that could go silent.
-pub(super) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);

@@ -90,7 +90,7 @@ pub(crate) fn open_tree(
         _ => {
             let is_one = list.is_none() && paths.len() == 1;
             let origin = Origin::Walk { operands: paths.to_vec(), walk: Box::new(walk), is_one };
-            Ok(Tree { origin, files, recording, manifest: None })
+            Ok(Tree { origin, files, recording, manifest: None, in_process: false })
         }
     }
 }

@@ -17,11 +17,14 @@ use dsync_wire::{
     options::{AlternateUse, Alternates, Backup, DeleteTiming},
 };
 
-use super::{
-    local::{self, NO_TIMEOUT},
-    *,
+use super::*;
+use crate::{
+    Silent,
+    resources::Allowance,
+    schedule,
+    session::{NO_TIMEOUT, SourceMail},
+    source::Tree,
 };
-use crate::{Silent, resources::Allowance, schedule, session::SourceMail, source::Tree};
 
 /// The end that controls, and the data that crosses a link.
 #[derive(Debug, Clone, Copy)]

@@ -61,6 +61,8 @@ pub(crate) struct Means<'a> {
     pub(crate) chooser: Option<&'a Chooser>,
     /// The manifest that the source's entries are held to, where the client is this process.
     pub(crate) manifest: Option<&'a Manifest>,
+    /// Whether the destination is in this process and reads the source's files itself.
+    pub(crate) is_direct: bool,
     /// The wording of errors for the client.
     pub(crate) wording: Wording,
     /// Whoever serves and listens.
@@ -92,6 +94,7 @@ impl Means<'_> {
             spelling,
             chooser,
             manifest,
+            is_direct: false,
             wording,
             listener: None,
             states: None,
@@ -184,13 +187,15 @@ fn serve_source(
         spelling,
         chooser,
         manifest,
+        is_direct,
         mut lacks,
         ..
     }: Means<'_>,
 ) -> Result<(), SyncError> {
     if let Some(batch) = batch {
         session.say_ready(&[])?;
-        let tree = Tree { origin: Origin::Batch(batch), files, recording, manifest: None };
+        let (origin, manifest) = (Origin::Batch(batch), None);
+        let tree = Tree { origin, files, recording, manifest, in_process: false };
         return source::run(session, mail, tree, None, cancel).map(drop);
     }
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
@@ -230,7 +235,7 @@ fn serve_source(
         if list.is_some() { session.while_alive(open) } else { open() }
     });
     let tree = match tree {
-        Ok(tree) => Tree { manifest: manifest.cloned(), ..tree },
+        Ok(tree) => Tree { manifest: manifest.cloned(), in_process: is_direct, ..tree },
         Err(error) => return Err(session.refuse(error)),
     };
     lacks.extend(cage.into_iter().flat_map(Cage::lacks));

@@ -10,8 +10,8 @@ use dsync_wire::{
     version::{FEATURES, VERSION},
 };
 
-use super::{local::NO_TIMEOUT, *};
-use crate::{Silent, resources::Allowance};
+use super::*;
+use crate::{Silent, resources::Allowance, session::NO_TIMEOUT};
 
 /// Runs a controller and source over `link`.
 fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {

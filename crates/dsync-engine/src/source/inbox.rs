@@ -3,7 +3,6 @@
 
 use std::{collections::HashMap, io, ops::Range};
 
-use crossbeam_channel::Sender;
 use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     budget::{Held, Share},
@@ -61,15 +60,14 @@ impl Made {
     }
 }
 
-/// Receives until the report, then answers it. Sends the session's key to whoever starts the lanes.
+/// Receives until the report, then answers it. Starts the lanes once the session's key is known.
 pub(super) fn run(
     shared: &Shared<'_>,
     mut mail: SourceMail,
-    lanes: &Sender<Key>,
+    start_lanes: impl FnOnce(&Key),
 ) -> Result<Report, SyncError> {
     let key = agree(shared, &mut mail)?;
-    // Fails only when nobody is left to start them.
-    let _ = lanes.send(key.clone());
+    start_lanes(&key);
     let SourceMail { mut receiver, mut order, .. } = mail;
     let mut made = Made::default();
     let mut arriving = HashMap::new();

@@ -25,6 +25,7 @@ use std::{
 };
 
 use crossbeam_channel::bounded;
+use dsync_delta::Key;
 use dsync_fs::{SourceFile, Walk};
 use dsync_wire::{
     event::Report,
@@ -51,6 +52,8 @@ pub(crate) struct Tree {
     pub(crate) recording: Option<Recording>,
     /// The manifest that the listing is held to.
     pub(crate) manifest: Option<Manifest>,
+    /// Whether the destination is in this process and reads the files itself.
+    pub(crate) in_process: bool,
 }
 
 /// The origin of a listing.
@@ -111,7 +114,7 @@ pub(crate) fn run(
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
     let mut report = None;
-    let Tree { origin, files, recording, manifest } = tree;
+    let Tree { origin, files, recording, manifest, in_process } = tree;
     let is_recorded = recording.is_some();
     prepare(&session, &files, recording);
     {
@@ -131,11 +134,14 @@ pub(crate) fn run(
 
         std::thread::scope(|scope| {
             let (over_tx, over) = bounded::<()>(0);
-            let pulse_over = over.clone();
-            halt.spawn(scope, "watch", move || shared.session.watch(cancel, &over));
-            halt.spawn(scope, "pulse", move || {
-                shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
-            });
+            // A destination in this process watches for both ends, and waits for no sign of life.
+            if !in_process {
+                let pulse_over = over.clone();
+                halt.spawn(scope, "watch", move || shared.session.watch(cancel, &over));
+                halt.spawn(scope, "pulse", move || {
+                    shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
+                });
+            }
             let key = mail.spans.take().filter(|_| session.options.allows_spans() && !is_recorded);
             halt.spawn(scope, "list", move || match origin {
                 Origin::Walk { operands, walk, is_one } => {
@@ -143,21 +149,22 @@ pub(crate) fn run(
                 }
                 Origin::Batch(batch) => replay::run(shared, &batch),
             });
-            let (key_tx, key) = bounded(1);
-            halt.spawn(scope, "inbox", move || {
-                let outcome = inbox::run(shared, mail, &key_tx);
+            // Without a key no request will come. Nor may a data lane come before the peer has
+            // received its task on the first one. A destination that reads the files itself has none.
+            let lanes = if in_process { 0 } else { session.data_lanes };
+            let start_lanes = |key: &Key| {
+                for number in 0..lanes {
+                    let (key, number) = (key.clone(), u8::try_from(number).unwrap_or(u8::MAX));
+                    halt.spawn(scope, "send", move || lane::run(shared, key, number));
+                }
+            };
+            halt.guard(|| {
+                let outcome = inbox::run(shared, mail, start_lanes);
                 drop(over_tx);
                 shared.queue.close();
                 *report = Some(outcome?);
                 Ok(())
             });
-            // Without a key no request will come. Nor may a data lane come before the peer has
-            // received its task on the first one.
-            let Ok(key) = key.recv() else { return };
-            for number in 0..session.data_lanes {
-                let (key, number) = (key.clone(), u8::try_from(number).unwrap_or(u8::MAX));
-                halt.spawn(scope, "send", move || lane::run(shared, key, number));
-            }
         });
     }
     session.conclude(report)

@@ -19,6 +19,7 @@ use dsync_wire::{
 use super::{
     super::{
         Site,
+        call::Call,
         commit::Outbox,
         credit::{Credit, PartTicket},
         files::Pending,
@@ -38,7 +39,7 @@ use crate::{
 /// The planner's ways to the other threads and to the source.
 pub(super) struct Requests<'a> {
     transfers: &'a Transfers<'a>,
-    handover: Handover,
+    handover: Handover<'a>,
     outbox: Outbox<'a>,
 }
 
@@ -56,7 +57,11 @@ impl<'a> Requests<'a> {
         readers: Sender<Vec<Arc<Pending>>>,
         outbox: Outbox<'a>,
     ) -> Self {
-        Self { transfers, handover: Handover { readers, files: Vec::new(), bytes: 0 }, outbox }
+        Self {
+            transfers,
+            handover: Handover { call: &transfers.call, readers, files: Vec::new(), bytes: 0 },
+            outbox,
+        }
     }
 
     /// Acquires `amount` of a credit, blocking until it is free. Returns `false` when the run has
@@ -167,13 +172,14 @@ pub(super) fn tell_displaced(site: &Site<'_>, place: &Place<'_>) -> Result<(), S
 
 /// The way of files that this end reads something of first: old files to sign or, in a local run,
 /// all. They go together, so that many small ones wake a reader once.
-struct Handover {
+struct Handover<'a> {
+    call: &'a Call,
     readers: Sender<Vec<Arc<Pending>>>,
     files: Vec<Arc<Pending>>,
     bytes: u64,
 }
 
-impl Handover {
+impl Handover<'_> {
     fn add(&mut self, file: Arc<Pending>) -> Result<(), SyncError> {
         self.bytes = self.bytes.saturating_add(file.size);
         self.files.push(file);
@@ -188,6 +194,7 @@ impl Handover {
         }
         self.bytes = 0;
         point(Point::Send);
+        self.call.work();
         // They end early only when the run has failed.
         self.readers.send(std::mem::take(&mut self.files)).map_err(|_| SyncError::Link(LinkError::Closed))
     }
