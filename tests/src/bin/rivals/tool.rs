@@ -89,6 +89,25 @@ pub(crate) const ALL: &[Tool] = &[
     dsync!("dsync-zstd-1", "--compress-choice=zstd --compress-level=1"),
     dsync!("dsync-zstd-3", "--compress-choice=zstd --compress-level=3"),
     dsync!("dsync-zstd-9", "--compress-choice=zstd --compress-level=9"),
+    Tool {
+        server: Some(Server {
+            script: r#"mkdir -p "$WORK/home/dsync" && cd "$WORK" && rm -f home/dsync/key server.key
+                own=$("$DSYNC" key --file home/dsync/key) && its=$("$DSYNC" key --file server.key) || exit
+                printf '%s:8730 %s\n' "$ADDRESS" "$its" >home/dsync/known-hosts
+                printf '%s\n' '[server]' "listen = ['$ADDRESS:8730']" "identity = '$WORK/server.key'" '[keys.race]' \
+                    "public = '$own'" '[shares.dst]' "path = '$DST'" "user = 'root'" '[shares.dst.keys.race]' \
+                    "role = 'full'" >serve.toml
+                chmod 600 serve.toml && exec "$DSYNC" serve --config serve.toml"#,
+            port: 8730,
+            ends: false,
+        }),
+        ..tool(
+            "dsync-serve",
+            NOTHING,
+            Can::Update,
+            r#"XDG_CONFIG_HOME="$WORK/home" "$DSYNC" -a $SPARSE "$SRC/" "dsync://$ADDRESS:8730/dst/""#,
+        )
+    },
     tool("rsync-ssh", RSYNC, Can::Update, r#"rsync -a $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#),
     tool(
         "rsync-ssh-aes128gcm",
