@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
+use dsync_engine::{Entrance, Grant, GrantTerms, Resources, Wording, exit_code, serve};
 
 use crate::{
     cage::Cage,
@@ -106,7 +106,8 @@ pub(crate) fn serve_session(
         }
     };
 
-    let served = serve(input, output, connection.as_deref(), resources, grant, Some(cage), WORDING);
+    let entrance = Entrance { ssh_connection: connection.as_deref(), ..Entrance::new(input, output) };
+    let served = serve(entrance, resources, grant, Some(cage), WORDING);
     served.map_err(|error| {
         let text = messages::failure(&error, &Rules::default());
         tracing::error!("{text}");

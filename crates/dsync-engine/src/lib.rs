@@ -63,7 +63,7 @@ pub use dsync_fs::{
 };
 pub use dsync_transport::{AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice};
 #[cfg(feature = "ssh")]
-pub use dsync_transport::{HostAnswer, MAX_ANSWER};
+pub use dsync_transport::{Entrance, HostAnswer, MAX_ANSWER};
 #[cfg(feature = "tls")]
 pub use dsync_transport::{cryptography, standing};
 pub use dsync_wire::{

@@ -5,7 +5,7 @@
 use std::{env, io, os::fd::AsFd, process::ExitCode, thread};
 
 use bytes::Bytes;
-use dsync_transport::{AcceptError, accept};
+use dsync_transport::{AcceptError, Entrance, accept};
 use dsync_wire::link::{Lane, LinkError};
 
 fn main() -> ExitCode {
@@ -22,8 +22,9 @@ fn serve() -> Result<(), AcceptError> {
     let system = |source| AcceptError::System { source };
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(system)?;
-    let link =
-        accept(input, output, env::var("SSH_CONNECTION").ok().as_deref(), &std::sync::Arc::default())?.link;
+    let connection = env::var("SSH_CONNECTION").ok();
+    let entrance = Entrance { ssh_connection: connection.as_deref(), ..Entrance::new(input, output) };
+    let link = accept(entrance, &std::sync::Arc::default())?.link;
     while let Ok(lane) = link.accept_lane() {
         thread::spawn(move || echo(lane));
     }

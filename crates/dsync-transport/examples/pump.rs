@@ -25,7 +25,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use dsync_transport::{AddressFamily, ConnectOptions, RemoteShell, TransportChoice, accept, connect};
+use dsync_transport::{
+    AddressFamily, ConnectOptions, Entrance, RemoteShell, TransportChoice, accept, connect,
+};
 use dsync_wire::link::{CloseReason, LaneRead};
 
 type Result<T> = std::result::Result<T, Box<dyn error::Error>>;
@@ -98,7 +100,8 @@ fn serve() -> Result<()> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     let reached = env::var("SSH_CONNECTION").ok();
     let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
-    let link = accept(input, output, reached.as_deref(), &Arc::default())?.link;
+    let entrance = Entrance { ssh_connection: reached.as_deref(), ..Entrance::new(input, output) };
+    let link = accept(entrance, &Arc::default())?.link;
     let received = Arc::new(AtomicU64::new(0));
     let mut account = link.accept_lane()?;
     let counted = Arc::clone(&received);

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "tls")]
+use dsync_wire::version::CONNECTIONS;
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
@@ -32,6 +34,8 @@ use crate::{
     reactor::Reactor,
     waits::SHORTEST_IDLE,
 };
+#[cfg(feature = "tls")]
+use crate::{mux::beside::Beside, standing::further::server::Inviting};
 
 /// A link to the client, and the client's terms.
 #[non_exhaustive]
@@ -51,40 +55,80 @@ impl fmt::Debug for Accepted {
     }
 }
 
-/// Makes a link to the client whose remote shell holds the other ends of `input` and `output`.
-///
-/// `ssh_connection` is the value of the `SSH_CONNECTION` variable: the address of this host that
-/// the client reached. Without it the client only has the host's name.
+/// The way by which a client came.
+#[derive(Debug)]
+pub struct Entrance<'a> {
+    /// Receives from the client.
+    pub input: OwnedFd,
+    /// Sends to the client. Nobody else may write to it.
+    pub output: OwnedFd,
+    /// The value of the `SSH_CONNECTION` variable: the address of this host that the client reached.
+    /// Without it the client only has the host's name.
+    pub ssh_connection: Option<&'a str>,
+    /// Where further connections of the client come from, if it reached a server that stands.
+    #[cfg(feature = "tls")]
+    pub handed: Option<crate::standing::Handed>,
+}
+
+impl Entrance<'_> {
+    /// Describes a client that holds the other ends of these two, and no more.
+    pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
+        Self {
+            input,
+            output,
+            ssh_connection: None,
+            #[cfg(feature = "tls")]
+            handed: None,
+        }
+    }
+}
+
+/// Makes a link to the client that came by `entrance`.
 ///
 /// Data of the client that the link holds is taken from `budget`.
 ///
-/// Nobody else may write to `output` from here on. If the client wants QUIC or TLS, a UDP and a TCP
+/// If the client wants QUIC or TLS, a UDP and a TCP
 /// port are open from its greeting until it has chosen, for at most 30 s. Then the chosen one
 /// serves that client alone.
 /// # Errors
 /// [`AcceptError`]. The client has been told the reason if that was possible.
 ///
 /// # Security
-/// The bytes on `input` are the client's, whom sshd has let in. Anybody can reach the ports.
+/// The bytes on [`Entrance::input`] are the client's, whom sshd has let in. Anybody can reach the ports.
 /// Without the client's one-time key and token a connection costs a bounded handshake and gets
 /// nothing.
-pub fn accept(
-    input: OwnedFd,
-    output: OwnedFd,
-    ssh_connection: Option<&str>,
-    budget: &Arc<Budget>,
-) -> Result<Accepted, AcceptError> {
+pub fn accept(entrance: Entrance<'_>, budget: &Arc<Budget>) -> Result<Accepted, AcceptError> {
+    let Entrance { input, output, ssh_connection, .. } = entrance;
     let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
     let reached = ssh_connection.map(SshConnection::parse).unwrap_or_default();
     let outcome = reactor.run(async move { negotiate(input, output, &reached, WINDOW).await });
     // None means that a task panicked: there is no link, and the system is not to blame.
-    let Agreed { reader, writer, carried, terms } = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
+    let agreed = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
+    #[cfg(feature = "tls")]
+    let beside = entrance.handed.and_then(|handed| further(handed, &agreed));
+    #[cfg(not(feature = "tls"))]
+    let beside = None;
+    let Agreed { reader, writer, carried, client, .. } = agreed;
+    let terms = client.terms;
     let idle_timeout = idle_timeout(terms);
 
-    let terms_of_pipe =
-        PipeTerms { seat: (Role::Server, Carrier::Ssh), idle_timeout, budget: Arc::clone(budget) };
+    let seat = (Role::Server, Carrier::Ssh);
+    let terms_of_pipe = PipeTerms { seat, idle_timeout, budget: Arc::clone(budget), beside };
     let link = carried.into_link(reactor, (reader, writer), terms_of_pipe);
     Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })
+}
+
+/// Begins to take further connections of the client, if it knows of them and its lanes share one.
+#[cfg(feature = "tls")]
+fn further(handed: crate::standing::Handed, agreed: &Agreed) -> Option<Arc<dyn Beside>> {
+    let Agreed { carried, client, identity, features, .. } = agreed;
+    if *features & CONNECTIONS == 0 || !matches!(carried, Carried::Pipe) {
+        return None;
+    }
+    let inviting = Inviting::start(handed, identity, client.fingerprint);
+    // All that is lost is speed.
+    let inviting = inviting.inspect_err(|error| tracing::debug!(%error, "no further connections"));
+    inviting.ok().map(|inviting| Arc::new(inviting) as Arc<dyn Beside>)
 }
 
 fn idle_timeout(terms: LinkTerms) -> Duration {
@@ -96,7 +140,11 @@ struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
     carried: Carried,
-    terms: LinkTerms,
+    client: ClientBootstrap,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing but the pipe is tried"))]
+    identity: Identity,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing but the pipe is tried"))]
+    features: u64,
 }
 
 async fn negotiate(
@@ -111,7 +159,9 @@ async fn negotiate(
     let unexpected = AcceptError::NotDsync { source: BootstrapError::Answer };
     let greeting = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Client(client) = greeting else { return Err(unexpected) };
-    let offers = answer(&client, &mut writer, reached, window).await?;
+    let identity =
+        Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
+    let (offers, features) = answer(&client, &identity, &mut writer, reached, window).await?;
     let choice = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Choice(choice) = choice else { return Err(unexpected) };
     let carried = match choice {
@@ -121,16 +171,18 @@ async fn negotiate(
     let carried = carried.ok_or(AcceptError::WrongChoice)?;
 
     send(&mut writer, &[BootstrapMessage::Go]).await?;
-    Ok(Agreed { reader, writer, carried, terms: client.terms })
+    Ok(Agreed { reader, writer, carried, client, identity, features })
 }
 
-/// Answers the client's greeting and opens a port for each carrier that it wants, where possible.
+/// Answers the client's greeting and opens a port for each carrier that it wants, where possible. Also
+/// returns the features that both ends know.
 async fn answer(
     client: &ClientBootstrap,
+    identity: &Identity,
     writer: &mut PipeWriter,
     reached: &SshConnection,
     window: Duration,
-) -> Result<Offers, AcceptError> {
+) -> Result<(Offers, u64), AcceptError> {
     let (version, features) = match client.agree() {
         Ok(agreed) => agreed,
         Err(refusal) => {
@@ -138,10 +190,8 @@ async fn answer(
             return Err(AcceptError::Incompatible);
         }
     };
-    let identity =
-        Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
     let window = Window { idle_timeout: idle_timeout(client.terms), choice: window };
-    let offers = Offers::open(client, &identity, reached.client, window);
+    let offers = Offers::open(client, identity, reached.client, window);
 
     if let Some(ports) = client.terms.ports
         && offers.lacks_all(client)
@@ -162,7 +212,7 @@ async fn answer(
     };
 
     send(writer, &[BootstrapMessage::Server(bootstrap)]).await?;
-    Ok(offers)
+    Ok((offers, features))
 }
 
 /// The addresses of ssh's connection: "client-address port server-address port".
@@ -215,6 +265,8 @@ const LONGEST_IDLE: Duration = Duration::from_secs(3600);
 mod tests {
     use std::io::Write;
 
+    use dsync_wire::{bootstrap::Parsed, version::FEATURES};
+
     use super::*;
 
     #[test]
@@ -252,20 +304,70 @@ mod tests {
         outcome.unwrap().unwrap_err()
     }
 
-    #[test]
-    fn a_client_that_never_greets_or_never_chooses_is_given_up() {
-        let greeting = BootstrapMessage::Client(ClientBootstrap {
+    fn greeting(features: u64) -> BootstrapMessage {
+        BootstrapMessage::Client(ClientBootstrap {
             versions: dsync_wire::bootstrap::VersionRange::OURS,
-            features: dsync_wire::version::FEATURES,
+            features,
             required: 0,
             transports: dsync_wire::bootstrap::Transports { quic: true, ssh: true, tls: true },
             terms: LinkTerms { idle_seconds: std::num::NonZeroU32::MIN, bytes_per_second: None, ports: None },
             fingerprint: Identity::generate().unwrap().fingerprint(),
             token: dsync_wire::bootstrap::Token([0; 32]),
-        });
-        for said in [vec![], vec![greeting]] {
+        })
+    }
+
+    #[test]
+    fn a_client_that_never_greets_or_never_chooses_is_given_up() {
+        for said in [vec![], vec![greeting(FEATURES)]] {
             let error = of_a_silent_client(&said);
             assert!(matches!(error, AcceptError::TimedOut { .. }), "{said:?}: {error:?}");
+        }
+    }
+    #[cfg(feature = "tls")]
+    #[test]
+    fn only_a_client_that_knows_of_further_connections_is_invited_to_make_some() {
+        use std::{io::Read, os::unix::net::UnixStream};
+
+        use dsync_wire::version::SPANS;
+
+        use crate::standing::Handed;
+
+        /// The kind of the mux's invitation.
+        const INVITE: u8 = 10;
+        for features in [FEATURES, SPANS] {
+            let (input, mut client) = std::io::pipe().unwrap();
+            let (mut answers, output) = std::io::pipe().unwrap();
+            let (_parent, socket) = UnixStream::pair().unwrap();
+            let mut said = Vec::new();
+            for message in [greeting(features), BootstrapMessage::Choice(ClientChoice::Ssh)] {
+                message.encode(&mut said).unwrap();
+            }
+            client.write_all(&said).unwrap();
+            let handed = Handed {
+                session: [1; 16],
+                socket,
+                sent: Default::default(),
+                received: Default::default(),
+                connections: Default::default(),
+            };
+            let entrance = Entrance { handed: Some(handed), ..Entrance::new(input.into(), output.into()) };
+            let accepted = accept(entrance, &Arc::default()).unwrap();
+
+            // The first frame behind the answer; there is always one of life.
+            let mut heard = Vec::new();
+            let mut frame = None;
+            while frame.is_none() {
+                let mut byte = [0];
+                answers.read_exact(&mut byte).unwrap();
+                heard.push(byte[0]);
+                let mut rest = &heard[..];
+                while let Ok(Parsed::Complete { consumed, .. }) = BootstrapMessage::parse(rest) {
+                    rest = &rest[consumed..];
+                }
+                frame = (rest.len() >= 8 && rest[0] == 0).then(|| rest[4]);
+            }
+            assert_eq!(frame == Some(INVITE), features == FEATURES);
+            drop((accepted, client));
         }
     }
 }

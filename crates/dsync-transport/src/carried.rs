@@ -15,7 +15,7 @@ use crate::quic::QuicLink;
 #[cfg(feature = "tls")]
 use crate::tls::{Established, TlsLink};
 use crate::{
-    mux::{MuxLink, Role},
+    mux::{MuxLink, Role, beside::Beside},
     pipe::{PipeReader, PipeWriter},
     reactor::Reactor,
 };
@@ -35,6 +35,8 @@ pub(crate) struct PipeTerms {
     pub(crate) seat: (Role, Carrier),
     pub(crate) idle_timeout: Duration,
     pub(crate) budget: Arc<Budget>,
+    /// Further connections of the two ends.
+    pub(crate) beside: Option<Arc<dyn Beside>>,
 }
 
 impl Carried {
@@ -64,8 +66,8 @@ impl Carried {
             #[cfg(feature = "tls")]
             Self::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
             Self::Pipe => {
-                let PipeTerms { seat, idle_timeout, budget } = terms;
-                Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget))
+                let PipeTerms { seat, idle_timeout, budget, beside } = terms;
+                Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside))
             }
         }
     }

@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "tls")]
+use dsync_wire::version::CONNECTIONS;
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, MAGIC,
@@ -41,9 +43,11 @@ use crate::{
 };
 #[cfg(feature = "tls")]
 use crate::{
+    mux::beside::Beside,
     reach::{CarrierFailure, Reach},
+    standing::further::client::Calling,
     tls::handshake::Credentials,
-    whereabouts::Whereabouts,
+    whereabouts::{self, Whereabouts},
 };
 
 /// Options of [`connect()`].
@@ -205,10 +209,14 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
-    let Agreed { reader, writer, carried, reason, features } = agreed;
+    #[cfg(feature = "tls")]
+    let beside = further(shell, &process, &agreed);
+    #[cfg(not(feature = "tls"))]
+    let beside = None;
+    let Agreed { reader, writer, carried, reason, features, .. } = agreed;
     let is_pipe = matches!(carried, Carried::Pipe);
     let seat = (Role::Client, shell.pipe);
-    let terms = PipeTerms { seat, idle_timeout, budget: Arc::clone(&options.budget) };
+    let terms = PipeTerms { seat, idle_timeout, budget: Arc::clone(&options.budget), beside };
     let link = carried.into_link(reactor, (reader, writer), terms);
     let link = ShellLink { link, is_pipe, features, process: Arc::clone(&process) };
 
@@ -220,6 +228,17 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     Ok(Connected { link, reason, process, dialler })
 }
 
+/// Returns the means to make further connections, to where the way to a server that stands has gone. The
+/// kernel knows that: no address is the server's word.
+#[cfg(feature = "tls")]
+fn further(shell: &RemoteShell, process: &ShellProcess, agreed: &Agreed) -> Option<Arc<dyn Beside>> {
+    if shell.pipe == Carrier::Ssh || agreed.features & CONNECTIONS == 0 {
+        return None;
+    }
+    let address = whereabouts::peer_of(process.id())?;
+    Some(Arc::new(Calling::new(agreed.identity.clone(), address)))
+}
+
 /// The terms on which the two ends agreed.
 struct Agreed {
     reader: PipeReader,
@@ -227,6 +246,8 @@ struct Agreed {
     carried: Carried,
     reason: Option<String>,
     features: u64,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing but the pipe is tried"))]
+    identity: Identity,
 }
 
 /// The client's side of the bootstrap.
@@ -260,6 +281,7 @@ impl Bootstrap {
             "the remote end listens"
         );
         let features = server.features;
+        let own = identity.clone();
         let (carried, reason) = self.reach(identity, offered.token, server).await?;
         let choice = carried.choice();
 
@@ -281,7 +303,7 @@ impl Bootstrap {
             }
         }
 
-        Ok(Agreed { reader, writer, carried, reason, features })
+        Ok(Agreed { reader, writer, carried, reason, features, identity: own })
     }
 
     /// Connects to the remote end's ports, or leaves the session to the pipe.

@@ -11,6 +11,7 @@ pub(crate) mod identity {
     use dsync_wire::bootstrap::Fingerprint;
 
     /// The place of a key.
+    #[derive(Clone)]
     pub(crate) struct Identity;
 
     impl Identity {

@@ -77,7 +77,7 @@ mod whereabouts;
 use std::net::IpAddr;
 
 #[cfg(feature = "ssh")]
-pub use accept::{Accepted, accept};
+pub use accept::{Accepted, Entrance, accept};
 #[cfg(feature = "ssh")]
 pub use ask::{HostAnswer, MAX_ANSWER};
 #[cfg(feature = "ssh")]

@@ -14,7 +14,7 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{BufRead, BufReader, Read},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::ffi::OsStringExt,
     process::{Command, Stdio},
 };
@@ -42,7 +42,7 @@ impl Whereabouts {
     pub(crate) fn find(shell: u32, host: &str) -> Self {
         let Some(ssh) = find_ssh(shell) else { return Self::named(host) };
         match peer_of(ssh) {
-            Some(address) => Self::Reached(address),
+            Some(address) => Self::Reached(address.ip()),
             None => by_configuration(ssh),
         }
     }
@@ -82,7 +82,7 @@ fn find_ssh(shell: u32) -> Option<u32> {
 
 /// Returns the other end of the first TCP connection of a process. ssh opens its own before those
 /// that it forwards.
-fn peer_of(process: u32) -> Option<IpAddr> {
+pub(crate) fn peer_of(process: u32) -> Option<SocketAddr> {
     let mut sockets: Vec<(u32, u64)> = fs::read_dir(format!("/proc/{process}/fd"))
         .ok()?
         .flatten()
@@ -94,24 +94,25 @@ fn peer_of(process: u32) -> Option<IpAddr> {
         })
         .collect();
     sockets.sort_unstable();
-    let mut found: Vec<(u64, IpAddr)> = Vec::new();
+    let mut found: Vec<(u64, SocketAddr)> = Vec::new();
     for table in ["tcp", "tcp6"] {
         let lines = BufReader::new(File::open(format!("/proc/{process}/net/{table}")).ok()?).lines();
         let connections = lines.map_while(Result::ok).filter_map(|line| connection(&line));
         found.extend(connections.filter(|(inode, _)| sockets.iter().any(|(_, own)| own == inode)));
     }
     let first = sockets.iter().find_map(|(_, own)| found.iter().find(|(inode, _)| inode == own));
-    first.map(|(_, address)| *address).filter(|address| is_usable(*address))
+    first.map(|(_, address)| *address).filter(|address| is_usable(address.ip()))
 }
 
 /// Parses the inode and the far address of an established connection from a line of
 /// `/proc/net/tcp`.
-fn connection(line: &str) -> Option<(u64, IpAddr)> {
+fn connection(line: &str) -> Option<(u64, SocketAddr)> {
     let mut words = line.split_ascii_whitespace();
     let (remote, state) = (words.nth(2)?, words.next()?);
     let inode = words.nth(5)?.parse().ok()?;
-    let (address, _) = remote.split_once(':')?;
-    (state == ESTABLISHED).then_some((inode, parse_address(address)?))
+    let (address, port) = remote.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    (state == ESTABLISHED).then_some((inode, SocketAddr::new(parse_address(address)?, port)))
 }
 
 /// Parses an address, which the kernel prints as numbers of 32 bits in its own byte order.
@@ -206,7 +207,7 @@ mod tests {
             let table = if address.starts_with('[') { "tcp6" } else { "tcp" };
             let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap();
             let found = text.lines().filter_map(connection).find(|(found, _)| *found == inode);
-            assert_eq!(found.unwrap().1, listener.local_addr().unwrap().ip());
+            assert_eq!(found.unwrap().1, listener.local_addr().unwrap());
         }
     }
 
@@ -222,7 +223,7 @@ mod tests {
     fn lines_of_the_kernels_table_are_read() {
         let line = "   3: 0100007F:8F2C 0300007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 20 4 30 10 -1";
         if cfg!(target_endian = "little") {
-            assert_eq!(connection(line), Some((4242, Ipv4Addr::new(127, 0, 0, 3).into())));
+            assert_eq!(connection(line), Some((4242, (Ipv4Addr::new(127, 0, 0, 3), 22).into())));
         }
         assert_eq!(connection(&line.replace(" 01 ", " 0A ")), None, "a listener is no connection");
         for broken in ["", "sl local rem st", "1: 2: 3: 01 5 6 7 8 9 10", "0: 0: zz:0 01 0 0 0 0 0 7"] {

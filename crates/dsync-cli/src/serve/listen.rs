@@ -1,6 +1,7 @@
 //! `dsync serve`: accepts connections, each of which becomes a process of its own.
 //!
-//! The law: this process reads no byte of a client and opens no file of a share. (It answers who
+//! The law: this process reads no byte of a client but the preface of a further connection, which has
+//! one length and one meaning ([`super::silent`]), and opens no file of a share. (It answers who
 //! asks for metrics, on this machine: [`super::metrics`].) It starts a
 //! session ([`super::session`]) with the connection and what the session needs to judge it, and
 //! counts those whose client has proved no key yet. Who sends nothing gets no session at all
@@ -10,8 +11,7 @@
 //! them end; a second one ends this process.
 
 use std::{
-    io::Write as _,
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::ExitStatusExt as _},
@@ -26,7 +26,11 @@ use std::{
     time::Duration,
 };
 
-use dsync_engine::{exit_code, standing::hexadecimal};
+use dsync_engine::{
+    exit_code,
+    standing::{SessionNumber, hexadecimal},
+};
+use rustix::rand::GetRandomFlags;
 use sd_notify::NotifyState;
 use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM},
@@ -34,12 +38,13 @@ use signal_hook::{
 };
 
 use super::{
+    addressed::Addressed,
     child::own_program,
     clean,
     config::{Config, Server},
     metrics,
     session::Terms,
-    silent::Silent,
+    silent::{Silent, Spoke},
     status::{Board, hear},
     strangers::{Stranger, Strangers},
 };
@@ -77,7 +82,10 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let house = Arc::new(House::new(terms, silent));
     let host = Arc::clone(&house);
     thread::spawn(move || {
-        let ended = host.silent.watch(|tcp, peer| begin_session(&host, tcp, peer));
+        let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
+            Spoke::Anything => begin_session(&host, tcp, peer),
+            Spoke::Preface(session) => host.pass_on(&tcp, peer, &session),
+        });
         // Without it no connection would ever be served, and nobody would know.
         if let Err(error) = ended {
             blame(&format!("cannot wait for connections: {}", system_words(&error)));
@@ -207,7 +215,7 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
         say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
     }
     let key = keys::read(&server.identity).map_err(|why| (exit_code::AUTHENTICATION, why))?;
-    Ok(Terms { config: config.text.clone(), identity: hexadecimal(key.pkcs8()), peer: String::new() })
+    Ok(Terms { config: config.text.clone(), identity: hexadecimal(key.pkcs8()), ..Terms::default() })
 }
 
 /// The state of the parent.
@@ -217,6 +225,8 @@ struct House {
     silent: Silent,
     /// Sessions whose client has proved no key.
     strangers: Arc<Strangers>,
+    /// Sessions whose client has proved a key, by their numbers.
+    addressed: Addressed,
     sessions: AtomicUsize,
     stopping: AtomicBool,
     board: Board,
@@ -274,6 +284,7 @@ impl House {
             terms: Mutex::new(Arc::new(terms)),
             silent,
             strangers: Arc::default(),
+            addressed: Addressed::default(),
             sessions: AtomicUsize::default(),
             stopping: AtomicBool::default(),
             board: Board::default(),
@@ -297,17 +308,32 @@ impl House {
         }
     }
 
+    /// Passes a further connection on to the session that it names.
+    fn pass_on(&self, tcp: &TcpStream, peer: SocketAddr, session: &SessionNumber) {
+        if let Err(before) = self.addressed.pass(session, tcp) {
+            self.board.refuse(|refused| &mut refused.handshakes);
+            // A flood is told of, and does not fill the log.
+            if before == 0 || before.is_power_of_two() {
+                say(&format!("dsync: refused peer={peer} why=\"a connection of no session that is here\""));
+            }
+        }
+    }
+
     /// Starts a session and stays with it to its end.
     fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
-        let terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
+        let mut terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
         let mut stranger = Some(stranger);
-        match start(tcp, &terms) {
+        match number(&mut terms).and_then(|()| start(tcp, &terms)) {
             Ok((mut child, control)) => {
                 // The first report comes when its client is known.
+                let hands = control.try_clone().ok();
                 hear(control, |report| {
-                    stranger = None;
+                    if stranger.take().is_some() {
+                        hands.as_ref().inspect(|hands| self.addressed.add(terms.number, hands));
+                    }
                     self.board.note(child.id(), &terms.peer, report);
                 });
+                self.addressed.remove(&terms.number);
                 let ended = child.wait().ok();
                 self.board.end(child.id(), ended.and_then(|status| status.code()));
                 if stranger.is_some() {
@@ -327,6 +353,13 @@ impl House {
     }
 }
 
+/// Gives a session the number that its further connections name.
+fn number(terms: &mut Terms) -> std::io::Result<()> {
+    let number = rustix::rand::getrandom(&mut terms.number, GetRandomFlags::empty())?;
+    // The system gives so few bytes all at once.
+    if number == terms.number.len() { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+}
+
 /// Starts a session's process; returns it and the socket that it reports by.
 fn start(tcp: TcpStream, terms: &Terms) -> std::io::Result<(Child, UnixStream)> {
     let (mut ours, theirs) = UnixStream::pair()?;
@@ -334,9 +367,8 @@ fn start(tcp: TcpStream, terms: &Terms) -> std::io::Result<(Child, UnixStream)> 
     command.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(theirs));
     let child = command.spawn()?;
     drop(command);
-    let text = serde_json::to_vec(terms)?;
     // A session that died early shows by its end.
-    let _ = ours.write_all(&text).and_then(|()| ours.shutdown(Shutdown::Write));
+    let _ = terms.send(&mut ours);
     Ok((child, ours))
 }
 

@@ -184,7 +184,7 @@ mod tests {
         let nas = ShareFigures {
             present: 2,
             ended: BTreeMap::from([("0".to_owned(), 3), ("42".to_owned(), 1)]),
-            passed: Passed { entries: 10, files: 4, sent: 5, received: 6 },
+            passed: Passed { entries: 10, files: 4, sent: 5, received: 6, connections: 1 },
         };
         let shares =
             BTreeMap::from([("nas".to_owned(), nas), ("a\"b\\\n".to_owned(), ShareFigures::default())]);

@@ -6,6 +6,7 @@
 //! `--clean` removes what was kept long enough. What a key may do is decided by the engine's
 //! [`dsync_engine::Grant`], as under `--server --restrict`.
 
+mod addressed;
 mod admission;
 mod check;
 mod child;

@@ -1,12 +1,13 @@
 //! `dsync serve --session`: one connection, from its first byte on.
 //!
-//! Standard input is the connection, standard output the parent's socket. The session gives up all
+//! Standard input is the connection, standard output the parent's socket, by which the parent hands
+//! over further connections of the client. The session gives up all
 //! files but the shares' before it reads a byte, lets the client prove its key, becomes the share's
 //! user, and enters the same cage as `dsync --server` once the operands are known. A client that
 //! has proved a key is told why it gets no session; a stranger is not.
 
 use std::{
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
     net::TcpStream,
     os::{fd::AsFd as _, unix::net::UnixStream},
     thread,
@@ -14,8 +15,10 @@ use std::{
 };
 
 use dsync_engine::{
-    Grant, Resources, exit_code, serve,
-    standing::{Channel, Copying, PrivateKey, PublicKey, answer, from_hexadecimal},
+    Entrance, Grant, Resources, exit_code, serve,
+    standing::{
+        Channel, Copying, Count, Handed, PrivateKey, PublicKey, SessionNumber, answer, from_hexadecimal,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +42,29 @@ pub(super) struct Terms {
     pub(super) identity: String,
     /// The client's address.
     pub(super) peer: String,
+    /// The session's number, which further connections name.
+    pub(super) number: SessionNumber,
+}
+
+impl Terms {
+    /// Sends them to the session. What follows are connections.
+    pub(super) fn send(&self, session: &mut UnixStream) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        session.write_all(&(text.len() as u64).to_le_bytes())?;
+        session.write_all(&text)
+    }
+
+    /// Takes them from the parent.
+    fn receive(parent: &mut UnixStream) -> io::Result<Self> {
+        let mut len = [0; 8];
+        parent.read_exact(&mut len)?;
+        let mut text = Vec::new();
+        let len = u64::from_le_bytes(len);
+        if parent.take(len).read_to_end(&mut text)? as u64 != len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&text)?)
+    }
 }
 
 /// A session that has ended, for its line in the log.
@@ -104,9 +130,8 @@ pub(super) fn run() -> u8 {
 fn inherited() -> io::Result<(TcpStream, UnixStream, Terms)> {
     let tcp = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut parent = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let mut text = Vec::new();
-    parent.read_to_end(&mut text)?;
-    Ok((tcp, parent, serde_json::from_slice(&text)?))
+    let terms = Terms::receive(&mut parent)?;
+    Ok((tcp, parent, terms))
 }
 
 /// Serves the connection to its end. The error is an exit code and words.
@@ -117,6 +142,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
         from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
+    let number = terms.number;
     drop(terms);
     let users = Users::of(&config);
     let unready =
@@ -151,7 +177,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
 
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit((&config, &users), (&wanted, &key), Some(&own_key), &mut record.role, &log) {
-        Ok(Admitted { grant, places: _held }) => converse(channel, grant, &cage, (record, parent)),
+        Ok(Admitted { grant, places: _held }) => converse((channel, number), grant, &cage, (record, parent)),
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))
@@ -167,7 +193,7 @@ fn shares_of(config: &Config, key: &str) -> String {
 
 /// Serves a session over the channel.
 fn converse(
-    channel: Channel,
+    (channel, number): (Channel, SessionNumber),
     grant: Grant,
     cage: &Cage,
     (record, parent): (&mut Record, &mut UnixStream),
@@ -175,16 +201,25 @@ fn converse(
     let Copying { input, output, sending, sent, received } =
         channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
     record.report().send(parent);
-    let tally = grant.tally();
+    let unready = |error: io::Error| (exit_code::START, system_words(&error));
+    let handed = Handed {
+        session: number,
+        socket: parent.try_clone().map_err(unready)?,
+        sent: sent.clone(),
+        received: received.clone(),
+        connections: Count::default(),
+    };
+    let (tally, further) = (grant.tally(), handed.connections.clone());
     let passed = move || Passed {
         entries: tally.entries(),
         files: tally.files(),
-        sent: sent.bytes(),
-        received: received.bytes(),
+        sent: sent.count(),
+        received: received.count(),
+        connections: further.count() + 1,
     };
-    tell_progress(record.report(), passed.clone(), parent)
-        .map_err(|error| (exit_code::START, system_words(&error)))?;
-    let served = serve(input, output, None, &Resources::default(), Some(grant), Some(cage), WORDING);
+    tell_progress(record.report(), passed.clone(), parent).map_err(unready)?;
+    let entrance = Entrance { handed: Some(handed), ..Entrance::new(input, output) };
+    let served = serve(entrance, &Resources::default(), Some(grant), Some(cage), WORDING);
     // The session's last words are under way.
     let _ = sending.join();
 

@@ -1,7 +1,9 @@
 //! Connections whose client has sent nothing yet.
 //!
 //! They wait for their first byte in the parent, which does not read it: no process is started for
-//! who is silent, and no silent one takes the place of another client. The law: a silent connection
+//! who is silent, and no silent one takes the place of another client. What begins as the preface of a
+//! further connection ([`dsync_engine::standing::PREFACE`] bytes, a magic and a session's number) waits for the
+//! whole of it, which the parent reads, and nothing behind it. The law: a silent connection
 //! costs a descriptor and an entry here, there are at most [`MOST`] of them, [`ONE_ADDRESS`] of one
 //! address, and none lasts longer than [`PATIENCE`]. One too many closes the oldest, of its own
 //! address if that has too many, which an honest client's never is: it speaks first.
@@ -15,12 +17,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dsync_engine::standing::{PREFACE, Prefaced, SessionNumber, parse_preface};
 use rustix::{
     event::{
         Timespec,
         epoll::{self, CreateFlags, Event, EventData, EventFlags},
     },
     io::Errno,
+    net::{RecvFlags, recv},
 };
 
 use super::strangers::network;
@@ -36,6 +40,15 @@ struct Waiting {
     /// By their number, which is their order as well.
     connections: BTreeMap<u64, (TcpStream, SocketAddr, Instant)>,
     next: u64,
+}
+
+/// What the first bytes of a connection are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoke {
+    /// Whatever a session may have to judge; unread.
+    Anything,
+    /// The preface of a further connection of this session; read.
+    Preface(SessionNumber),
 }
 
 impl Silent {
@@ -67,7 +80,8 @@ impl Silent {
         }
         let number = waiting.next;
         waiting.next += 1;
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT;
+        // Of an unfinished preface each further byte is an event, and nothing else is.
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.watch, &tcp, EventData::new_u64(number), flags)?;
         waiting.connections.insert(number, (tcp, peer, Instant::now()));
         Ok(())
@@ -77,7 +91,7 @@ impl Silent {
     ///
     /// # Errors
     /// The system's; nobody can be served any more.
-    pub(super) fn watch(&self, mut each: impl FnMut(TcpStream, SocketAddr)) -> io::Result<()> {
+    pub(super) fn watch(&self, mut each: impl FnMut(TcpStream, SocketAddr, Spoke)) -> io::Result<()> {
         loop {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS];
             let count = match epoll::wait(&self.watch, &mut events, Some(&LOOK)) {
@@ -86,16 +100,24 @@ impl Silent {
                 Err(errno) => return Err(errno.into()),
             };
             for event in &events[..count] {
-                let number = event.data.u64();
-                let spoke = self.lock().connections.remove(&number);
-                if let Some((tcp, peer, _)) = spoke {
+                let Event { flags, data } = *event;
+                let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+                if let Some((tcp, peer, spoke)) = self.take_spoken(data.u64(), is_over) {
                     // A session has the connection to itself: its watch ends here, not with its copy.
                     let _ = epoll::delete(&self.watch, &tcp);
-                    each(tcp, peer);
+                    each(tcp, peer, spoke);
                 }
             }
             self.close_old();
         }
+    }
+
+    /// Takes a connection that has said enough, or whose client says no more.
+    fn take_spoken(&self, number: u64, is_over: bool) -> Option<(TcpStream, SocketAddr, Spoke)> {
+        let mut waiting = self.lock();
+        let spoke = first_words(&waiting.connections.get(&number)?.0, is_over)?;
+        let (tcp, peer, _) = waiting.connections.remove(&number)?;
+        Some((tcp, peer, spoke))
     }
 
     /// Returns the number of silent connections.
@@ -112,6 +134,22 @@ impl Silent {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what the first bytes of a connection are, once that is known. Reads a whole preface, and
+/// nothing else. Never waits.
+fn first_words(tcp: &TcpStream, is_over: bool) -> Option<Spoke> {
+    let mut seen = [0; PREFACE];
+    let count = recv(tcp, &mut seen[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(count, _)| count);
+    match parse_preface(&seen[..count.min(PREFACE)]) {
+        Prefaced::Unfinished if !is_over => None,
+        Prefaced::Of(session) => {
+            // It is there, and nobody else reads.
+            let _ = recv(tcp, &mut seen[..], RecvFlags::DONTWAIT);
+            Some(Spoke::Preface(session))
+        }
+        _ => Some(Spoke::Anything),
     }
 }
 
@@ -134,11 +172,53 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_preface_is_read_whole_and_nothing_behind_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent: &'static Silent = Box::leak(Box::new(Silent::new().unwrap()));
+        let (sender, spoke) = mpsc::channel();
+        thread::spawn(move || silent.watch(|tcp, _, words| sender.send((tcp, words)).unwrap()));
+        let connect = || {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (tcp, peer) = listener.accept().unwrap();
+            silent.add(tcp, peer).unwrap();
+            client
+        };
+        let whole = dsync_engine::standing::preface(&[7; 16]);
+        let mut sent = [0; 5];
+        for cut in [1, 8, PREFACE - 1] {
+            let mut client = connect();
+            client.set_nodelay(true).unwrap();
+            client.write_all(&whole[..cut]).unwrap();
+            // Another one shows that the half was looked at.
+            connect().write_all(b"x").unwrap();
+            assert_eq!(spoke.recv().unwrap().1, Spoke::Anything);
+            assert_eq!(silent.count(), 1);
+            client.write_all(&[&whole[cut..], b"TLS.."].concat()).unwrap();
+            let (mut tcp, words) = spoke.recv().unwrap();
+            assert_eq!(words, Spoke::Preface([7; 16]));
+            io::Read::read_exact(&mut tcp, &mut sent).unwrap();
+            assert_eq!(&sent, b"TLS..");
+        }
+
+        // Who ends in the middle, or turns out to be something else, is a stranger like any other.
+        connect().write_all(&whole[..10]).unwrap();
+        assert_eq!(spoke.recv().unwrap().1, Spoke::Anything);
+        let mut other = connect();
+        other.write_all(&whole[..7]).unwrap();
+        other.write_all(b"no").unwrap();
+        let (mut tcp, words) = spoke.recv().unwrap();
+        assert_eq!(words, Spoke::Anything);
+        let mut unread = [0; 9];
+        io::Read::read_exact(&mut tcp, &mut unread).unwrap();
+        assert_eq!(unread, [&whole[..7], b"no"].concat()[..]);
+    }
+
+    #[test]
     fn who_speaks_is_served_and_the_oldest_silent_one_makes_room() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent: &'static Silent = Box::leak(Box::new(Silent::new().unwrap()));
         let (sender, spoke) = mpsc::channel();
-        thread::spawn(move || silent.watch(|tcp, peer| sender.send((tcp, peer)).unwrap()));
+        thread::spawn(move || silent.watch(|tcp, peer, _| sender.send((tcp, peer)).unwrap()));
         let connect_from = |address: &str| {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (tcp, peer) = listener.accept().unwrap();

@@ -60,6 +60,8 @@ pub(super) struct Passed {
     pub(super) sent: u64,
     /// Bytes of the client.
     pub(super) received: u64,
+    /// Connections that the session has had.
+    pub(super) connections: u64,
 }
 
 impl Passed {
@@ -69,6 +71,7 @@ impl Passed {
             files: self.files.saturating_add(other.files),
             sent: self.sent.saturating_add(other.sent),
             received: self.received.saturating_add(other.received),
+            connections: self.connections.saturating_add(other.connections),
         }
     }
 
@@ -78,16 +81,17 @@ impl Passed {
 
     /// Describes the counts, with commas for people.
     fn describe(self) -> String {
-        let Self { entries, files, sent, received } = self;
+        let Self { entries, files, sent, received, connections } = self;
         let [entries, files, sent, received] = [entries, files, sent, received].map(with_commas);
-        format!("entries={entries} files={files} sent={sent} received={received}")
+        format!("entries={entries} files={files} sent={sent} received={received} connections={connections}")
     }
 }
 
 impl fmt::Display for Passed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { entries, files, sent, received } = self;
-        write!(f, "entries={entries} files={files} sent={sent} received={received}")
+        let Self { entries, files, sent, received, connections } = self;
+        write!(f, "entries={entries} files={files} sent={sent} received={received}")?;
+        write!(f, " connections={connections}")
     }
 }
 

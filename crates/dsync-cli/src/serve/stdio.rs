@@ -61,6 +61,7 @@ fn hold(config: &Config, record: &mut Record) -> Outcome {
     let served = server::serve_session(Some(grant), &Resources::default(), &cage);
     let traffic = tally.traffic();
     record.passed = Passed {
+        connections: 1,
         entries: tally.entries(),
         files: tally.files(),
         sent: traffic.sent_bytes,

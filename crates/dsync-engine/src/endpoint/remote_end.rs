@@ -1,8 +1,8 @@
 //! The end that a remote shell starts.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::sync::Arc;
 
-use dsync_transport::Accepted;
+use dsync_transport::{Accepted, Entrance};
 use dsync_wire::budget::Budget;
 
 use super::{Means, serve_link};
@@ -14,11 +14,10 @@ use crate::{
     source::ListedFiles,
 };
 
-/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
-/// answers go out on `output`; returns when the session is over.
+/// Serves one session as the remote end (`dsync --server`) to the client that came by `entrance`;
+/// returns when the session is over.
 ///
-/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION`
-/// variable, from which the address that the client really reached is taken. With a `grant` the
+/// The client has no say in `resources`. With a `grant` the
 /// client may do in its directory what it allows and nothing else; without one, whatever this
 /// process may. A `cage` is entered when the operands are known, by the threads that carry bytes
 /// before they start. The client is told in this `wording` why a session ends.
@@ -26,9 +25,7 @@ use crate::{
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
 pub fn serve(
-    input: OwnedFd,
-    output: OwnedFd,
-    ssh_connection: Option<&str>,
+    entrance: Entrance<'_>,
     resources: &Resources,
     grant: Option<Grant>,
     cage: Option<&dyn Cage>,
@@ -39,7 +36,7 @@ pub fn serve(
         // The carrier's threads start from this one, and keep its cage: they carry bytes and open
         // nothing.
         cage.inspect(|cage| cage.enter_carrier());
-        dsync_transport::accept(input, output, ssh_connection, &budget)
+        dsync_transport::accept(entrance, &budget)
     };
     let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);

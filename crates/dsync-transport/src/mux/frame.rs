@@ -14,8 +14,14 @@
 //! | 6 | credit | u32 LE | the peer may send this many more bytes on the lane |
 //! | 7 | alive | – | lane 0: sent if there was nothing else to send for a while |
 //! | 8 | close | u32 LE | lane 0: end of the link and its reason; nothing follows |
+//! | 9 | moved | u32 LE | the rest of the sender's direction comes on this further connection |
+//! | 10 | invite | [`INVITATION`] bytes | lane 0: how to make further connections |
+//!
+//! The last two belong to a feature, without which they are unknown kinds.
 
 use dsync_wire::budget::OverBudget;
+
+use super::beside::INVITATION;
 
 /// Length of a header in bytes.
 pub(crate) const HEADER_BYTES: usize = 8;
@@ -35,6 +41,8 @@ pub(crate) enum Frame<'a> {
     Credit(u32),
     Alive,
     Close(u32),
+    Moved(u32),
+    Invite(&'a [u8; INVITATION]),
 }
 
 /// A fault in the peer's frames: in their bytes or in their order.
@@ -70,14 +78,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
     let length = u32::from_le_bytes([x, y, z, 0]) as usize;
     let fits = match kind {
         kind::DATA => (1..=MAX_PAYLOAD).contains(&length),
-        kind::CREDIT | kind::CLOSE => length == 4,
+        kind::CREDIT | kind::CLOSE | kind::MOVED => length == 4,
+        kind::INVITE => length == INVITATION,
         kind::OPEN | kind::FINISH | kind::RESET | kind::STOP | kind::ALIVE => length == 0,
         _ => return Err(MuxError::UnknownKind { kind }),
     };
     if !fits {
         return Err(MuxError::BadLength { kind, length });
     }
-    if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE) {
+    if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE | kind::INVITE) {
         return Err(MuxError::BadLane { kind, lane });
     }
 
@@ -87,10 +96,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
         kind::DATA => Frame::Data(payload),
         kind::CREDIT => Frame::Credit(number()),
         kind::CLOSE => Frame::Close(number()),
+        kind::MOVED => Frame::Moved(number()),
         kind::OPEN => Frame::Open,
         kind::FINISH => Frame::Finish,
         kind::RESET => Frame::Reset,
         kind::STOP => Frame::Stop,
+        kind::INVITE => match payload.first_chunk() {
+            Some(invitation) => Frame::Invite(invitation),
+            None => return Err(MuxError::BadLength { kind, length }),
+        },
         _ => Frame::Alive,
     };
 
@@ -109,6 +123,8 @@ impl Frame<'_> {
             Self::Credit(_) => kind::CREDIT,
             Self::Alive => kind::ALIVE,
             Self::Close(_) => kind::CLOSE,
+            Self::Moved(_) => kind::MOVED,
+            Self::Invite(_) => kind::INVITE,
         }
     }
 }
@@ -125,7 +141,8 @@ pub(crate) fn encode(lane: u32, frame: Frame<'_>, out: &mut Vec<u8>) {
     let number;
     let payload = match frame {
         Frame::Data(payload) => payload,
-        Frame::Credit(value) | Frame::Close(value) => {
+        Frame::Invite(invitation) => invitation,
+        Frame::Credit(value) | Frame::Close(value) | Frame::Moved(value) => {
             number = value.to_le_bytes();
             &number[..]
         }
@@ -145,6 +162,8 @@ pub(crate) mod kind {
     pub(crate) const CREDIT: u8 = 6;
     pub(crate) const ALIVE: u8 = 7;
     pub(crate) const CLOSE: u8 = 8;
+    pub(crate) const MOVED: u8 = 9;
+    pub(crate) const INVITE: u8 = 10;
 }
 
 #[cfg(test)]
@@ -166,6 +185,8 @@ mod tests {
             (2, Frame::Credit(u32::MAX)),
             (0, Frame::Alive),
             (0, Frame::Close(3)),
+            (7, Frame::Moved(2)),
+            (0, Frame::Invite(&[9; INVITATION])),
         ] {
             let mut bytes = Vec::new();
             encode(lane, frame, &mut bytes);
@@ -176,7 +197,7 @@ mod tests {
 
     #[test]
     fn wrong_headers_are_told_before_their_payload() {
-        assert_eq!(parse(&header(1, 9, 0)), Err(MuxError::UnknownKind { kind: 9 }));
+        assert_eq!(parse(&header(1, 11, 0)), Err(MuxError::UnknownKind { kind: 11 }));
         assert_eq!(parse(&header(1, kind::DATA, 0)), Err(MuxError::BadLength { kind: 2, length: 0 }));
         assert_eq!(
             parse(&header(1, kind::DATA, MAX_PAYLOAD + 1)),
@@ -193,7 +214,7 @@ mod tests {
         fn any_bytes_parse_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..40), small in any::<bool>()) {
             let mut bytes = bytes;
             if small && bytes.len() >= HEADER_BYTES {
-                bytes[4] %= 10;
+                bytes[4] %= 12;
                 bytes[6] = 0;
                 bytes[7] = 0;
             }

@@ -22,7 +22,10 @@ use dsync_wire::{
     link::{Carrier, CloseReason, LinkError},
 };
 
-use super::frame::{Frame, MAX_PAYLOAD, MuxError, encode, header, kind};
+use super::{
+    beside::INVITATION,
+    frame::{Frame, MAX_PAYLOAD, MuxError, encode, header, kind},
+};
 
 /// The end of the pipe that this is; decides whose lane numbers are odd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub(crate) struct Lanes {
     ended: Option<LinkError>,
     /// The reason to send to the peer last.
     farewell: Option<CloseReason>,
+    /// Whether both ends agreed that lanes may move to further connections.
+    moves: bool,
     /// Wakes threads that wait to accept or to open a lane.
     waiters: Arc<Condvar>,
     budget: Arc<Budget>,
@@ -91,6 +96,8 @@ struct LaneState {
     output_bytes: usize,
     credit: usize,
     send: SendState,
+    /// The connection that carries on what was not written here, once the output is empty.
+    moving: Option<u32>,
     in_ready: bool,
     // Receiving.
     inbox: VecDeque<BytesMut>,
@@ -118,6 +125,8 @@ enum ReceiveState {
     Open,
     Finished,
     Reset,
+    /// The rest comes on this further connection.
+    Moved(u32),
 }
 
 /// The result of a read.
@@ -126,6 +135,8 @@ pub(crate) enum Received {
     Data(BytesMut),
     /// The clean end.
     End,
+    /// The rest comes on this further connection.
+    Moved(u32),
     /// Nothing yet.
     Wait,
 }
@@ -142,6 +153,7 @@ impl LaneState {
             output_bytes: 0,
             credit: WINDOW,
             send: SendState::Open,
+            moving: None,
             in_ready: false,
             inbox: VecDeque::new(),
             held: budget.take(Share::Lanes, LANE_BYTES)?,
@@ -221,11 +233,17 @@ impl LaneState {
 }
 
 impl Lanes {
-    pub(crate) fn new(role: Role, carrier: Carrier, waiters: Arc<Condvar>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(
+        (role, carrier): (Role, Carrier),
+        moves: bool,
+        waiters: Arc<Condvar>,
+        budget: Arc<Budget>,
+    ) -> Self {
         let (next_local, next_remote) = match role {
             Role::Client => (1, 2),
             Role::Server => (2, 1),
         };
+
         Self {
             role,
             carrier,
@@ -239,6 +257,7 @@ impl Lanes {
             urgent: Vec::new(),
             ended: None,
             farewell: None,
+            moves,
             waiters,
             budget,
         }
@@ -318,6 +337,21 @@ impl Lanes {
         Ok(())
     }
 
+    /// Ends the sending direction here after all written data is sent: the rest goes by a further
+    /// connection.
+    pub(crate) fn move_on(&mut self, id: u32, connection: u32) -> Result<(), LinkError> {
+        self.finish(id)?;
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.moving = Some(connection);
+        }
+        Ok(())
+    }
+
+    /// Tells the peer how to make further connections.
+    pub(crate) fn invite(&mut self, invitation: &[u8; INVITATION]) {
+        encode(0, Frame::Invite(invitation), &mut self.urgent);
+    }
+
     /// Handles the drop of a sending half: without a finish, the peer must not mistake its data for
     /// the whole.
     pub(crate) fn writer_dropped(&mut self, id: u32) {
@@ -337,6 +371,7 @@ impl Lanes {
                 ReceiveState::Open => Ok(Received::Wait),
                 ReceiveState::Finished => Ok(Received::End),
                 ReceiveState::Reset => Err(ABANDONED),
+                ReceiveState::Moved(connection) => Ok(Received::Moved(connection)),
             };
         };
 
@@ -402,7 +437,9 @@ impl Lanes {
         }
         if lane.output_bytes == 0 {
             lane.send = SendState::Ended;
-            parts.push(Bytes::copy_from_slice(&header(id, kind::FINISH, 0)));
+            let mut frame = Vec::new();
+            encode(id, lane.moving.map_or(Frame::Finish, Frame::Moved), &mut frame);
+            parts.push(frame.into());
             self.retire(id);
             return 0;
         }
@@ -435,6 +472,11 @@ impl Lanes {
                 return Ok(());
             }
             Frame::Open => return self.on_open(id),
+            Frame::Moved(_) | Frame::Invite(_) if !self.moves => {
+                return Err(MuxError::UnknownKind { kind: frame.kind() });
+            }
+            // Not of the lanes.
+            Frame::Invite(_) => return Ok(()),
             _ => {}
         }
 
@@ -445,12 +487,16 @@ impl Lanes {
                     self.announce(id);
                 }
             }
-            Frame::Finish | Frame::Reset => {
+            Frame::Finish | Frame::Reset | Frame::Moved(_) => {
                 if lane.receive != ReceiveState::Open {
                     return Err(MuxError::BadLane { kind: frame.kind(), lane: id });
                 }
-                let clean = frame == Frame::Finish;
-                lane.receive = if clean { ReceiveState::Finished } else { ReceiveState::Reset };
+                lane.receive = match frame {
+                    Frame::Finish => ReceiveState::Finished,
+                    Frame::Moved(connection) => ReceiveState::Moved(connection),
+                    _ => ReceiveState::Reset,
+                };
+                let clean = lane.receive != ReceiveState::Reset;
                 lane.waiters.readable.notify_all();
                 if clean || lane.announced || lane.local {
                     self.announce(id);
@@ -471,7 +517,7 @@ impl Lanes {
                 self.make_ready(id);
             }
 
-            Frame::Open | Frame::Alive | Frame::Close(_) => {}
+            Frame::Open | Frame::Alive | Frame::Close(_) | Frame::Invite(_) => {}
         }
         self.retire(id);
         if self.urgent.len() > MAX_URGENT_BYTES { Err(MuxError::Flooded) } else { Ok(()) }

@@ -1,8 +1,8 @@
 //! Lanes over one pair of pipes: the carrier that works wherever ssh does.
 //!
 //! Turns the standard streams of the remote shell, after the bootstrap, into a [`Link`]. [`frame`]
-//! is the byte format, [`lanes`] the state machine. This module has the two tasks that move bytes
-//! between them and the pipes.
+//! is the byte format, [`lanes`] the state machine, [`beside`] where lanes go on if they may. This
+//! module has the two tasks that move bytes between them and the pipes.
 //!
 //! Why not the yamux crate: it shows a reset lane to its reader as a clean end, and it cannot say
 //! why a connection was closed nor that one direction of a lane is no longer read. It also copies
@@ -11,13 +11,14 @@
 //! [yamux](https://github.com/hashicorp/yamux/blob/master/spec.md) and of HTTP/2 (RFC 9113, section
 //! 5).
 
+pub(crate) mod beside;
 mod frame;
 mod lanes;
 
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -32,6 +33,7 @@ use tokio::{
 
 pub(crate) use self::lanes::Role;
 use self::{
+    beside::{Beside, MOVES_AFTER},
     frame::{Frame, MuxError, encode, parse},
     lanes::{Batch, Lanes, Received, Waiters},
 };
@@ -54,7 +56,8 @@ pub(crate) struct MuxLink {
 
 impl MuxLink {
     /// Starts the tasks. Data that waits for a reader is taken from `budget`. Bytes that `reader`
-    /// has read beyond the bootstrap belong to the mux.
+    /// has read beyond the bootstrap belong to the mux. Lanes move to connections of `beside`, which
+    /// is there only if the peer knows of them.
     pub(crate) fn start(
         reactor: Reactor,
         reader: PipeReader,
@@ -62,8 +65,9 @@ impl MuxLink {
         (role, carrier): (Role, Carrier),
         idle_timeout: Duration,
         budget: Arc<Budget>,
+        beside: Option<Arc<dyn Beside>>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(role, carrier, budget));
+        let shared = Arc::new(Shared::new((role, carrier), budget, beside));
         let (done, written) = oneshot::channel();
         reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
         let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
@@ -121,8 +125,8 @@ impl MuxLink {
                 self.shared.output.notify_one();
                 let half = Half { shared: Arc::clone(&self.shared), id, waiters };
                 return Ok(Lane {
-                    tx: Box::new(Writer { half: half.clone() }),
-                    rx: Box::new(Reader { half, current: BytesMut::new() }),
+                    tx: Box::new(Writer { half: half.clone(), sent_bytes: 0, moved: None }),
+                    rx: Box::new(Reader { half, current: BytesMut::new(), moved: None }),
                 });
             }
             lanes = self.shared.changed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
@@ -150,17 +154,23 @@ struct Shared {
     /// Signals that the reader has nothing left to do.
     ended: Notify,
     counters: Counters,
+    beside: Option<Arc<dyn Beside>>,
 }
 
 impl Shared {
-    fn new(role: Role, carrier: Carrier, budget: Arc<Budget>) -> Self {
+    fn new(seat: (Role, Carrier), budget: Arc<Budget>, beside: Option<Arc<dyn Beside>>) -> Self {
         let changed = Arc::new(Condvar::new());
+        let mut lanes = Lanes::new(seat, beside.is_some(), Arc::clone(&changed), budget);
+        if let Some(invitation) = beside.as_ref().and_then(|beside| beside.invitation()) {
+            lanes.invite(&invitation);
+        }
         Self {
-            lanes: Mutex::new(Lanes::new(role, carrier, Arc::clone(&changed), budget)),
+            lanes: Mutex::new(lanes),
             changed,
             output: Notify::new(),
             ended: Notify::new(),
             counters: Counters::default(),
+            beside,
         }
     }
 
@@ -172,7 +182,45 @@ impl Shared {
         if self.lock().end(cause, farewell) {
             self.output.notify_one();
             self.ended.notify_one();
+            if let Some(beside) = &self.beside {
+                beside.end();
+            }
         }
+    }
+
+    /// Counts bytes that a lane has passed on.
+    fn count(&self, sent: usize, received: usize) {
+        self.counters.add_sent(sent);
+        self.counters.add_received(received);
+        if let Some(beside) = &self.beside {
+            beside.passed(self.counters.traffic());
+        }
+    }
+
+    /// Waits for the further connection on which the peer goes on.
+    fn receive(&self, connection: u32) -> Result<Box<dyn LaneRead>, LinkError> {
+        let beside = self.beside.as_ref().ok_or(LinkError::Closed)?;
+        beside.receive(connection).map_err(|error| self.explain(error))
+    }
+
+    /// Returns the link's error for a further connection that broke. Waits for the reason, which
+    /// comes on the mux's own.
+    fn explain(&self, error: LinkError) -> LinkError {
+        let end = Instant::now() + FAREWELL_TIME * 4;
+        let mut lanes = self.lock();
+        loop {
+            if let Err(cause) = lanes.check() {
+                return cause;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            lanes = self.changed.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(lanes);
+        self.end(error.clone(), Some(CloseReason::Failed));
+        error
     }
 }
 
@@ -186,10 +234,45 @@ struct Half {
 
 struct Writer {
     half: Half,
+    /// Bytes sent over the mux, while they count.
+    sent_bytes: u64,
+    /// The further connection on which the lane goes on.
+    moved: Option<Box<dyn LaneWrite>>,
+}
+
+impl Writer {
+    /// Returns the further connection of the lane; takes one if the lane is long enough.
+    fn beside(&mut self) -> Result<Option<&mut Box<dyn LaneWrite>>, LinkError> {
+        let Half { shared, id, .. } = &self.half;
+        if self.moved.is_none()
+            && self.sent_bytes >= MOVES_AFTER
+            && let Some(beside) = &shared.beside
+            && let Some((connection, writer)) = beside.take()
+        {
+            shared.lock().move_on(*id, connection)?;
+            shared.output.notify_one();
+            self.moved = Some(writer);
+        }
+        Ok(self.moved.as_mut())
+    }
+
+    /// Sends by the lane's further connection; returns `false` if it has none.
+    fn write_beside(&mut self, head: &Bytes, body: &Bytes) -> Result<bool, LinkError> {
+        let shared = Arc::clone(&self.half.shared);
+        let Some(moved) = self.beside()? else { return Ok(false) };
+        shared.lock().check()?;
+        moved.write_both(head.clone(), body.clone()).map_err(|error| shared.explain(error))?;
+        shared.count(head.len() + body.len(), 0);
+        Ok(true)
+    }
 }
 
 impl LaneWrite for Writer {
     fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
+        if self.write_beside(&Bytes::new(), &data)? {
+            return Ok(());
+        }
+        self.sent_bytes += data.len() as u64;
         let Half { shared, id, waiters } = &self.half;
         let mut lanes = shared.lock();
         while !data.is_empty() {
@@ -199,7 +282,7 @@ impl LaneWrite for Writer {
                 lanes = waiters.writable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            shared.counters.add_sent(count);
+            shared.count(count, 0);
             if !had_output {
                 shared.output.notify_one();
             }
@@ -207,7 +290,19 @@ impl LaneWrite for Writer {
         Ok(())
     }
 
+    fn write_both(&mut self, head: Bytes, body: Bytes) -> Result<(), LinkError> {
+        if self.write_beside(&head, &body)? {
+            return Ok(());
+        }
+        self.write(head)?;
+        self.write(body)
+    }
+
     fn finish(&mut self) -> Result<(), LinkError> {
+        if let Some(moved) = &mut self.moved {
+            self.half.shared.lock().check()?;
+            return moved.finish().map_err(|error| self.half.shared.explain(error));
+        }
         self.half.shared.lock().finish(self.half.id)?;
         self.half.shared.output.notify_one();
         Ok(())
@@ -225,6 +320,8 @@ struct Reader {
     half: Half,
     /// Data taken from the lane but not yet by the caller, so that it is copied outside the lock.
     current: BytesMut,
+    /// The further connection on which the peer goes on.
+    moved: Option<Box<dyn LaneRead>>,
 }
 
 impl LaneRead for Reader {
@@ -235,10 +332,15 @@ impl LaneRead for Reader {
         let Half { shared, id, waiters } = &self.half;
         let mut lanes = shared.lock();
         lanes.check()?;
-        while self.current.is_empty() {
+        while self.moved.is_none() && self.current.is_empty() {
             match lanes.read(*id)? {
                 Received::Data(data) => self.current = data,
                 Received::End => return Ok(0),
+                Received::Moved(connection) => {
+                    drop(lanes);
+                    self.moved = Some(shared.receive(connection)?);
+                    lanes = shared.lock();
+                }
                 Received::Wait => {
                     lanes = waiters.readable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -251,9 +353,14 @@ impl LaneRead for Reader {
             shared.output.notify_one();
         }
 
-        let count = self.current.len().min(buf.len());
-        self.current.copy_to_slice(&mut buf[..count]);
-        shared.counters.add_received(count);
+        let count = if let Some(moved) = &mut self.moved {
+            moved.read(buf).map_err(|error| shared.explain(error))?
+        } else {
+            let count = self.current.len().min(buf.len());
+            self.current.copy_to_slice(&mut buf[..count]);
+            count
+        };
+        shared.count(0, count);
         Ok(count)
     }
 }
@@ -280,6 +387,10 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
             shared.output.notify_one();
         }
         if ended {
+            // The peer's own reason does not pass `end`.
+            if let Some(beside) = &shared.beside {
+                beside.end();
+            }
             return;
         }
 
@@ -301,6 +412,9 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
 fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError> {
     while let Some((lane, frame, used)) = parse(reader.unread())? {
         shared.lock().on_frame(lane, frame)?;
+        if let (Frame::Invite(invitation), Some(beside)) = (frame, &shared.beside) {
+            beside.invited(invitation);
+        }
         reader.consume(used);
     }
     Ok(())

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     MuxLink, Role,
+    beside::INVITATION,
     frame::{Frame, MAX_PAYLOAD, MuxError, encode, parse},
     lanes::{Batch, Lanes, MAX_LANES, Received, WINDOW},
 };
@@ -19,7 +20,7 @@ fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink 
     let reactor = Reactor::start().unwrap();
     let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
-    MuxLink::start(reactor, reader, writer, (role, Carrier::Ssh), idle, Arc::default())
+    MuxLink::start(reactor, reader, writer, (role, Carrier::Ssh), idle, Arc::default(), None)
 }
 
 /// Makes a pair over pipes, as ssh's parent has them.
@@ -75,6 +76,20 @@ fn a_peer_that_breaks_the_rules_ends_the_link_and_is_told() {
 }
 
 #[test]
+fn what_was_not_agreed_on_ends_the_link() {
+    use std::io::Write;
+    let (mut moved, mut invite) = (Vec::new(), Vec::new());
+    encode(2, Frame::Open, &mut moved);
+    encode(2, Frame::Moved(0), &mut moved);
+    encode(0, Frame::Invite(&[1; INVITATION]), &mut invite);
+    for frames in [moved, invite] {
+        let (link, mut peer) = with_raw_peer(IDLE);
+        peer.write_all(&frames).unwrap();
+        assert!(matches!(link.accept_lane(), Err(LinkError::Carrier { .. })));
+    }
+}
+
+#[test]
 fn a_peer_that_stops_reading_cannot_hold_up_the_end() {
     // Nor does the silence of the peer end it.
     let (link, _peer) = with_raw_peer(Duration::from_secs(36_000));
@@ -110,7 +125,7 @@ fn quiet_links_stay_alive() {
 }
 
 fn lanes(role: Role) -> Lanes {
-    Lanes::new(role, Carrier::Ssh, Arc::default(), Arc::default())
+    Lanes::new((role, Carrier::Ssh), false, Arc::default(), Arc::default())
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! connection, 32 KiB and the time limit. A client sends nothing to a server whose
 //! key is not the one it was told, but its own public key.
 
+pub(crate) mod further;
 mod key;
 
 use std::{
@@ -40,6 +41,7 @@ use dsync_wire::{
     version::{FEATURES, VERSION},
 };
 
+pub use self::further::{PREFACE, Prefaced, SessionNumber, parse_preface, preface, server::Handed};
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
 use crate::{
     AddressFamily,
@@ -355,18 +357,18 @@ pub struct Copying {
     pub received: Count,
 }
 
-/// A number of bytes that grows.
+/// A number that grows: of bytes, or of connections.
 #[derive(Debug, Clone, Default)]
 pub struct Count(Arc<AtomicU64>);
 
 impl Count {
-    /// Returns the bytes so far.
-    pub fn bytes(&self) -> u64 {
+    /// Returns the number so far.
+    pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub(crate) fn add(&self, more: usize) {
+        self.0.fetch_add(more as u64, Ordering::Relaxed);
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn link(
         StreamEnd::Server => Role::Server,
     };
     let (seat, idle) = ((role, Carrier::Stream), idle_timeout.max(SHORTEST_IDLE));
-    Ok(Arc::new(MuxLink::start(reactor, reader, writer, seat, idle, budget)))
+    Ok(Arc::new(MuxLink::start(reactor, reader, writer, seat, idle, budget, None)))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -294,7 +294,7 @@ pub(crate) fn read_exactly(
     Ok(())
 }
 
-fn opening(kind: u8, near: bool, id: u32, secret: &Token) -> [u8; OPENING] {
+pub(crate) fn opening(kind: u8, near: bool, id: u32, secret: &Token) -> [u8; OPENING] {
     let mut bytes = [0; OPENING];
     bytes[0] = kind;
     bytes[1] = u8::from(near);
@@ -303,18 +303,18 @@ fn opening(kind: u8, near: bool, id: u32, secret: &Token) -> [u8; OPENING] {
     bytes
 }
 
-fn parse_opening(bytes: &[u8; OPENING]) -> (u8, bool, u32, Token) {
+pub(crate) fn parse_opening(bytes: &[u8; OPENING]) -> (u8, bool, u32, Token) {
     let [kind, near, a, b, c, d, secret @ ..] = *bytes;
     (kind, near != 0, u32::from_le_bytes([a, b, c, d]), Token(secret))
 }
 
 /// Chooses a congestion control that does not pace what a short path takes at once. Ignores a
 /// refusal.
-fn prefer_short_path(stream: &Stream) {
+pub(crate) fn prefer_short_path(stream: &Stream) {
     let _ = sockopt::set_tcp_congestion(stream.socket(), "cubic");
 }
 
-fn fresh_secret() -> io::Result<Token> {
+pub(crate) fn fresh_secret() -> io::Result<Token> {
     let mut secret = Token([0; 32]);
     getrandom::fill(&mut secret.0)?;
     Ok(secret)
@@ -479,17 +479,17 @@ impl Established {
 /// Kinds of connections: the main one, one for a lane that the client opens, one for a lane of the
 /// server.
 const MAIN: u8 = 0;
-const OURS: u8 = 1;
-const THEIRS: u8 = 2;
+pub(crate) const OURS: u8 = 1;
+pub(crate) const THEIRS: u8 = 2;
 /// Length of a connection's opening in bytes.
-const OPENING: usize = 38;
+pub(crate) const OPENING: usize = 38;
 /// A round trip up to this may be a short one, measured on a busy machine.
 const UNSURE: Duration = Duration::from_millis(20);
 /// Handshakes that the server processes at a time.
 const MAX_HANDSHAKES: usize = 16;
 /// Time for a connection to show its secret.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Time for connecting a further lane: the port was open a moment ago.
-pub(super) const DIAL_TIME: Duration = Duration::from_secs(20);
+pub(crate) const DIAL_TIME: Duration = Duration::from_secs(20);
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

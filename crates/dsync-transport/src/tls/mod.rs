@@ -12,7 +12,7 @@
 
 pub(crate) mod handshake;
 mod lane;
-mod registry;
+pub(crate) mod registry;
 mod signal;
 pub(crate) mod stream;
 

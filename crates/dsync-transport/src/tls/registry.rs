@@ -402,7 +402,7 @@ pub(super) fn tls_error(source: rustls::Error) -> LinkError {
 }
 
 /// Returns the link's error for a failed handshake or main connection.
-pub(super) fn link_error(error: StreamError) -> LinkError {
+pub(crate) fn link_error(error: StreamError) -> LinkError {
     match error {
         StreamError::Tls(error) => tls_error(error),
         StreamError::Truncated => LinkError::Lost,

@@ -1,0 +1,43 @@
+//! Connections beside the mux, to which the lanes of a long run move.
+//!
+//! One stream has one connection's losses, and one thread's cryptography and copies at each end. So
+//! a lane that has sent much goes on by a connection of its own where there is one, at any moment:
+//! the mux says where with the last frame of that direction. Nobody waits for a connection to be
+//! made, and where none can be made everything stays on the mux.
+//!
+//! The law: a direction of a lane moves once, its bytes keep their order, and its end on a further
+//! connection is as clean or as broken as the mux would show it. The mux's own connection tells
+//! signs of life and the link's end for all.
+
+use dsync_wire::link::{LaneRead, LaneWrite, LinkError, Traffic};
+
+/// The further connections of one end of a link.
+pub(crate) trait Beside: Send + Sync {
+    /// Returns the server's invitation, at the server.
+    fn invitation(&self) -> Option<[u8; INVITATION]>;
+
+    /// Takes the server's invitation, at the client; a second one changes nothing.
+    fn invited(&self, invitation: &[u8; INVITATION]);
+
+    /// Hears how much has passed over the link, often. The client makes connections once they pay.
+    fn passed(&self, traffic: Traffic);
+
+    /// Takes a connection that this end may send on, and its number; `None` if there is none now.
+    fn take(&self) -> Option<(u32, Box<dyn LaneWrite>)>;
+
+    /// Waits for the connection on which the peer goes on.
+    ///
+    /// # Errors
+    /// [`LinkError`] if the peer may not send on it, or it could not be made.
+    fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError>;
+
+    /// Ends all connections, and wakes everybody who waits in one.
+    fn end(&self);
+}
+
+/// Length of an invitation in bytes: the number of the session, the secret that a connection has to
+/// show, and the fingerprint of the server's key.
+pub(crate) const INVITATION: usize = 16 + 32 + 32;
+
+/// Bytes that a lane has sent before it moves: a shorter one is over before it would gain anything.
+pub(super) const MOVES_AFTER: u64 = 1 << 20;

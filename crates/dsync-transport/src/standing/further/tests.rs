@@ -1,0 +1,298 @@
+use std::{
+    io::{IoSlice, Read as _, Write as _},
+    mem::MaybeUninit,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use dsync_wire::link::{Lane, Link};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::{
+    client::Calling,
+    server::{Handed, Inviting, MOST_STRANGERS},
+    *,
+};
+use crate::{
+    identity::Identity,
+    mux::{MuxLink, Role, beside::Beside},
+    pipe,
+    reactor::Reactor,
+    suite::{Pair, pattern, suite},
+    tls::handshake::{DIAL_TIME, OURS, THEIRS, opening, read_exactly},
+};
+
+/// Long enough for any machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A session, and its parent that passes connections of its number on.
+struct Server {
+    address: SocketAddr,
+    inviting: Arc<Inviting>,
+    connections: Count,
+    client: Identity,
+}
+
+/// Starts a session. Its parent passes on what begins as it should and closes the rest.
+fn session() -> Server {
+    let (client, own) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let (parent, socket) = UnixStream::pair().unwrap();
+    let connections = Count::default();
+    let handed = Handed {
+        session: [9; 16],
+        socket,
+        sent: Count::default(),
+        received: Count::default(),
+        connections: connections.clone(),
+    };
+    let inviting = Arc::new(Inviting::start(handed, &own, client.fingerprint()).unwrap());
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let mut tcp = tcp.unwrap();
+            let mut seen = [0; PREFACE];
+            if tcp.read_exact(&mut seen).is_ok() && parse_preface(&seen) == Prefaced::Of([9; 16]) {
+                hand_over(&parent, &tcp);
+            }
+        }
+    });
+    Server { address, inviting, connections, client }
+}
+
+fn hand_over(parent: &UnixStream, tcp: &TcpStream) {
+    let descriptors = [tcp.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    sendmsg(parent, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+}
+
+fn mux((input, output): (OwnedFd, OwnedFd), role: Role, beside: Arc<dyn Beside>) -> MuxLink {
+    let reactor = Reactor::start().unwrap();
+    let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
+    let (reader, writer) = pipes.unwrap();
+    MuxLink::start(reactor, reader, writer, (role, Carrier::Tls), PATIENCE, Arc::default(), Some(beside))
+}
+
+/// Makes a pair whose client connects to `address` for more.
+fn pair_to(server: &Server, address: SocketAddr) -> Pair {
+    let (a, b) = UnixStream::pair().unwrap();
+    let twice = |stream: UnixStream| (OwnedFd::from(stream.try_clone().unwrap()), OwnedFd::from(stream));
+    let calling = Arc::new(Calling::new(server.client.clone(), address));
+    let near = mux(twice(a), Role::Client, calling);
+    let far = mux(twice(b), Role::Server, Arc::clone(&server.inviting) as Arc<dyn Beside>);
+    (Arc::new(near), Arc::new(far))
+}
+
+fn pair() -> Pair {
+    let server = session();
+    pair_to(&server, server.address)
+}
+
+suite!(super::pair);
+
+/// Sends from one end until `is_enough`, and checks that the other receives just that.
+fn send_until(sender: &Arc<dyn Link>, receiver: &Arc<dyn Link>, is_enough: impl Fn() -> bool + Sync) {
+    let Lane { mut tx, rx: _rx } = sender.open_lane().unwrap();
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let since = Instant::now();
+            let mut pieces = 0_u64;
+            // Some behind the last one that was waited for.
+            while !is_enough() || pieces < 8 {
+                tx.write(pattern(pieces, 1 << 20)).unwrap();
+                pieces += 1;
+                assert!(since.elapsed() < PATIENCE);
+            }
+            tx.write(pattern(pieces, 1 << 20)).unwrap();
+            tx.finish().unwrap();
+            pieces + 1
+        });
+        let mut lane = receiver.accept_lane().unwrap();
+        let mut piece = vec![0; 1 << 20];
+        let mut pieces = 0;
+        while lane.rx.fill(&mut piece).unwrap() == piece.len() {
+            assert_eq!(piece, pattern(pieces, 1 << 20));
+            pieces += 1;
+        }
+        assert_eq!(pieces, sending.join().unwrap());
+    });
+}
+
+#[test]
+fn a_long_lane_moves_in_either_direction_and_its_bytes_keep_their_order() {
+    for to_server in [true, false] {
+        let server = session();
+        let (near, far) = pair_to(&server, server.address);
+        let (sender, receiver) = if to_server { (near, far) } else { (far, near) };
+        let (sent, received) = (server.inviting.counts(), || server.connections.count() >= 4);
+        send_until(&sender, &receiver, received);
+        let [moved_here, moved_there] = sent.map(|count| count.count() > 0);
+        assert_eq!((moved_here, moved_there), (!to_server, to_server));
+    }
+}
+
+#[test]
+fn where_no_connection_can_be_made_everything_goes_on() {
+    let server = session();
+    // Closed at once, silent, and no port at all.
+    let closing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [&closing, &silent, &refusing].map(|listener| listener.local_addr().unwrap());
+    drop(refusing);
+    thread::spawn(move || closing.incoming().for_each(drop));
+    for address in addresses {
+        let (near, far) = pair_to(&session(), address);
+        for (sender, receiver) in [(&near, &far), (&far, &near)] {
+            send_until(sender, receiver, || true);
+        }
+    }
+    assert_eq!(server.connections.count(), 0);
+}
+
+/// Connects as a client would that has this key, and shows these.
+fn call(server: &Server, identity: &Identity, (kind, number): (u8, u32), secret: &Token) -> bool {
+    let Invitation { server: fingerprint, .. } = invitation(server);
+    let (config, _) = identity.client_config(fingerprint).unwrap();
+    let mut tcp = TcpStream::connect(server.address).unwrap();
+    tcp.write_all(&preface(&[9; 16])).unwrap();
+    let Ok((stream, mut opener)) = Stream::client(tcp, Arc::new(config), DIAL_TIME) else { return false };
+    let mut admitted = [0];
+    let asked = Sealer::default().write(&stream, &opening(kind, true, number, secret));
+    let heard = read_exactly(&stream, &mut opener, &mut admitted, Instant::now() + DIAL_TIME);
+    let is_in = asked.is_ok() && heard.is_ok() && admitted == ADMITTED;
+    if is_in {
+        // The connection lasts as long as the test.
+        std::mem::forget(stream);
+    }
+    is_in
+}
+
+fn invitation(server: &Server) -> Invitation {
+    Invitation::parse(&server.inviting.invitation().unwrap())
+}
+
+#[test]
+fn only_the_clients_key_and_the_secret_together_are_let_in() {
+    let server = session();
+    let secret = invitation(&server).secret;
+    let other = Identity::generate().unwrap();
+    assert!(!call(&server, &server.client, (OURS, 0), &Token([7; 32])));
+    assert!(!call(&server, &other, (OURS, 0), &secret));
+    assert!(!call(&server, &server.client, (0, 0), &secret));
+    assert!(!call(&server, &server.client, (3, 0), &secret));
+    assert_eq!(server.connections.count(), 0);
+    assert!(call(&server, &server.client, (OURS, 0), &secret));
+    // A number is used once.
+    assert!(!call(&server, &server.client, (OURS, 0), &secret));
+    assert_eq!(server.connections.count(), 1);
+}
+
+#[test]
+fn a_session_has_a_bounded_number_of_connections() {
+    let server = session();
+    let secret = invitation(&server).secret;
+    let admitted = (0..2 * MOST).filter(|number| {
+        let kind = if number % 2 == 0 { OURS } else { THEIRS };
+        call(&server, &server.client, (kind, u32::try_from(*number).unwrap()), &secret)
+    });
+    // Of those that the server sends on the client hears first and is refused then.
+    assert!(admitted.count() >= MOST);
+    assert_eq!(server.connections.count(), MOST as u64);
+}
+
+#[test]
+fn strangers_who_know_the_number_take_some_places_and_no_more() {
+    let server = session();
+    let secret = invitation(&server).secret;
+    // Half-open: the preface, and nothing behind it.
+    let idle: Vec<_> = (0..100)
+        .map(|_| {
+            let mut tcp = TcpStream::connect(server.address).unwrap();
+            tcp.write_all(&preface(&[9; 16])).unwrap();
+            tcp
+        })
+        .collect();
+    // All but a few are closed at once: no handshake waits for them.
+    let since = Instant::now();
+    let mut most = 0;
+    while idle.iter().any(|tcp| !is_closed(tcp)) {
+        most = most.max(server.inviting.strangers());
+        assert!(most <= MOST_STRANGERS && since.elapsed() < PATIENCE);
+    }
+    assert!(most > 0);
+    // Their places are free again when their time is over.
+    let since = Instant::now();
+    while !call(&server, &server.client, (OURS, 1), &secret) {
+        assert!(since.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(100));
+    }
+    drop(idle);
+}
+
+fn is_closed(mut tcp: &TcpStream) -> bool {
+    tcp.set_nonblocking(true).unwrap();
+    matches!(tcp.read(&mut [0]), Ok(0))
+}
+
+#[test]
+fn a_peer_cannot_go_on_by_a_connection_that_is_not_there() {
+    let server = session();
+    for number in [0, 1, u32::MAX] {
+        let refused = server.inviting.receive(number).err().unwrap();
+        assert!(matches!(refused, LinkError::Carrier { .. }), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_in_the_middle_ends_the_link() {
+    let server = session();
+    let (near, far) = pair_to(&server, server.address);
+    let mut lane = near.open_lane().unwrap();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut there = far.accept_lane().unwrap();
+            let mut buf = vec![0; 1 << 20];
+            loop {
+                match there.rx.read(&mut buf) {
+                    Ok(0) => panic!("a clean end"),
+                    Ok(_) => {}
+                    Err(error) => return error,
+                }
+            }
+        });
+        let since = Instant::now();
+        while server.inviting.counts()[1].count() == 0 {
+            lane.tx.write(pattern(1, 1 << 20)).unwrap();
+            assert!(since.elapsed() < PATIENCE);
+        }
+        // Dropped without an end: what arrived is not the whole.
+        drop(lane);
+        let error = reading.join().unwrap();
+        assert!(error.is_retryable(), "{error:?}");
+        assert!(far.open_lane().is_err());
+    });
+}
+
+#[test]
+fn prefaces_are_told_from_everything_else() {
+    let whole = preface(&[5; 16]);
+    for len in 1..PREFACE {
+        assert_eq!(parse_preface(&whole[..len]), Prefaced::Unfinished);
+    }
+    assert_eq!(parse_preface(&whole), Prefaced::Of([5; 16]));
+    for other in [&b""[..], b"\x16\x03\x01", b"GET / HTTP/1.1\r\n", b"\x89dsync\r\n\x1a\n", b"\x89PNG"] {
+        assert_eq!(parse_preface(other), Prefaced::No, "{other:?}");
+    }
+    let mut wrong = whole;
+    wrong[3] ^= 1;
+    assert_eq!(parse_preface(&wrong), Prefaced::No);
+}
