@@ -38,6 +38,8 @@ mod greeting;
 mod identity;
 #[cfg(all(feature = "ssh", not(feature = "tls")))]
 mod keyless;
+#[cfg(feature = "tls")]
+mod losses;
 pub mod memory;
 #[cfg(feature = "stream")]
 mod mux;

@@ -12,9 +12,11 @@
 
 pub(crate) mod handshake;
 mod lane;
+pub(crate) mod meter;
 pub(crate) mod registry;
 mod signal;
 pub(crate) mod stream;
+mod tcp_info;
 
 use std::{sync::Arc, thread::available_parallelism};
 
@@ -30,7 +32,7 @@ pub(crate) struct TlsLink {
     /// Makes connections; none at the server, which requests them.
     caller: Option<Arc<Caller>>,
     /// The runtime of the server's listening socket and of the watch over ssh.
-    _reactor: Reactor,
+    _reactor: Arc<Reactor>,
 }
 
 /// One end of a link whose peer has proved its identity.
@@ -48,14 +50,34 @@ impl TlsLink {
         bootstrap: PipeReader,
         keep_open: K,
     ) -> Self {
-        let Established { registry, caller } = established;
-        let watched = Arc::clone(&registry);
+        let reactor = Arc::new(reactor);
+        let link = Self::new(Arc::clone(&reactor), established);
+        meter::relieve(&link.registry);
+        let lose = link.loser();
         reactor.spawn(async move {
             end_of_ssh(bootstrap).await;
-            watched.end(LinkError::Lost, Some(CloseReason::Failed));
+            lose();
             drop(keep_open);
         });
+        link
+    }
+
+    /// Makes a link that shares its runtime, and the watch over ssh, with another one.
+    pub(crate) fn new(reactor: Arc<Reactor>, established: Established) -> Self {
+        let Established { registry, caller } = established;
         Self { registry, caller, _reactor: reactor }
+    }
+
+    /// Returns the act that ends the link when the peer is known to be gone.
+    pub(crate) fn loser(&self) -> impl FnOnce() + Send + 'static {
+        let registry = Arc::clone(&self.registry);
+        move || registry.end(LinkError::Lost, Some(CloseReason::Failed))
+    }
+
+    /// Returns the meter of what the path shows to the lanes.
+    #[cfg(feature = "quic")]
+    pub(crate) fn meter(&self) -> meter::Meter {
+        meter::Meter::new(Arc::clone(&self.registry))
     }
 }
 

@@ -370,6 +370,17 @@ impl Registry {
         }
     }
 
+    /// Waits this long, or until the link has ended; returns whether it has.
+    pub(super) fn ends_within(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |state| state.ended.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended.is_some()
+    }
+
+    /// Returns the live lanes.
+    pub(super) fn lines(&self) -> Vec<Arc<Line>> {
+        self.lock().lines.values().cloned().collect()
+    }
+
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,90 @@
+//! What the connections of a link show of their path, and what helps them where losses hold them
+//! back and no other carrier can.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::net::sockopt;
+
+use super::{registry::Registry, tcp_info::TcpInfo};
+use crate::losses::{LossWatch, SAMPLE_TIME, Sample};
+
+/// Samples the connections of a link.
+pub(crate) struct Meter {
+    registry: Arc<Registry>,
+    /// The counts of each live connection at the sample before.
+    last: HashMap<u32, TcpInfo>,
+    at: Instant,
+}
+
+impl Meter {
+    pub(super) fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, last: HashMap::new(), at: Instant::now() }
+    }
+
+    /// Returns what the connections showed since the last call. The counts of one that has ended
+    /// meanwhile are left out.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let mut sum = Sample { span: self.at.elapsed(), ..Sample::default() };
+        self.at = Instant::now();
+        let (mut now, mut trips) = (HashMap::new(), Duration::ZERO);
+        for line in self.registry.lines() {
+            let Some(info) = TcpInfo::of(line.stream.socket()) else { continue };
+            let before = self.last.get(&line.id).copied().unwrap_or_default();
+            now.insert(line.id, info);
+            // The counts are 32 bits wide.
+            let packets = u64::from((info.packets as u32).wrapping_sub(before.packets as u32));
+            if packets == 0 {
+                continue;
+            }
+            sum.connections += 1;
+            sum.packets += packets;
+            sum.lost += u64::from((info.resent as u32).wrapping_sub(before.resent as u32));
+            sum.delivered_bytes += info.delivered_bytes.saturating_sub(before.delivered_bytes);
+            sum.packet_bytes = sum.packet_bytes.max(info.packet_bytes);
+            trips += info.round_trip.mul_f64(packets as f64);
+            let least = Some(sum.least_round_trip).filter(|least| !least.is_zero());
+            sum.least_round_trip =
+                least.map_or(info.least_round_trip, |least| least.min(info.least_round_trip));
+        }
+        self.last = now;
+        sum.round_trip = if sum.packets == 0 { Duration::ZERO } else { trips.div_f64(sum.packets as f64) };
+        sum
+    }
+}
+
+/// Asks the kernel for BBR once losses hold the lanes back, until the link ends. CUBIC shares a
+/// path that loses nothing more fairly, so it stays there. Where the kernel does not offer BBR to
+/// this process, nothing changes.
+pub(super) fn relieve(registry: &Arc<Registry>) {
+    let registry = Arc::clone(registry);
+    let thread = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
+        let mut meter = Meter::new(Arc::clone(&registry));
+        let (mut watch, mut held) = (LossWatch::default(), false);
+        let mut changed = HashSet::new();
+        while !registry.ends_within(SAMPLE_TIME) {
+            let sample = meter.sample();
+            if let Some(per_million) = watch.take(sample).filter(|_| !held) {
+                held = true;
+                tracing::debug!(per_million, "losses hold TCP back: its lanes ask for BBR");
+            }
+            if !held {
+                continue;
+            }
+            for line in registry.lines() {
+                let new = changed.insert(line.id);
+                if new && let Err(error) = sockopt::set_tcp_congestion(line.stream.socket(), "bbr") {
+                    tracing::debug!(%error, "the kernel does not offer BBR");
+                    return;
+                }
+            }
+        }
+    });
+    if let Err(error) = thread {
+        tracing::debug!(%error, "nothing watches the losses of TCP");
+    }
+}
