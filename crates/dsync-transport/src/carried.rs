@@ -10,10 +10,10 @@ use dsync_wire::{
 #[cfg(feature = "quic")]
 use quinn::{Connection, Endpoint};
 
-#[cfg(feature = "quic")]
-use crate::quic::QuicLink;
 #[cfg(feature = "tls")]
 use crate::tls::{Established, TlsLink};
+#[cfg(feature = "quic")]
+use crate::{both::BothLink, quic::QuicLink};
 use crate::{
     mux::{MuxLink, Role, beside::Beside},
     pipe::{PipeReader, PipeWriter},
@@ -26,6 +26,9 @@ pub(crate) enum Carried {
     Quic(Connection, Endpoint),
     #[cfg(feature = "tls")]
     Tls(Established),
+    /// Both, side by side.
+    #[cfg(feature = "quic")]
+    Both(Established, Connection, Endpoint),
     Pipe,
 }
 
@@ -47,7 +50,21 @@ impl Carried {
             Self::Quic(..) => ClientChoice::Quic,
             #[cfg(feature = "tls")]
             Self::Tls(_) => ClientChoice::Tls,
+            #[cfg(feature = "quic")]
+            Self::Both(..) => ClientChoice::Both,
             Self::Pipe => ClientChoice::Ssh,
+        }
+    }
+
+    /// Returns both carriers side by side, or this one if they are not TLS and QUIC.
+    #[cfg(feature = "tls")]
+    pub(crate) fn beside(self, other: Self) -> Self {
+        match (self, other) {
+            #[cfg(feature = "quic")]
+            (Self::Tls(established), Self::Quic(connection, endpoint)) => {
+                Self::Both(established, connection, endpoint)
+            }
+            (one, _) => one,
         }
     }
 
@@ -65,6 +82,13 @@ impl Carried {
             }
             #[cfg(feature = "tls")]
             Self::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
+            #[cfg(feature = "quic")]
+            Self::Both(established, connection, endpoint) => {
+                let reactor = Arc::new(reactor);
+                let tls = TlsLink::new(Arc::clone(&reactor), established);
+                let quic = QuicLink::new(Arc::clone(&reactor), connection, endpoint);
+                Arc::new(BothLink::start(&reactor, tls, quic, reader, writer))
+            }
             Self::Pipe => {
                 let PipeTerms { seat, idle_timeout, budget, beside } = terms;
                 Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside))

@@ -22,7 +22,7 @@ use dsync_wire::{
         PortRange, ServerBootstrap, Token, Transports, VersionRange,
     },
     budget::Budget,
-    link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic},
+    link::{Carrier, CloseReason, Lane, Link, LinkError, Move, Traffic},
     version::FEATURES,
 };
 use tokio::{sync::Notify, time::timeout};
@@ -513,6 +513,10 @@ impl Link for ShellLink {
 
     fn is_near(&self) -> bool {
         self.link.is_near()
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        self.link.moves()
     }
 
     fn features(&self) -> u64 {

@@ -22,6 +22,8 @@
 mod accept;
 #[cfg(feature = "ssh")]
 mod ask;
+#[cfg(feature = "quic")]
+mod both;
 #[cfg(feature = "ssh")]
 mod carried;
 #[cfg(feature = "ssh")]
@@ -98,8 +100,9 @@ use keyless::{identity, offers};
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TransportChoice {
-    /// TLS if the round trip is below 2 ms, else QUIC. TLS also if UDP gets no answer, and the ssh
-    /// pipe if TCP gets none either.
+    /// TLS if the round trip is below 2 ms, QUIC from 40 ms on. Between them both: data begins with
+    /// TLS and moves to QUIC where losses hold TCP back. TLS also if UDP gets no answer, and the
+    /// ssh pipe if TCP gets none either.
     #[default]
     Auto,
     /// QUIC or nothing.

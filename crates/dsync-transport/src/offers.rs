@@ -87,8 +87,13 @@ impl Offers {
                 Some(Carried::Quic(connection, endpoint))
             }
             ClientChoice::Tls => self.tls?.take().map(Carried::Tls),
+            #[cfg(feature = "quic")]
+            ClientChoice::Both => {
+                let (connection, endpoint) = self.quic?.take()?;
+                Some(Carried::Both(self.tls?.take()?, connection, endpoint))
+            }
             #[cfg(not(feature = "quic"))]
-            ClientChoice::Quic => None,
+            ClientChoice::Quic | ClientChoice::Both => None,
             ClientChoice::Ssh => None,
         }
     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, Traffic};
 
 /// The speed of one end, which may change while it runs; clones are the same.
 ///
@@ -150,6 +150,10 @@ impl Link for PacedLink {
 
     fn is_near(&self) -> bool {
         self.link.is_near()
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        self.link.moves()
     }
 
     fn features(&self) -> u64 {

@@ -3,10 +3,11 @@
 //! The rule of `--transport=auto`: the remote end has opened a UDP and a TCP port. The cheapest
 //! probe comes first: a TCP connection. Its time is the round trip, because the peer's system
 //! answers it by itself. Below 2 ms it becomes the link, because TCP needs a fraction of QUIC's
-//! processor time and loses nothing on such a path. Otherwise QUIC is tried. If UDP does not answer
-//! within six round trips, and at least half a second, the TCP connection is tried as well and the
-//! first of the two wins. If TCP does not answer either, the session uses the ssh pipe, which
-//! exists anyway.
+//! processor time and loses nothing on such a path. Below 40 ms both are connected and carry the
+//! session together ([`both`](crate::both)), TLS first. Otherwise QUIC is tried. If UDP does not
+//! answer within six round trips, and at least half a second, the TCP connection is tried as well
+//! and the first of the two wins. If TCP does not answer either, the session uses the ssh pipe,
+//! which exists anyway.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -16,8 +17,8 @@ use std::{
     time::Duration,
 };
 
-use dsync_wire::bootstrap::ServerBootstrap;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use dsync_wire::{bootstrap::ServerBootstrap, version::TWO_CARRIERS};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 #[cfg(feature = "quic")]
 use crate::quic::{self, handshake::Dialer};
@@ -84,6 +85,11 @@ impl Reach {
                     Err(failure) => probed = Some(Err(failure)),
                 }
             }
+            let both =
+                |outcome: &mut Result<Probe, _>| outcome.as_ref().is_ok_and(|probe| self.takes_both(probe));
+            if let Some(Ok(probe)) = probed.take_if(both) {
+                return self.side_by_side(quic, probe, began).await;
+            }
             let patience = match &probed {
                 Some(Ok(probe)) => patience(probe.round_trip),
                 _ => self.wait,
@@ -125,6 +131,42 @@ impl Reach {
             Ok(reached) => (reached, udp),
             Err(failure) => (Carried::Pipe, format!("{udp}; {}", failure.in_words(self.wait))),
         }
+    }
+
+    /// Returns whether the path is one on which both carriers are worth a connection.
+    fn takes_both(&self, probe: &Probe) -> bool {
+        cfg!(feature = "quic")
+            && self.server.features & TWO_CARRIERS != 0
+            && self.server.udp_port.is_some()
+            && probe.round_trip < FAR
+    }
+
+    /// Connects over both carriers. Whichever does not answer is left out.
+    async fn side_by_side(
+        &self,
+        mut quic: Pin<&mut impl Future<Output = Result<Carried, CarrierFailure>>>,
+        probe: Probe,
+        began: Instant,
+    ) -> (Carried, String) {
+        let (reason, patience) = (round_trip(&probe), patience(probe.round_trip));
+        let (udp, tls) = tokio::join!(timeout_at(began + patience, &mut quic), self.tls(probe));
+
+        let udp = match udp {
+            Ok(Ok(reached)) => {
+                let carried = match tls {
+                    Ok(tls) => tls.beside(reached),
+                    Err(_) => reached,
+                };
+                return (carried, reason);
+            }
+            Ok(Err(refused)) => refused.in_words(patience),
+            Err(_) => self.udp_silence().in_words(patience),
+        };
+        let tls = match tls {
+            Ok(reached) => return (reached, udp),
+            Err(failure) => failure.in_words(self.wait),
+        };
+        (Carried::Pipe, format!("{udp}; {tls}"))
     }
 
     /// Races TLS against QUIC after TCP has answered and UDP should have. A remote end that is only
@@ -326,3 +368,6 @@ const TCP: &str = "TCP";
 const HEAD_START: Duration = Duration::from_millis(5);
 /// Shortest patience with UDP; if it is blocked, each run waits this long.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+/// Round trip from which on QUIC carries the session alone. TLS takes six more to open its lanes,
+/// and there TCP takes seconds to find the rate again after a single loss.
+const FAR: Duration = Duration::from_millis(40);

@@ -125,6 +125,10 @@ pub enum ClientChoice {
     Ssh = 2,
     /// TLS over TCP answered. The pipe stays open only as a sign of life.
     Tls = 3,
+    /// Both answered and carry the session together; with
+    /// [`TWO_CARRIERS`](crate::version::TWO_CARRIERS) only. The pipe stays open only as a sign of
+    /// life.
+    Both = 4,
 }
 
 /// Terms of the link that the client requests and the server keeps as well.

@@ -44,6 +44,49 @@ impl fmt::Display for Carrier {
     }
 }
 
+/// A move of the data that one end sends to another carrier of the same link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Move {
+    /// The carrier of what is sent from then on.
+    pub to: Carrier,
+    /// The reason.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub cause: MoveCause,
+}
+
+/// The reason for a [`Move`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "why", rename_all = "snake_case")
+)]
+pub enum MoveCause {
+    /// The path lost packets though it was not full, and the carrier slowed down for that.
+    Loss {
+        /// Packets lost of a million that were sent.
+        per_million: u32,
+    },
+    /// The carrier was slower than the one before it.
+    Slower,
+    /// The path lost nothing for a while, and the other carrier costs less processor time.
+    Clean,
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "then {}: ", self.to)?;
+        match self.cause {
+            MoveCause::Loss { per_million } => {
+                write!(f, "the path lost {:.2} % of the packets", f64::from(per_million) / 10_000.0)
+            }
+            MoveCause::Slower => f.write_str("the other carrier was slower"),
+            MoveCause::Clean => f.write_str("the path loses nothing any more"),
+        }
+    }
+}
+
 /// One authenticated connection to one peer.
 pub trait Link: Send + Sync {
     /// Returns the kind of connection.
@@ -61,6 +104,12 @@ pub trait Link: Send + Sync {
     /// was agreed. An end may use a feature from its first message on if the bit is here.
     fn features(&self) -> u64 {
         0
+    }
+
+    /// Returns the moves of data between carriers so far, of both ends, oldest first; none where a
+    /// link has one carrier.
+    fn moves(&self) -> Vec<Move> {
+        Vec::new()
     }
 
     /// Opens a lane. The peer sees it once the first byte is written.

@@ -14,7 +14,7 @@ pub const OLDEST_VERSION: u16 = 1;
 pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
-pub const FEATURES: u64 = SPANS | CONNECTIONS;
+pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -22,3 +22,7 @@ pub const SPANS: u64 = 1;
 /// The feature bit of further connections: a server that stands may invite its client to make some, and
 /// lanes may move to them.
 pub const CONNECTIONS: u64 = 2;
+
+/// The feature bit of a link of two carriers: the client may choose TLS and QUIC at once, and a
+/// lane may go on over the other one.
+pub const TWO_CARRIERS: u64 = 4;

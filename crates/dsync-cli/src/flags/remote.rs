@@ -46,10 +46,12 @@ pub(crate) struct Remote {
     pub(crate) remote_option: Vec<String>,
     /// What carries the data: auto, quic, tls or ssh
     ///
-    /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise;
+    /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC from 40 ms
+    /// on. Between them it connects over both: data begins with TLS, which costs less processor
+    /// time, and moves to QUIC where losses hold TCP back, or back again, while the run goes on;
     /// without an answer over UDP within six round trips, and half a second at least, TLS, and
     /// without one over TCP either, within 1.5 seconds, the ssh connection itself, as always where
-    /// ssh goes through another host or a command. The summary says which it was, and why. A
+    /// ssh goes through another host or a command. The summary says which it was, why, and each move. A
     /// carrier that is asked for by name has 10 seconds to answer.
     #[arg(
         long,

@@ -8,6 +8,7 @@
 mod congestion;
 mod ending;
 pub(crate) mod handshake;
+mod meter;
 mod reader;
 mod settings;
 
@@ -26,6 +27,7 @@ use crate::{
     waits::NEAR,
 };
 use ending::Ending;
+pub(crate) use meter::Meter;
 use reader::Reader;
 
 /// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless
@@ -33,7 +35,7 @@ use reader::Reader;
 pub(crate) struct QuicLink {
     endpoint: Endpoint,
     shared: Arc<Shared>,
-    reactor: Reactor,
+    reactor: Arc<Reactor>,
 }
 
 /// State that the link and its lanes share.
@@ -53,15 +55,33 @@ impl QuicLink {
         bootstrap: PipeReader,
         keep_open: K,
     ) -> Self {
-        let ending = Ending::default();
-        let shared = Arc::new(Shared { connection, ending, counters: Counters::default() });
-        let watched = Arc::clone(&shared);
+        let reactor = Arc::new(reactor);
+        let link = Self::new(Arc::clone(&reactor), connection, endpoint);
+        let lose = link.loser();
         reactor.spawn(async move {
             end_of_ssh(bootstrap).await;
-            watched.end(LinkError::Lost, CloseReason::Failed);
+            lose();
             drop(keep_open);
         });
+        link
+    }
+
+    /// Makes a link that shares its runtime, and the watch over ssh, with another one.
+    pub(crate) fn new(reactor: Arc<Reactor>, connection: Connection, endpoint: Endpoint) -> Self {
+        let ending = Ending::default();
+        let shared = Arc::new(Shared { connection, ending, counters: Counters::default() });
         Self { endpoint, shared, reactor }
+    }
+
+    /// Returns the act that ends the link when the peer is known to be gone.
+    pub(crate) fn loser(&self) -> impl FnOnce() + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.end(LinkError::Lost, CloseReason::Failed)
+    }
+
+    /// Returns the meter of what the path shows to the connection.
+    pub(crate) fn meter(&self) -> Meter {
+        Meter::new(self.shared.connection.clone())
     }
 
     fn lane(&self, (send, receive): (SendStream, RecvStream)) -> Lane {

@@ -215,6 +215,7 @@ impl ClientChoice {
             1 => Some(Self::Quic),
             2 => Some(Self::Ssh),
             3 => Some(Self::Tls),
+            4 => Some(Self::Both),
             _ => None,
         }
     }
@@ -337,6 +338,7 @@ mod tests {
             BootstrapMessage::Choice(ClientChoice::Quic),
             BootstrapMessage::Choice(ClientChoice::Ssh),
             BootstrapMessage::Choice(ClientChoice::Tls),
+            BootstrapMessage::Choice(ClientChoice::Both),
             BootstrapMessage::Go,
         ];
         all.extend(refusals.map(BootstrapMessage::Refusal));
