@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dsync_engine::{Carrier, DeleteLimit, Durability, Report, Traffic, exit_code};
+use dsync_engine::{Carrier, DeleteLimit, Durability, Move, Report, Traffic, exit_code};
 
 use crate::{
     escape::escape_text,
@@ -19,6 +19,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) traffic: Traffic,
     /// The carrier, and why it is not the preferred one; `None` for a local run.
     pub(crate) connection: Option<(Carrier, Option<&'a str>)>,
+    /// The moves of data to another carrier.
+    pub(crate) moves: &'a [Move],
     /// Number of broken connections; `files_done_before` counts the files finished over them.
     pub(crate) reconnects: u32,
     /// See `reconnects`.
@@ -159,9 +161,10 @@ impl Closing<'_> {
         let Some((carrier, reason)) = self.connection else {
             return format!("Took {seconds} ({speed}/s).");
         };
-        let why = reason.map_or_else(String::new, |why| format!(" ({why})"));
+        let reason = reason.map_or_else(String::new, |why| format!(" ({why})"));
+        let moves = self.moves.iter().fold(String::new(), |told, moved| format!("{told}, {moved}"));
         let (sent, received) = (Bytes(self.traffic.sent_bytes), Bytes(self.traffic.received_bytes));
-        format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{why}.")
+        format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{reason}{moves}.")
     }
 
     /// Returns whether all that the source named were directories, which are skipped without `-r`.
@@ -184,7 +187,7 @@ impl Closing<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_engine::TypeCounts;
+    use dsync_engine::{MoveCause, TypeCounts};
 
     use super::*;
 
@@ -204,6 +207,7 @@ mod tests {
             report,
             traffic: Traffic::new(1_300_000, 45_000),
             connection: Some((Carrier::Quic, None)),
+            moves: &[],
             elapsed: Duration::from_millis(1200),
             reconnects: 0,
             files_done_before: 0,
@@ -231,6 +235,14 @@ mod tests {
         let connection = Some((Carrier::Ssh, Some("no answer on UDP within 2 s")));
         let text = Closing { connection, durability: Durability::None, ..closing(&report) }.paragraph();
         assert!(text.contains("over ssh (no answer on UDP within 2 s)."), "{text}");
+
+        let connection = Some((Carrier::Tls, Some("round trip 17.0 ms")));
+        let cause = MoveCause::Loss { per_million: 9_876 };
+        let moves = [Move { to: Carrier::Quic, cause }, Move { to: Carrier::Tls, cause: MoveCause::Clean }];
+        let text = Closing { connection, moves: &moves, ..closing(&report) }.paragraph();
+        let told = "over tls (round trip 17.0 ms), then quic: the path lost 0.99 % of the packets, then tls: the \
+                    path loses nothing any more.";
+        assert!(text.contains(told), "{text}");
         assert!(text.ends_with("Not synced to disk: --durability=none."), "{text}");
     }
 

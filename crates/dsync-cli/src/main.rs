@@ -392,6 +392,7 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         report: &summary.report,
         traffic: summary.traffic,
         connection: connection.map(|connection| (connection.carrier, connection.reason.as_deref())),
+        moves: connection.map_or(&[], |connection| &connection.moves),
         reconnects: summary.reconnects,
         files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,

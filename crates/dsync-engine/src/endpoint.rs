@@ -729,11 +729,12 @@ fn with_remote(
 ) -> Result<Outcome, SyncError> {
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let reached = way.connect(connect, (&budget, throttle), cancel)?;
+        let mut reached = way.connect(connect, (&budget, throttle), cancel)?;
         attempt.connected(&reached.connection);
         let result = session(Arc::clone(&reached.link), attempt, budget);
         let traffic = reached.link.traffic();
         attempt.note_traffic(traffic);
+        reached.connection.moves = reached.link.moves();
         let explained =
             result.map_err(|error| if attempt.has_begun() { error } else { reached.explain(error) });
         Ok((explained?, reached.connection, traffic))

@@ -73,7 +73,7 @@ pub use dsync_wire::{
         TypeCounts, WhyLeft,
     },
     limits::MAX_ALTERNATES,
-    link::{Carrier, LinkError, Traffic},
+    link::{Carrier, LinkError, Move, MoveCause, Traffic},
     message::{Cause, Operation, Problem},
     options::{
         ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, DeleteTiming,

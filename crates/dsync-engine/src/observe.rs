@@ -10,7 +10,7 @@ use dsync_fs::{Chooser, Spelling};
 use dsync_wire::setters;
 use dsync_wire::{
     event::{Event, Progress},
-    link::Carrier,
+    link::{Carrier, Move},
 };
 
 use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
@@ -120,10 +120,13 @@ passed_on!(&T, Box<T>, std::sync::Arc<T>);
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Connection {
-    /// The carrier of the data.
+    /// The carrier that the data began with.
     pub carrier: Carrier,
     /// The reason for this carrier, in words; `None` when no other was allowed.
     pub reason: Option<String>,
+    /// The moves of data to another carrier since then, oldest first.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub moves: Vec<Move>,
 }
 
 /// A try to go on after the connection broke.
@@ -280,7 +283,7 @@ mod tests {
     }
 
     fn call_all(observer: impl Observer) {
-        observer.connected(&Connection { carrier: Carrier::Ssh, reason: None });
+        observer.connected(&Connection { carrier: Carrier::Ssh, reason: None, moves: Vec::new() });
         observer.peer_lacks(&[]);
         let cause = &SyncError::BothRemote;
         observer.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_callback_is_guarded() {
-        let connection = Connection { carrier: Carrier::Ssh, reason: None };
+        let connection = Connection { carrier: Carrier::Ssh, reason: None, moves: Vec::new() };
         let reconnect =
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
         let failed = Event::Failed(Problem::new(Operation::Stat, Vec::new(), Cause::Vanished));

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use dsync_wire::schema::{Name, Told, Worded, errno_name};
 use dsync_wire::{
     event::{Changes, Progress, Report},
-    link::{Carrier, Traffic},
+    link::{Carrier, Move, Traffic},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -52,6 +52,8 @@ struct SummaryFields {
     carrier: Option<Carrier>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moves: Vec<Move>,
     reconnects: u32,
     files_done_before: u64,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -75,6 +77,7 @@ impl Serialize for Summary {
             received_bytes: traffic.received_bytes,
             carrier: connection.map(|connection| connection.carrier),
             reason: connection.and_then(|connection| connection.reason.clone()),
+            moves: connection.map_or_else(Vec::new, |connection| connection.moves.clone()),
             reconnects: *reconnects,
             files_done_before: *files_done_before,
             dry_run: *dry_run,
@@ -89,7 +92,11 @@ impl<'de> Deserialize<'de> for Summary {
         let read = SummaryFields::deserialize(deserializer)?;
         Ok(Self {
             report: read.report,
-            connection: read.carrier.map(|carrier| Connection { carrier, reason: read.reason }),
+            connection: read.carrier.map(|carrier| Connection {
+                carrier,
+                reason: read.reason,
+                moves: read.moves,
+            }),
             reconnects: read.reconnects,
             files_done_before: read.files_done_before,
             traffic: Traffic::new(read.sent_bytes, read.received_bytes),

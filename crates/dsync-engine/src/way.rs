@@ -98,7 +98,8 @@ impl<'a> Way<'a> {
             Self::Shell(host) => {
                 let shell = shell::connect(host, options, (budget, throttle), cancel)?;
                 let link = Arc::clone(&shell.link);
-                let connection = Connection { carrier: link.carrier(), reason: shell.reason.clone() };
+                let (carrier, reason) = (link.carrier(), shell.reason.clone());
+                let connection = Connection { carrier, reason, moves: Vec::new() };
                 Ok(Reached { link, connection, shell: Some(shell) })
             }
             Self::Own(connector) => {
@@ -108,7 +109,7 @@ impl<'a> Way<'a> {
                     None => paced(link, options.bytes_per_second),
                 };
 
-                let connection = Connection { carrier: link.carrier(), reason: None };
+                let connection = Connection { carrier: link.carrier(), reason: None, moves: Vec::new() };
                 Ok(Reached {
                     link,
                     connection,

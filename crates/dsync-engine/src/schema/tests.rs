@@ -1,6 +1,6 @@
 use std::{io, time::Duration};
 
-use dsync_wire::event::TypeCounts;
+use dsync_wire::{event::TypeCounts, link::MoveCause};
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,7 +10,11 @@ fn summary() -> Summary {
     let listed = TypeCounts::default().files(3).directories(1);
     Summary {
         report: Report::default().listed(listed).literal_bytes(7).linked(Some(2)),
-        connection: Some(Connection { carrier: Carrier::Quic, reason: Some("a long path".to_owned()) }),
+        connection: Some(Connection {
+            carrier: Carrier::Tls,
+            reason: Some("a path of 17 ms".to_owned()),
+            moves: vec![Move { to: Carrier::Quic, cause: MoveCause::Loss { per_million: 9_000 } }],
+        }),
         reconnects: 1,
         files_done_before: 4,
         traffic: Traffic::new(5, 6),
