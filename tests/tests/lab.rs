@@ -1,14 +1,15 @@
 //! Runs over emulated paths.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, path::Path as Place, thread, time::Duration};
 
 use dsync_tests::{
     Lab, Run, Scope, Scratch, Tree, Via, assert_same,
     lab::{Conditions, Path},
     needs_dsync, needs_lab,
-    run::{Outcome, until_met, wait_for},
+    run::{Outcome, Running, until_met, wait_for},
     scratch::slash,
 };
+use rustix::process::Signal;
 
 fn ssh(lab: &Lab, command: &str) -> Outcome {
     let run = Run::of("ssh").arg("-F").arg(lab.sshd().config()).args([lab.host(), command]);
@@ -80,4 +81,156 @@ fn near_host_gets_another_address() {
     let client = |text: &str| text.split_whitespace().next().map(str::to_owned);
     assert!(client(&before) != client(&after) && client(&after).is_some(), "{before}{after}");
     assert!(lab.counts()[1].delivered_bytes > 0);
+}
+
+/// A path on which TLS and QUIC carry a session together.
+fn middle() -> Conditions {
+    Conditions::of(200, Duration::from_millis(10))
+}
+
+/// Plants a tree of a few large files and many small ones, nothing of it compressible.
+fn plant(place: &Place, mebibytes: usize) {
+    let mut state = 7_u64;
+    let mut noise = |length: usize| {
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    };
+    fs::create_dir_all(place).expect("the tree");
+    for number in 0..4 {
+        fs::write(place.join(format!("large-{number}")), noise(mebibytes << 18)).expect("a file");
+    }
+    for number in 0..200 {
+        fs::write(place.join(format!("small-{number}")), noise(7 * number)).expect("a file");
+    }
+}
+
+/// Starts a push over a new path that changes after `bytes` have arrived.
+fn start_push(lab: &Lab, scratch: &Scratch, options: &[&str]) -> Running {
+    let run = lab.sshd().run(Via::Auto).within(lab.near()).arg("-av").args(options);
+    run.arg(slash(&scratch.src())).arg(lab.sshd().operand(scratch.dst())).start()
+}
+
+/// Pushes over new paths that change until the account shows what `seen` looks for: how long the
+/// machine takes decides what a path shows.
+fn push_until(mebibytes: usize, options: &[&str], change: impl Fn(&Lab), seen: impl Fn(&str, &Lab) -> bool) {
+    let scratch = Scratch::new();
+    plant(&scratch.src(), mebibytes);
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let lab = Lab::create(&Path::over(middle())).expect("a lab, as before");
+        change(&lab);
+        let outcome = start_push(&lab, &scratch, options).wait().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        seen(&outcome.stdout_text(), &lab).then_some(())
+    });
+}
+
+#[test]
+fn a_path_that_loses_nothing_keeps_tls() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    push_until(
+        8,
+        &[],
+        |_| (),
+        |text, lab| {
+            text.contains("over tls (round trip") && !text.contains("then quic") && lab.counts()[0].loss == 0
+        },
+    );
+}
+
+#[test]
+fn lanes_of_a_path_that_begins_to_lose_packets_move_to_quic() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let lossy = Conditions { loss: 0.02, ..middle() };
+    push_until(
+        48,
+        &[],
+        |lab| lab.change_after(4 << 20, lossy),
+        |text, lab| {
+            text.contains("over tls (round trip")
+                && text.contains("then quic: the path lost")
+                && !text.contains("The connection was lost")
+                && lab.counts()[0].loss > 0
+        },
+    );
+}
+
+#[test]
+fn a_pull_moves_as_well_and_says_so() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let scratch = Scratch::new();
+    plant(&scratch.src(), 48);
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let lossy = Conditions { loss: 0.02, ..middle() };
+        let lab = Lab::create(&Path::over(lossy)).expect("a lab, as before");
+        let run = lab.sshd().run(Via::Auto).within(lab.near()).args(["-av", "--json"]);
+        let outcome =
+            run.arg(lab.sshd().operand(slash(&scratch.src()))).arg(scratch.dst()).run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        let text = outcome.stdout_text();
+        (text.contains(r#""moves":[{"to":"quic","why":"loss","per_million":"#)).then_some(())
+    });
+}
+
+#[test]
+fn udp_that_dies_in_the_middle_is_not_missed() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let without_udp = Conditions { udp_blocked: true, ..middle() };
+    push_until(
+        24,
+        &["--timeout=3"],
+        |lab| lab.change_after(4 << 20, without_udp),
+        |text, lab| {
+            text.contains("over tls (round trip")
+                && !text.contains("The connection was lost")
+                && lab.counts()[0].blocked > 0
+        },
+    );
+}
+
+#[test]
+fn tcp_that_dies_in_the_middle_costs_one_connection() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let change = |lab: &Lab| {
+        let only_ssh = Conditions { only_tcp_port: Some(lab.sshd().port()), ..middle() };
+        lab.change_after(4 << 20, only_ssh);
+    };
+    push_until(24, &["--timeout=5"], change, |text, lab| {
+        text.contains("over quic")
+            && text.contains("The connection was lost once")
+            && lab.counts()[0].blocked > 0
+    });
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_moves_leaves_only_whole_files() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let scratch = Scratch::new();
+    plant(&scratch.src(), 48);
+    let lossy = Conditions { loss: 0.02, ..middle() };
+    let lab = Lab::create(&Path::over(lossy)).expect("a lab, as before");
+    for (signal, losses) in [(Signal::INT, 40), (Signal::TERM, 400), (Signal::KILL, 800)] {
+        let before = lab.counts()[0].loss;
+        let mut running = start_push(&lab, &scratch, &[]);
+        wait_for(|| lab.counts()[0].loss > before + losses || !running.is_running());
+        running.signal(signal);
+        // A fast one may have been done.
+        let _ = running.wait();
+    }
+    let _ = start_push(&lab, &scratch, &[]).wait().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }

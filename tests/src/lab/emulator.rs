@@ -48,6 +48,10 @@ struct Shared {
     cut_until: AtomicU64,
     /// Nothing passes after this many bytes have arrived at the far end.
     cut_after: AtomicU64,
+    /// Other conditions hold after this many bytes have arrived at the far end.
+    change_after: AtomicU64,
+    changed: AtomicBool,
+    changed_to: Mutex<Option<Conditions>>,
     /// Near to far, far to near.
     counts: [Mutex<Counts>; 2],
 }
@@ -60,6 +64,9 @@ impl Emulator {
             stop: AtomicBool::new(false),
             cut_until: AtomicU64::new(0),
             cut_after: AtomicU64::new(u64::MAX),
+            change_after: AtomicU64::new(u64::MAX),
+            changed: AtomicBool::new(false),
+            changed_to: Mutex::default(),
             counts: [Mutex::default(), Mutex::default()],
         });
         let (near, far) = (Arc::new(near), Arc::new(far));
@@ -69,8 +76,16 @@ impl Emulator {
             from.set_nonblocking(true)?;
             let link = Link::new(conditions, index as u64);
             let shared = Arc::clone(&emulator.shared);
-            let direction =
-                Direction { from, to, link, shared, index, waiting: BinaryHeap::new(), number: 0 };
+            let direction = Direction {
+                from,
+                to,
+                link,
+                shared,
+                index,
+                waiting: BinaryHeap::new(),
+                number: 0,
+                has_changed: false,
+            };
             let thread = thread::Builder::new().name(format!("link-{index}"));
             emulator.directions.push(thread.spawn(move || direction.run())?);
         }
@@ -80,6 +95,12 @@ impl Emulator {
     /// Blocks the link after this many bytes have arrived at the far end.
     pub(super) fn cut_after(&self, bytes: u64) {
         self.shared.cut_after.store(bytes, Ordering::Release);
+    }
+
+    /// Changes the conditions after this many bytes have arrived at the far end.
+    pub(super) fn change_after(&self, bytes: u64, conditions: Conditions) {
+        *self.shared.changed_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(conditions);
+        self.shared.change_after.store(bytes, Ordering::Release);
     }
 
     /// Blocks the link for this long.
@@ -121,6 +142,7 @@ struct Direction {
     index: usize,
     waiting: BinaryHeap<Travelling>,
     number: u64,
+    has_changed: bool,
 }
 
 impl Direction {
@@ -140,6 +162,11 @@ impl Direction {
     /// Reads the waiting packets, up to a batch; returns their number.
     fn receive(&mut self, buffer: &mut [u8]) -> usize {
         let mut counts = Counts::default();
+        if !self.has_changed && self.shared.changed.load(Ordering::Acquire) {
+            self.has_changed = true;
+            let changed_to = self.shared.changed_to.lock().unwrap_or_else(PoisonError::into_inner);
+            changed_to.into_iter().for_each(|conditions| self.link.change(conditions));
+        }
         for _ in 0..BATCH {
             let Ok(len) = self.from.recv(buffer) else { break };
             let now = self.shared.since.elapsed();
@@ -188,8 +215,13 @@ impl Direction {
         (counts.delivered_packets + counts.cut) as usize
     }
 
-    /// Cuts the link at its limit, to the packet: `bytes` have arrived and are not counted yet.
+    /// Cuts or changes the link at its limit, to the packet: `bytes` have arrived and are not
+    /// counted yet.
     fn note_arrived(&self, bytes: u64) {
+        let change = self.shared.change_after.load(Ordering::Acquire);
+        if self.index == 0 && change != u64::MAX && self.shared.lock(0).delivered_bytes + bytes >= change {
+            self.shared.changed.store(true, Ordering::Release);
+        }
         let limit = self.shared.cut_after.load(Ordering::Acquire);
         if self.index == 0 && limit != u64::MAX && self.shared.lock(0).delivered_bytes + bytes >= limit {
             self.shared.cut_until.store(u64::MAX, Ordering::Release);

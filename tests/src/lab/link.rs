@@ -28,7 +28,7 @@ pub(super) enum Cause {
     Queue,
     /// Lost on the wire.
     Loss,
-    /// UDP is blocked.
+    /// UDP, or this TCP port, is blocked.
     Blocked,
 }
 
@@ -56,9 +56,16 @@ impl Link {
         }
     }
 
+    /// Changes the conditions for the packets that follow.
+    pub(super) fn change(&mut self, conditions: Conditions) {
+        self.conditions = conditions;
+    }
+
     /// Returns the fate of a packet that arrives now; `now` never decreases.
     pub(super) fn offer(&mut self, now: Duration, packet: &[u8]) -> Fate {
-        if self.conditions.udp_blocked && is_udp(packet) {
+        let closed = |port| tcp_ports(packet).is_some_and(|ports| !ports.contains(&port));
+        if self.conditions.udp_blocked && is_udp(packet) || self.conditions.only_tcp_port.is_some_and(closed)
+        {
             return Fate::Dropped(Cause::Blocked);
         }
         let begins = self.free_at.max(now);
@@ -137,6 +144,15 @@ fn is_udp(packet: &[u8]) -> bool {
     }
 }
 
+/// Returns the source and destination port of a TCP packet over IPv4; the lab's hosts have no other.
+fn tcp_ports(packet: &[u8]) -> Option<[u16; 2]> {
+    const TCP: u8 = 6;
+    let first = packet.first().filter(|first| **first >> 4 == 4)?;
+    let header = usize::from(first & 15) * 4;
+    let [a, b, c, d] = *packet.get(header..)?.first_chunk()?;
+    (packet.get(9) == Some(&TCP)).then(|| [[a, b], [c, d]].map(u16::from_be_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::path::Burst, *};
@@ -161,6 +177,18 @@ mod tests {
     fn arrivals(fates: &[Fate]) -> Vec<Duration> {
         let arrival = |fate: &Fate| if let Fate::Arrives(at) = fate { Some(*at) } else { None };
         fates.iter().filter_map(arrival).collect()
+    }
+
+    #[test]
+    fn one_tcp_port_may_be_the_only_one_that_passes() {
+        let mut link = Link::new(Conditions { only_tcp_port: Some(22), ..clean() }, 0);
+        let mut packet = [0; 60];
+        (packet[0], packet[9], packet[23]) = (0x45, 6, 22);
+        assert!(matches!(link.offer(MILLISECOND, &packet), Fate::Arrives(_)));
+        packet[23] = 23;
+        assert_eq!(link.offer(MILLISECOND, &packet), Fate::Dropped(Cause::Blocked));
+        packet[9] = 17;
+        assert!(matches!(link.offer(MILLISECOND, &packet), Fate::Arrives(_)));
     }
 
     #[test]

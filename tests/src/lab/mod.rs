@@ -160,6 +160,15 @@ impl Lab {
         self.emulator.as_ref().expect("an emulated link can be cut").cut_after(bytes);
     }
 
+    /// Changes the path's conditions, both ways, once this many bytes have arrived at the far host.
+    /// One change for each lab.
+    ///
+    /// # Panics
+    /// If the path is not an emulated link.
+    pub fn change_after(&self, bytes: u64, conditions: Conditions) {
+        self.emulator.as_ref().expect("an emulated link can change").change_after(bytes, conditions);
+    }
+
     /// Changes the near host's address for another one, as a change of networks does.
     ///
     /// # Panics

@@ -43,6 +43,8 @@ pub struct Conditions {
     pub queue_bytes: u64,
     /// Whether UDP is dropped without an answer, as firewalls do.
     pub udp_blocked: bool,
+    /// The one TCP port whose packets pass, if others are dropped without an answer.
+    pub only_tcp_port: Option<u16>,
     /// Seed of the losses, the jitter and the order.
     pub seed: u64,
 }
@@ -95,6 +97,7 @@ impl Conditions {
             reorder: 0.0,
             queue_bytes: 0,
             udp_blocked: false,
+            only_tcp_port: None,
             seed: 1,
         };
         Self { queue_bytes: conditions.usual_queue(), ..conditions }
