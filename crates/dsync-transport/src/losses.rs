@@ -75,7 +75,9 @@ impl LossWatch {
             && loss >= LEAST_LOSS
             && !has_queue(&all)
             && response(&all, loss) <= HELD_BACK * all.rate();
-        held.then_some((loss * 1e6) as u32)
+        held.then(|| {
+            u32::try_from(all.lost * 1_000_000 / all.packets.max(1)).unwrap_or(u32::MAX).min(1_000_000)
+        })
     }
 
     /// Returns the last samples as one.

@@ -85,7 +85,7 @@ impl Writer {
             lead.put_slice(&self.header.encode());
         }
         // At most MAX_PIECE.
-        lead.put_u32_le(length as u32);
+        lead.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
         lead.put_slice(head);
         self.tx.write_both(lead.freeze(), body).map_err(|error| self.shared.explain(error))?;
         self.begins = false;

@@ -36,14 +36,13 @@ impl Meter {
             let Some(info) = TcpInfo::of(line.stream.socket()) else { continue };
             let before = self.last.get(&line.id).copied().unwrap_or_default();
             now.insert(line.id, info);
-            // The counts are 32 bits wide.
-            let packets = u64::from((info.packets as u32).wrapping_sub(before.packets as u32));
+            let packets = u64::from(info.packets.wrapping_sub(before.packets));
             if packets == 0 {
                 continue;
             }
             sum.connections += 1;
             sum.packets += packets;
-            sum.lost += u64::from((info.resent as u32).wrapping_sub(before.resent as u32));
+            sum.lost += u64::from(info.resent.wrapping_sub(before.resent));
             sum.delivered_bytes += info.delivered_bytes.saturating_sub(before.delivered_bytes);
             sum.packet_bytes = sum.packet_bytes.max(info.packet_bytes);
             trips += info.round_trip.mul_f64(packets as f64);

@@ -15,10 +15,10 @@ pub(super) struct TcpInfo {
     pub(super) least_round_trip: Duration,
     /// Bytes of data in a packet.
     pub(super) packet_bytes: u64,
-    /// Packets with data that were sent, again or not.
-    pub(super) packets: u64,
+    /// Packets with data that were sent, again or not; wraps around, as the next one does.
+    pub(super) packets: u32,
     /// Packets that were sent again.
-    pub(super) resent: u64,
+    pub(super) resent: u32,
     /// Bytes that the peer's system has.
     pub(super) delivered_bytes: u64,
 }
@@ -33,16 +33,16 @@ impl TcpInfo {
             round_trip: Duration::from_micros(word(RTT).into()),
             least_round_trip: Duration::from_micros(word(MIN_RTT).into()),
             packet_bytes: word(SND_MSS).into(),
-            packets: word(DATA_SEGS_OUT).into(),
-            resent: word(TOTAL_RETRANS).into(),
+            packets: word(DATA_SEGS_OUT),
+            resent: word(TOTAL_RETRANS),
             delivered_bytes: long(BYTES_ACKED),
         })
     }
 }
 
-fn raw(tcp: &TcpStream) -> Option<[u8; LENGTH]> {
-    let mut bytes = [0; LENGTH];
-    let mut length = LENGTH as libc::socklen_t;
+fn raw(tcp: &TcpStream) -> Option<[u8; LENGTH as usize]> {
+    let mut bytes = [0; LENGTH as usize];
+    let mut length = LENGTH;
     // SAFETY: the descriptor is open while `tcp` is borrowed; the kernel writes at most `length`
     // bytes to `bytes`, which lives on this stack, and its new length to `length`.
     #[allow(unsafe_code)]
@@ -59,7 +59,7 @@ fn raw(tcp: &TcpStream) -> Option<[u8; LENGTH]> {
 }
 
 /// Bytes of the structure up to the last field that is read here.
-const LENGTH: usize = 160;
+const LENGTH: libc::socklen_t = 160;
 const SND_MSS: usize = 16;
 const RTT: usize = 68;
 const TOTAL_RETRANS: usize = 100;
