@@ -63,7 +63,12 @@ pub(super) const ENTRIES: &[Known] = &[
                     let has_less = |(ours, theirs)| ours == theirs || theirs == b'.';
                     are_files && ours.bytes().zip(theirs.bytes()).all(has_less)
                 });
-            !seen.case.has_letter('H') && seen.is_linked() && (is_more || are_changes || is_written)
+            // What -X copies is compared when it is set.
+            let is_set = seen.case.has_letter('X')
+                && seen.finding.line.starts_with("only rsync lists .f")
+                && only(seen).is_some_and(|code| without(code, &[9, 10]) == ".f.......");
+            let is_less = are_changes || is_written || is_set;
+            !seen.case.has_letter('H') && seen.is_linked() && (is_more || is_less)
         },
     },
     Known {
@@ -187,6 +192,14 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_told = seen.finding.line.starts_with("only dsync lists .f");
             let is_there = |node: &Node| node.path.starts_with(b"w/d/");
             seen.case.options.iter().any(is_elsewhere) && is_told && seen.namesakes().any(is_there)
+        },
+    },
+    Known {
+        says: "A file that is copied from an alternate directory on another filesystem is listed like one that is linked.",
+        explains: |seen| {
+            let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
+            let is_theirs = seen.finding.line.starts_with("only rsync lists cf");
+            is_theirs && seen.case.options.iter().any(is_elsewhere)
         },
     },
     Known {

@@ -325,10 +325,9 @@ impl Seen<'_> {
     /// entered.
     pub(super) fn has_directory_without_x(&self) -> bool {
         let is_listed_only = |node: &Node| {
-            // Of another user's the bits of all others count, or those of the group.
-            let shifts: &[u16] = if node.owner.is_some() { &[0, 3] } else { &[6] };
+            // Whose bits count depends on the owner.
             let is_so = |shift: &u16| node.mode >> shift & 0o5 == 0o4;
-            matches!(node.kind, Kind::Dir) && shifts.iter().any(is_so)
+            matches!(node.kind, Kind::Dir) && [0, 3, 6].iter().any(is_so)
         };
         self.case.is_nobody && self.case.world.iter().any(is_listed_only)
     }
