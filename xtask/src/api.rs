@@ -18,12 +18,10 @@ use syn::{
 };
 
 use crate::{
+    semver::CRATES,
     sources::{attributes, is_for_tests, of_crate},
     step::root,
 };
-
-/// The crates that programs depend on.
-const CRATES: [&str; 5] = ["dsync-delta", "dsync-wire", "dsync-fs", "dsync-transport", "dsync-engine"];
 
 /// The lines of one crate.
 #[derive(Default)]

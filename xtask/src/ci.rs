@@ -1,14 +1,14 @@
 //! `cargo xtask ci`: every check, each named and timed. All of them run, then the verdict.
 //!
 //! A check may be left out only if its tool is neither installed nor available, because there is no
-//! network or no other toolchain; the table then says so.
+//! network or no other toolchain, or if there is nothing to compare with; the table then says so.
 
 use std::time::Instant;
 
 use crate::{
     deb,
     error::TaskError,
-    features, fuzz, hunt, layers, msrv, package, shape,
+    features, fuzz, hunt, layers, msrv, package, semver, shape,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     ("features", || features::run(&[])),
     ("layers", || layers::run(&[])),
     ("msrv", || msrv::run(&[])),
+    ("semver", || semver::run(&[])),
     ("shape", || shape::run(&[])),
     ("deny", || deny(&[])),
     ("rustdoc", rustdoc),
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         let verdict = match &result {
             Ok(()) => "ok",
             Err(TaskError::Unreachable { .. }) => "left out: no network",
+            Err(TaskError::NoBaseline { .. }) => "left out: no tag, or no cargo-semver-checks",
             Err(TaskError::NoToolchain { .. }) => "left out: no toolchain of that version",
             Err(_) => {
                 names.push((*name).to_owned());

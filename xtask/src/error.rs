@@ -40,6 +40,12 @@ pub(crate) enum TaskError {
         /// The version.
         version: String,
     },
+    /// The public API has nothing to be compared with, or by: its check is left out by name.
+    #[error("the API is not compared: there is no {lacking}")]
+    NoBaseline {
+        /// The thing that is missing.
+        lacking: &'static str,
+    },
     /// A file of the checkout could not be read.
     #[error("cannot read '{path}': {source}")]
     Read {

@@ -2,7 +2,9 @@
 //! them it has no carrier and no runtime.
 //!
 //! All of them together are what every other step builds. `serde` adds traits only: the wire's options are
-//! JSON, so that every build has the crate.
+//! JSON, so that every build has the crate. `--cost` measures builds in place of checking them.
+
+mod cost;
 
 use std::process::Stdio;
 
@@ -22,14 +24,30 @@ const BUILDS: &[(&str, &[&str])] = &[
     ("tls", &["quinn", "quinn-proto"]),
 ];
 
-/// Checks every build of the table.
+/// Checks every build of the table, or with `--cost` measures them.
 ///
 /// # Errors
 /// [`TaskError::Features`] names what a build contains and should not; or that of a command.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
-    if let Some(unknown) = args.first() {
+    match args.split_first() {
+        None => check(),
+        Some((cost, names)) if cost == "--cost" => measure(names),
+        Some((unknown, _)) => Err(TaskError::Argument(unknown.clone())),
+    }
+}
+
+/// Measures builds with the features of these names, or all of the table and the default.
+fn measure(names: &[String]) -> Result<(), TaskError> {
+    let known = || BUILDS.iter().map(|(feature, _)| *feature).chain(["quic"]);
+    if let Some(unknown) = names.iter().find(|name| !known().any(|feature| feature == name.as_str())) {
         return Err(TaskError::Argument(unknown.clone()));
     }
+    let is_chosen = |feature: &&str| names.is_empty() || names.iter().any(|name| name == feature);
+    cost::print(known().filter(is_chosen))
+}
+
+/// Checks every build of the table.
+fn check() -> Result<(), TaskError> {
     let mut faults = Vec::new();
     for (feature, never) in BUILDS {
         let tree = tree(feature)?;

@@ -29,6 +29,7 @@ mod names;
 mod option_words;
 mod package;
 mod rivals;
+mod semver;
 mod shape;
 mod sources;
 mod step;
@@ -58,13 +59,18 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "features",
-        help: "the library with each of its features alone, and what it must not contain then",
+        help: "the library with each of its features alone, and what it must not contain then; --cost [FEATURE...]: its build and size",
         run: features::run,
     },
     Verb {
         name: "msrv",
         help: "the shipped crates with the promised toolchain, where it is",
         run: msrv::run,
+    },
+    Verb {
+        name: "semver",
+        help: "the public API beside that of the last tag, where there is one and the tool",
+        run: semver::run,
     },
     Verb {
         name: "shape",
