@@ -37,8 +37,9 @@ pub(super) fn admit(
     *role = part.role.role();
     users.become_one(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
 
+    let until = Instant::now() + places::WAIT;
     let all = match server {
-        Some(server) => server_place(config.server.as_ref(), server)?,
+        Some(server) => server_place(config.server.as_ref(), server, until)?,
         None => None,
     };
     let ends = end_of_hours(known, key)?;
@@ -47,7 +48,7 @@ pub(super) fn admit(
         say(&in_words(&error));
         (exit_code::FILE_SELECTION, error.to_string())
     })?;
-    let own = place(known, &grant, key)?;
+    let own = place(known, &grant, key, until)?;
     Ok(Admitted { grant, places: [all, own] })
 }
 
@@ -98,7 +99,12 @@ fn open((offer, part): (&Offer, &Part), key: &str, ends: Option<Instant>) -> Res
 ///
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
-fn place((offer, part): (&Offer, &Part), grant: &Grant, key: &str) -> Result<Option<Place>, (u8, String)> {
+fn place(
+    (offer, part): (&Offer, &Part),
+    grant: &Grant,
+    key: &str,
+    until: Instant,
+) -> Result<Option<Place>, (u8, String)> {
     let Some(most) = part.limits.sessions_at_once() else { return Ok(None) };
     let directory = grant.identity().map_err(|error| (exit_code::START, system_words(&error)))?;
     let share = &offer.share.name;
@@ -109,28 +115,33 @@ fn place((offer, part): (&Offer, &Part), grant: &Grant, key: &str) -> Result<Opt
                  there is one at a time"
             )
         };
-        return hold(Kind::Quota { directory }, most, full).map(Some);
+        return hold(Kind::Quota { directory }, most, until, full).map(Some);
     }
     let full = || {
         let sessions = counted(most.into(), "session", "sessions");
         format!("key {key} has {sessions} in share {share} already; its limit is sessions = {most}")
     };
-    hold(Kind::Key { share: directory, key }, most, full).map(Some)
+    hold(Kind::Key { share: directory, key }, most, until, full).map(Some)
 }
 
 /// Takes one of a server's places, if their number is limited.
 ///
 /// # Errors
 /// The exit code and the reason in words, for the owner of the key.
-fn server_place(server: Option<&Server>, key: &str) -> Result<Option<Place>, (u8, String)> {
+fn server_place(server: Option<&Server>, key: &str, until: Instant) -> Result<Option<Place>, (u8, String)> {
     let Some(most) = server.and_then(|server| server.sessions) else { return Ok(None) };
     let sessions = counted(most.into(), "session", "sessions");
     let full = || format!("the server has {sessions} already; its limit is sessions = {most}");
-    hold(Kind::Server { key }, most, full).map(Some)
+    hold(Kind::Server { key }, most, until, full).map(Some)
 }
 
-fn hold(kind: Kind<'_>, most: u32, full: impl FnOnce() -> String) -> Result<Place, (u8, String)> {
-    match places::take(kind, most, places::WAIT) {
+fn hold(
+    kind: Kind<'_>,
+    most: u32,
+    until: Instant,
+    full: impl FnOnce() -> String,
+) -> Result<Place, (u8, String)> {
+    match places::take(kind, most, until) {
         Ok(Some(place)) => Ok(place),
         Ok(None) => Err((exit_code::LOCKED, full())),
         Err(error) => Err((exit_code::START, format!("no place for a session: {}", system_words(&error)))),
