@@ -372,8 +372,11 @@ fn a_session_that_dies_takes_no_other_with_it() {
     let server = nas.server.as_ref().unwrap().process.id();
     let one = slow_push(&nas, "one");
     let first = children(server);
+    // It stays in the middle, however long the other takes to begin.
+    one.signal(Signal::STOP);
     let two = slow_push(&nas, "two");
     send(first[0], Signal::KILL);
+    one.signal(Signal::CONT);
     let one = one.wait();
     assert_ne!(one.code(), Some(0), "{}", one.account());
     let _ = two.wait().expect_quiet_success();
