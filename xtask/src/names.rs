@@ -76,8 +76,13 @@ fn every_bound_of_the_threat_model_has_its_test() {
     let page = read("docs/threat-model.md");
     let peer = rust_files(&root().join("tests/tests/hostile_peer"));
     let peer = peer.into_iter().map(|file| fs::read_to_string(file).unwrap_or_default());
-    let of_parts = ["fs/src/spool.rs", "engine/src/source/catalogue.rs", "transport/src/accept.rs"]
-        .map(|file| read(&format!("crates/dsync-{file}")));
+    let of_parts = [
+        "fs/src/spool.rs",
+        "engine/src/source/catalogue.rs",
+        "transport/src/accept.rs",
+        "transport/src/standing/further/tests.rs",
+    ]
+    .map(|file| read(&format!("crates/dsync-{file}")));
     let tests: String = peer.chain(of_parts).collect();
     let missing = |name: &str| !tests.contains(&format!("fn {name}()"));
 

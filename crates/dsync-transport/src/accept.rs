@@ -65,7 +65,7 @@ pub struct Entrance<'a> {
     /// The value of the `SSH_CONNECTION` variable: the address of this host that the client reached.
     /// Without it the client only has the host's name.
     pub ssh_connection: Option<&'a str>,
-    /// Where further connections of the client come from, if it reached a server that stands.
+    /// Source of further connections of the client, if it reached a server that stands.
     #[cfg(feature = "tls")]
     pub handed: Option<crate::standing::Handed>,
 }

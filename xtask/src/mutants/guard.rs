@@ -36,6 +36,12 @@ impl Guard {
             ("dsync-fs", Some((module, _))) if module.starts_with("wildcards::") => {
                 "crates/dsync-fs/src/wildcards/tests.rs".to_owned()
             }
+            ("dsync-transport", Some((module, _))) if module.starts_with("standing::further::") => {
+                "crates/dsync-transport/src/standing/further/tests.rs".to_owned()
+            }
+            ("dsync-transport", Some((module, _))) if module.starts_with("mux::tests") => {
+                "crates/dsync-transport/src/mux/tests.rs".to_owned()
+            }
             ("serve", Some((module, _))) => format!("tests/tests/serve/{module}.rs"),
             (_, Some(_)) => self.file.to_owned(),
             ("serve", None) => "tests/tests/serve/main.rs".to_owned(),

@@ -353,7 +353,7 @@ impl House {
     }
 }
 
-/// Gives a session the number that its further connections name.
+/// Draws the number of a session, which its further connections name.
 fn number(terms: &mut Terms) -> std::io::Result<()> {
     let number = rustix::rand::getrandom(&mut terms.number, GetRandomFlags::empty())?;
     // The system gives so few bytes all at once.

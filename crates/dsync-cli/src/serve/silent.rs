@@ -42,7 +42,7 @@ struct Waiting {
     next: u64,
 }
 
-/// What the first bytes of a connection are.
+/// The kind of a connection's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spoke {
     /// Whatever a session may have to judge; unread.

@@ -68,7 +68,7 @@ pub fn parse_preface(seen: &[u8]) -> Prefaced {
     number.map_or(Prefaced::Unfinished, Prefaced::Of)
 }
 
-/// What the first bytes of a connection say.
+/// The meaning of a connection's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefaced {
     /// It is a further connection of this session.
