@@ -83,7 +83,7 @@ fn near_host_gets_another_address() {
     assert!(lab.counts()[1].delivered_bytes > 0);
 }
 
-/// A path on which TLS and QUIC carry a session together.
+/// Returns a path on which TLS and QUIC carry a session together.
 fn middle() -> Conditions {
     Conditions::of(200, Duration::from_millis(10))
 }

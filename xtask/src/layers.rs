@@ -75,6 +75,7 @@ const LAYERS: &[Layer] = &[
             "aws-lc-rs",
             "tokio",
             "thiserror",
+            "libc",
             "tracing",
             "getrandom",
             "rustix",

@@ -239,10 +239,10 @@ mod tests {
         let connection = Some((Carrier::Tls, Some("round trip 17.0 ms")));
         let cause = MoveCause::Loss { per_million: 9_876 };
         let moves = [Move { to: Carrier::Quic, cause }, Move { to: Carrier::Tls, cause: MoveCause::Clean }];
-        let text = Closing { connection, moves: &moves, ..closing(&report) }.paragraph();
+        let moved = Closing { connection, moves: &moves, ..closing(&report) }.paragraph();
         let told = "over tls (round trip 17.0 ms), then quic: the path lost 0.99 % of the packets, then tls: the \
                     path loses nothing any more.";
-        assert!(text.contains(told), "{text}");
+        assert!(moved.contains(told), "{moved}");
         assert!(text.ends_with("Not synced to disk: --durability=none."), "{text}");
     }
 

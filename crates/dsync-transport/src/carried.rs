@@ -75,6 +75,8 @@ impl Carried {
         (reader, writer): (PipeReader, PipeWriter),
         terms: PipeTerms,
     ) -> Arc<dyn Link> {
+        let PipeTerms { seat, idle_timeout, budget, beside } = terms;
+
         match self {
             #[cfg(feature = "quic")]
             Self::Quic(connection, endpoint) => {
@@ -89,10 +91,7 @@ impl Carried {
                 let quic = QuicLink::new(Arc::clone(&reactor), connection, endpoint);
                 Arc::new(BothLink::start(&reactor, tls, quic, reader, writer))
             }
-            Self::Pipe => {
-                let PipeTerms { seat, idle_timeout, budget, beside } = terms;
-                Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside))
-            }
+            Self::Pipe => Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside)),
         }
     }
 }

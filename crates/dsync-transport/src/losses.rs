@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// What a carrier showed since the sample before.
+/// Counts of a carrier since the sample before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sample {
     /// Time that the sample covers.
@@ -105,9 +105,9 @@ fn response(sample: &Sample, loss: f64) -> f64 {
 }
 
 /// Time between two samples.
-pub(crate) const SAMPLE_TIME: Duration = Duration::from_millis(250);
-/// Samples that are judged together: a second.
-const RECENT: usize = 4;
+pub(crate) const SAMPLE_TIME: Duration = Duration::from_millis(100);
+/// Samples that are judged together: half a second.
+const RECENT: usize = 5;
 /// Least packets lost among them. Fewer are chance.
 const LEAST_LOST: u64 = 8;
 /// Least samples among them with a loss: one burst is no property of the path.

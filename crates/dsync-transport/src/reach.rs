@@ -78,17 +78,17 @@ impl Reach {
         // Its limit follows below, when the round trip is known.
         let mut quic = pin!(self.quic(LONGEST_PORT_WAIT));
         let udp = loop {
-            if let Some(Ok(near)) = probed.take_if(|outcome| outcome.as_ref().is_ok_and(Probe::is_near)) {
-                let reason = round_trip(&near);
-                match self.tls(near).await {
-                    Ok(reached) => return (reached, reason),
-                    Err(failure) => probed = Some(Err(failure)),
+            let decides = |probe: &Probe| probe.is_near() || self.takes_both(probe);
+            match probed.take_if(|outcome| outcome.as_ref().is_ok_and(decides)) {
+                Some(Ok(near)) if near.is_near() => {
+                    let reason = round_trip(&near);
+                    match self.tls(near).await {
+                        Ok(reached) => return (reached, reason),
+                        Err(failure) => probed = Some(Err(failure)),
+                    }
                 }
-            }
-            let both =
-                |outcome: &mut Result<Probe, _>| outcome.as_ref().is_ok_and(|probe| self.takes_both(probe));
-            if let Some(Ok(probe)) = probed.take_if(both) {
-                return self.side_by_side(quic, probe, began).await;
+                Some(Ok(probe)) => return self.side_by_side(quic, probe, began).await,
+                _ => {}
             }
             let patience = match &probed {
                 Some(Ok(probe)) => patience(probe.round_trip),
@@ -107,15 +107,10 @@ impl Reach {
             }
         };
 
-        let udp = match udp {
-            Ok(reached) => {
-                let reason = match &probed {
-                    Some(Ok(probe)) => round_trip(probe),
-                    _ => "no answer over TCP".to_owned(),
-                };
-                return (reached, reason);
-            }
-            Err(udp) => udp,
+        let udp = match (udp, &probed) {
+            (Ok(reached), Some(Ok(probe))) => return (reached, round_trip(probe)),
+            (Ok(reached), _) => return (reached, "no answer over TCP".to_owned()),
+            (Err(udp), _) => udp,
         };
 
         let probed = match probed {

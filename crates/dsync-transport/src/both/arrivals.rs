@@ -1,4 +1,4 @@
-//! What the peer began and nobody has taken yet, and the link's end.
+//! The lanes and stretches that the peer began and nobody has taken yet, and the link's end.
 //!
 //! Bounded: the carriers admit a bounded number of the peer's lanes, and each stretch is one.
 

@@ -30,9 +30,9 @@ enum On {
     Quic {
         /// Rate of TLS before, in bytes per second.
         rate_before: f64,
-        /// What QUIC has shown since it settled, until it is judged.
+        /// The judgement of QUIC, until it is made.
         trial: Option<Trial>,
-        /// What it has shown since its last loss.
+        /// Its counts since its last loss.
         clean: Sample,
     },
 }
@@ -136,9 +136,9 @@ impl Trial {
 /// what a path that is between the two can cost.
 pub(crate) const MAX_MOVES: u32 = 6;
 /// Samples before a trial counts: QUIC finds its rate in that time.
-const SETTLING: u32 = 6;
+const SETTLING: u32 = 15;
 /// Samples that a trial counts.
-const TRIAL: u32 = 4;
+const TRIAL: u32 = 10;
 /// QUIC stays with at least this share of TLS' rate before.
 const FASTER: f64 = 0.95;
 /// Largest share of packets that QUIC may lose on a path that loses nothing: its own probes fill
@@ -155,12 +155,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::losses::SAMPLE_TIME;
 
-    const SPAN: Duration = Duration::from_millis(250);
+    const SPAN: Duration = SAMPLE_TIME;
 
-    /// Returns a quarter of a second of eight connections at this rate, in Mbit/s.
+    /// Returns a sample of eight connections at this rate, in Mbit/s.
     fn sample(megabits: u64, lost_of_10_000: u64, (round_trip, least): (u64, u64)) -> Sample {
-        let delivered_bytes = megabits * 1_000_000 / 8 / 4;
+        let delivered_bytes = megabits * 1_000_000 / 8 / 10;
         let packets = delivered_bytes / 1448;
         Sample {
             span: SPAN,
@@ -204,8 +205,9 @@ mod tests {
     #[test]
     fn losses_that_are_not_the_limit_are_no_reason() {
         let mut choice = Choice::new();
-        // Ten in ten thousand would allow 170 Mbit/s, and a slow disk sends 20.
-        assert_eq!(feed(&mut choice, 40, sample(20, 10, (17, 17))), []);
+        // One in a hundred would allow eighty connections 660 Mbit/s, and a slow disk sends 60.
+        let slow = Sample { connections: 80, ..sample(60, 100, (17, 17)) };
+        assert_eq!(feed(&mut choice, 40, slow), []);
     }
 
     #[test]
@@ -220,7 +222,7 @@ mod tests {
     fn a_slower_quic_gives_the_data_back() {
         let mut choice = Choice::new();
         assert_eq!(feed(&mut choice, 4, sample(60, 100, (17, 17))).len(), 1);
-        let moves = feed(&mut choice, 10, sample(20, 100, (17, 17)));
+        let moves = feed(&mut choice, 25, sample(20, 100, (17, 17)));
         assert_eq!(moves, [Move { to: Carrier::Tls, cause: MoveCause::Slower }]);
     }
 
@@ -229,7 +231,7 @@ mod tests {
         let mut choice = Choice::new();
         assert_eq!(feed(&mut choice, 4, sample(60, 100, (17, 17))).len(), 1);
         let clean = sample(880, 0, (18, 17));
-        let moves = feed(&mut choice, 60, clean);
+        let moves = feed(&mut choice, 150, clean);
         assert_eq!(moves, [Move { to: Carrier::Tls, cause: MoveCause::Clean }]);
     }
 

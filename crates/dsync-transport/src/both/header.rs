@@ -67,6 +67,7 @@ impl Header {
             4 => Why::Followed,
             _ => return None,
         };
+
         let header = Self {
             id: u32::from_le_bytes([a, b, c, d]),
             stretch: u16::from_le_bytes([e, f]),
@@ -74,6 +75,7 @@ impl Header {
             why,
             decision: u16::from_le_bytes([g, h]),
         };
+
         // One form only; the first stretch is the opener's, and no other begins a lane.
         let sound = header.encode() == bytes
             && (header.stretch == 0) == (why == Why::Began)

@@ -107,7 +107,7 @@ fn an_end_that_only_answers_goes_where_the_data_goes() {
     assert_eq!((near.moves(), near.carrier()), (Vec::new(), Carrier::Quic));
 }
 
-/// Shows a path of a carrier that loses `lost` of 60,000 packets a second.
+/// Shows a path of a carrier that loses `lost` of 15,000 packets.
 fn shows(lost: u64) -> Box<dyn FnMut() -> Sample + Send> {
     Box::new(move || Sample {
         span: Duration::from_millis(250),

@@ -1,4 +1,4 @@
-//! What a connection shows of its path.
+//! Samples of a connection.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What the connections of a link show of their path, and what helps them where losses hold them
-//! back and no other carrier can.
+//! Samples of the connections of a link, and the cure where losses hold them back and no other carrier
+//! can help.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,6 +32,7 @@ impl Meter {
         let mut sum = Sample { span: self.at.elapsed(), ..Sample::default() };
         self.at = Instant::now();
         let (mut now, mut trips) = (HashMap::new(), Duration::ZERO);
+
         for line in self.registry.lines() {
             let Some(info) = TcpInfo::of(line.stream.socket()) else { continue };
             let before = self.last.get(&line.id).copied().unwrap_or_default();
@@ -50,6 +51,7 @@ impl Meter {
             sum.least_round_trip =
                 least.map_or(info.least_round_trip, |least| least.min(info.least_round_trip));
         }
+
         self.last = now;
         sum.round_trip = if sum.packets == 0 { Duration::ZERO } else { trips.div_f64(sum.packets as f64) };
         sum
@@ -65,6 +67,7 @@ pub(super) fn relieve(registry: &Arc<Registry>) {
         let mut meter = Meter::new(Arc::clone(&registry));
         let (mut watch, mut held) = (LossWatch::default(), false);
         let mut changed = HashSet::new();
+
         while !registry.ends_within(SAMPLE_TIME) {
             let sample = meter.sample();
             if let Some(per_million) = watch.take(sample).filter(|_| !held) {
@@ -83,6 +86,7 @@ pub(super) fn relieve(registry: &Arc<Registry>) {
             }
         }
     });
+
     if let Err(error) = thread {
         tracing::debug!(%error, "nothing watches the losses of TCP");
     }

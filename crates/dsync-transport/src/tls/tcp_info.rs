@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection (`TCP_INFO`, tcp(7)).
+//! The kernel's counts of a TCP connection (`TCP_INFO`, tcp(7)).
 //!
 //! Neither the standard library nor rustix or nix has this option, so one system call is made here.
 //! The answer is read as bytes at the offsets of `struct tcp_info` in `linux/tcp.h`, which only ever
