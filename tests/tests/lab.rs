@@ -184,6 +184,25 @@ fn a_pull_moves_as_well_and_says_so() {
 }
 
 #[test]
+fn tls_alone_asks_for_bbr_where_losses_hold_it_back_and_nowhere_else() {
+    needs_dsync!();
+    drop(needs_lab!(Path::over(middle())));
+    let scratch = Scratch::new();
+    plant(&scratch.src(), 16);
+    for (loss, asks) in [(0.02, true), (0.0, false)] {
+        until_met(|| {
+            let _ = fs::remove_dir_all(scratch.dst());
+            let lab = Lab::create(&Path::over(Conditions { loss, ..middle() })).expect("a lab, as before");
+            let run = lab.sshd().run(Via::Tls).within(lab.near()).args(["-a", "--debug=connect"]);
+            let run = run.arg(slash(&scratch.src())).arg(lab.sshd().operand(scratch.dst()));
+            let outcome = run.run().expect_code(0);
+            assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+            (outcome.stderr_text().contains("its lanes ask for BBR") == asks).then_some(())
+        });
+    }
+}
+
+#[test]
 fn udp_that_dies_in_the_middle_is_not_missed() {
     needs_dsync!();
     drop(needs_lab!(Path::over(middle())));

@@ -45,17 +45,17 @@ impl Writer {
     /// Goes on over the other carrier if that has been decided. Stays if that cannot be opened.
     fn follow_the_route(&mut self) -> Result<(), LinkError> {
         let decisions = self.shared.decisions.load(Ordering::Acquire);
-        if decisions == self.seen {
+        // A stretch that has not begun has told nobody its number: its lane moves with the next piece.
+        if decisions == self.seen || self.begins {
             return Ok(());
         }
         self.seen = decisions;
         let side = decisions % SIDES;
-        // A stretch that has not begun has told nobody its number.
         let (Some(stretch), Ok(decision)) = (self.header.stretch.checked_add(1), u16::try_from(decisions))
         else {
             return Ok(());
         };
-        if side == self.side || self.begins {
+        if side == self.side {
             return Ok(());
         }
         let lane = match self.shared.open(side) {

@@ -92,6 +92,19 @@ fn a_lane_that_moves_keeps_its_order_and_loses_nothing() {
 }
 
 #[test]
+fn a_lane_that_was_opened_before_a_decision_moves_after_its_first_piece() {
+    let (near, far) = both(None);
+    let mut here = near.open_lane().unwrap();
+    turn(&near.shared);
+    for piece in [b"one", b"two"] {
+        here.tx.write(Bytes::from_static(piece)).unwrap();
+    }
+    let mut there = far.accept_lane().unwrap();
+    assert_eq!(there.rx.fill(&mut [0; 6]).unwrap(), 6);
+    assert_eq!(far.carrier(), Carrier::Quic);
+}
+
+#[test]
 fn an_end_that_only_answers_goes_where_the_data_goes() {
     let (near, far) = both(None);
     let (mut here, mut there) = lane(&near, &far);
