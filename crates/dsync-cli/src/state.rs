@@ -102,7 +102,7 @@ impl States for AtRemoteEnd {
         Some(state)
     }
 
-    /// The client has gone by then: what goes wrong is only logged.
+    /// Keeps it. Logs what goes wrong, as the client has gone by then.
     fn close(&self, state: &State, whole: bool) {
         if let Err(error) = state.save(whole) {
             tracing::warn!("{}; what this run has read is not kept", error);

@@ -91,7 +91,9 @@ impl Carried {
                 let quic = QuicLink::new(Arc::clone(&reactor), connection, endpoint);
                 Arc::new(BothLink::start(&reactor, tls, quic, reader, writer))
             }
-            Self::Pipe => Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside)),
+            Self::Pipe => {
+                Arc::new(MuxLink::start(reactor, reader, writer, seat, idle_timeout, budget, beside))
+            }
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Means<'a> {
     pub(crate) listener: Option<&'a dyn Observer>,
     /// The states that sessions may use.
     pub(crate) states: Option<Arc<dyn States>>,
-    /// What the client hears that this end lacks.
+    /// Sentences for the client on what this end lacks.
     pub(crate) lacks: Vec<String>,
 }
 

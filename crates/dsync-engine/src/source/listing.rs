@@ -59,7 +59,7 @@ struct Lister<'a> {
     outlet: Outlet,
     /// The rules by which some extended attributes are left out.
     xattr_rules: XattrRules,
-    /// What a manifest has of the entries.
+    /// The entries as a manifest has them.
     expected: Option<Expected>,
 }
 
