@@ -105,7 +105,8 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A user writes into a directory of his own whatever its mode, which it keeps.",
         explains: |seen| {
-            let calls = ["mkstemp \"", "[generator] symlink \"", "recv_generator: mkdir \""];
+            let calls =
+                ["mkstemp \"", "[generator] symlink \"", "[generator] mknod \"", "recv_generator: mkdir \""];
             // With `--append` it opens the file that it could not make.
             let is_unmade = |line: &str| line.contains("[receiver] open \"") && line.contains("No such file");
             let fails = |line: &str| {
@@ -118,7 +119,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 is_own && matches!(node.kind, Kind::Dir) && node.mode & 0o300 != 0o300
             };
             let is_copied = seen.finding.line.starts_with("extra: ")
-                && seen.is_sources_own()
+                && (seen.is_sources_own() || seen.is_root())
                 && (calls.iter().any(|call| seen.rsync_says_of_it(call))
                     || seen.rsync_says_of_it("[receiver] open \""));
             seen.case.is_nobody
