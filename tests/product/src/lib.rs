@@ -15,8 +15,9 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, CancelToken, ConnectOptions, Destination, Done, Event, Grant, GrantTerms, Job, Observer,
-    RelativePaths, Resources, Server, Source, Stream, Summary, SyncError, SyncOptions,
+    Access, CancelToken, Choice, ConnectOptions, Destination, Done, Event, FileType, Grant, GrantTerms, Job,
+    Manifest, Observer, RelativePaths, Resources, Server, Silent, Source, Stream, Summary, SyncError,
+    SyncOptions,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -226,7 +227,8 @@ impl Agent {
     ) -> Result<Summary, SyncError> {
         let mut contents = directory.into_os_string();
         contents.push("/");
-        self.push_source(Source::Local { paths: vec![contents.into()] }, name, observer, cancel)
+        let source = Source::Local { paths: vec![contents.into()] };
+        self.run(push_job(source, name), observer, cancel)
     }
 
     /// Pushes the files of a directory that the product's database names, and no others. Blocks.
@@ -240,20 +242,42 @@ impl Agent {
         name: &str,
         observer: &dyn Observer,
     ) -> Result<Summary, SyncError> {
-        self.push_source(Source::Files { root, relative }, name, observer, &CancelToken::new())
+        let job = push_job(Source::Files { root, relative }, name);
+        self.run(job, observer, &CancelToken::new())
     }
 
-    fn push_source(
+    /// Pushes as [`push`](Self::push) does, without files of more than `most` bytes: those that are at
+    /// the service stay there. Blocks.
+    ///
+    /// # Errors
+    /// As [`Job::run_over`].
+    pub fn push_small(&self, directory: PathBuf, name: &str, most: u64) -> Result<Summary, SyncError> {
+        let mut contents = directory.into_os_string();
+        contents.push("/");
+        let job = push_job(Source::Local { paths: vec![contents.into()] }, name);
+        let job = job.filter(move |entry| match entry.kind {
+            FileType::File if entry.size > most => Choice::Hide,
+            _ => Choice::Copy,
+        });
+        self.run(job, &Silent, &CancelToken::new())
+    }
+
+    /// Pushes what a manifest names, with the contents that it has of it. Blocks.
+    ///
+    /// # Errors
+    /// As [`Job::run_over`].
+    pub fn push_recorded(
         &self,
-        source: Source,
+        root: PathBuf,
+        manifest: Manifest,
         name: &str,
         observer: &dyn Observer,
-        cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
-        // The product keeps a receipt for every entry: its content, and that it is on the disk.
-        let options =
-            SyncOptions::archive().hard_links(true).delete(true).event_done(true).event_contents(true);
-        let job = Job::new(source, Destination::Peer { path: name.into() }).options(options);
+        let job = push_job(Source::Manifest { root, manifest }, name);
+        self.run(job.options(policy().delete(false)), observer, &CancelToken::new())
+    }
+
+    fn run(&self, job: Job, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
         let connect = ConnectOptions::default().bytes_per_second(self.rate);
         let job = job.connect(connect).resources(self.resources.clone());
         job.run_over(&|_: &CancelToken| self.connect(), observer, cancel)
@@ -267,7 +291,7 @@ impl Agent {
         let source = Source::Peer { paths: vec![format!("{name}/").into()] };
         let job = Job::new(source, Destination::Local { path: directory }).options(SyncOptions::archive());
         let job = job.resources(self.resources.clone());
-        job.run_over(&|_: &CancelToken| self.connect(), &dsync_engine::Silent, &CancelToken::new())
+        job.run_over(&|_: &CancelToken| self.connect(), &Silent, &CancelToken::new())
     }
 
     fn connect(&self) -> io::Result<Stream> {
@@ -278,6 +302,16 @@ impl Agent {
         })?;
         Stream::from_async(tls, &self.runtime)
     }
+}
+
+/// Returns the policy of a push. The product keeps a receipt for every entry: its content, and that it is
+/// on the disk.
+fn policy() -> SyncOptions {
+    SyncOptions::archive().hard_links(true).delete(true).event_done(true).event_contents(true)
+}
+
+fn push_job(source: Source, name: &str) -> Job {
+    Job::new(source, Destination::Peer { path: name.into() }).options(policy())
 }
 
 fn server_config(

@@ -636,3 +636,47 @@ fn a_ledger_that_panics_ends_its_session_only() {
     let ends = runtime.block_on(running.ended());
     assert!(matches!(&ends[0], Err(SyncError::Aborted { message }) if message.contains("full")), "{ends:?}");
 }
+
+#[test]
+fn files_beyond_a_size_stay_behind_and_those_of_before_stay_at_the_service() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    let running = runtime.block_on(scene.start(any_port()));
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    scene.plant(0, 3, 4000);
+    agent.push(scene.own(0), "backup", &Silent, &CancelToken::new()).unwrap();
+
+    // One has grown, one is new and long, one is gone.
+    fs::write(scene.own(0).join("sub/0"), vec![1; 9000]).unwrap();
+    fs::write(scene.own(0).join("sub/long"), vec![1; 9000]).unwrap();
+    fs::remove_file(scene.own(0).join("sub/1")).unwrap();
+    let pushed = agent.push_small(scene.own(0), "backup", 8000).unwrap();
+    assert_eq!((pushed.exit_code(), pushed.report.deleted.files, pushed.report.files_transferred), (0, 1, 0));
+    let kept = |name: &str| fs::metadata(scene.kept(0).join("sub").join(name)).map(|file| file.len()).ok();
+    assert_eq!(["0", "1", "2", "long"].map(kept), [Some(4000), None, Some(4000), None]);
+}
+
+#[test]
+fn what_was_recorded_is_pushed_with_the_contents_that_were_recorded() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    let running = runtime.block_on(scene.start(any_port()));
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    scene.plant(0, 4, 50_000);
+    let (list, reading, cancel) = (scene.scratch.path().join("list"), Reading::default(), CancelToken::new());
+    verify::record_to_file(&scene.own(0), &list, &reading, &Silent, &cancel).unwrap();
+
+    fs::write(scene.own(0).join("sub/1"), vec![7; 50_000]).unwrap();
+    fs::write(scene.own(0).join("sub/later"), "later").unwrap();
+    let manifest = Manifest::open(&list).unwrap();
+    let screen = Screen::default();
+    let pushed = agent.push_recorded(scene.own(0), manifest.clone(), "backup", &screen).unwrap();
+    assert_eq!(pushed.exit_code(), 23);
+    let lines = std::mem::take(&mut screen.0.lock().unwrap().0);
+    let failed: Vec<_> = lines.iter().filter(|line| line.contains(": ")).collect();
+    assert_eq!(failed, ["sub/1: its content is not the one that was asked for; nothing was replaced"]);
+
+    let found = verify::verify(&scene.kept(0), &manifest, &reading, &Silent, &cancel).unwrap();
+    assert_eq!((found.missing, found.rotten + found.edited + found.new), (1, 0));
+    // Every receipt is of a content that was recorded.
+    let brought = scene.brought.0.lock().unwrap().clone();
+    assert_eq!(brought.iter().filter(|(_, done)| done.content.is_some()).count(), 3);
+}
