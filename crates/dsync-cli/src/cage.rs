@@ -225,7 +225,8 @@ fn confine_to_shares(
     });
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(FILES_ABI))?
-        .handle_access(AccessNet::BindTcp)?
+        // A connection that is there could be led elsewhere.
+        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
         .scope(Scope::AbstractUnixSocket)?
         .scope(Scope::Signal)?;
     let rules = with_rules(rules.create()?, surroundings(system).into_iter().chain(paths))?;

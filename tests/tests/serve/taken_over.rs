@@ -51,7 +51,9 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
         let refused = |writes, inside| {
             let mut refused = deeds::refused(writes);
             let memory = rustix::io::Errno::NOMEM.raw_os_error();
-            for (deed, met) in [("inside", inside), ("names", denied), ("memory", memory)] {
+            for (deed, met) in
+                [("inside", inside), ("names", denied), ("memory", memory), ("reconnect", denied)]
+            {
                 refused.insert(deed.to_owned(), met);
             }
             refused
