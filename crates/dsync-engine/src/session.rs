@@ -522,30 +522,6 @@ impl Session {
         Ok(())
     }
 
-    /// Watches as [`watch`](Self::watch) does, and calls `pulse` as [`beat`](Self::beat) does: for a run
-    /// in this process, whose peer cannot be silent.
-    pub(crate) fn watch_and_beat(
-        &self,
-        cancel: &CancelToken,
-        over: &Receiver<()>,
-        mut pulse: impl FnMut() -> Result<(), SyncError>,
-    ) -> Result<(), SyncError> {
-        let mut told = Instant::now();
-        while !self.halt.stopped() {
-            if cancel.is_cancelled() {
-                return Err(SyncError::Cancelled);
-            }
-            if told.elapsed() >= PULSE {
-                pulse()?;
-                told = Instant::now();
-            }
-            if over.recv_timeout(crate::halt::POLL) == Err(RecvTimeoutError::Disconnected) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Calls `pulse` at every [`PULSE`] until `over` disconnects.
     pub(crate) fn beat(
         &self,

@@ -62,9 +62,10 @@ mod weight;
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use dsync_fs::{CommitGroup, SpoolHome};
 use dsync_wire::{event::Report, link::LinkError, message::ControlMessage};
 
@@ -85,8 +86,9 @@ use crate::{
     CancelToken, Recording, SyncError,
     account::Audience,
     grant::Start,
+    halt::POLL,
     rules::Filters,
-    session::{DestinationMail, Session},
+    session::{DestinationMail, PULSE, Session},
     source::ListedFiles,
 };
 
@@ -171,7 +173,7 @@ fn converse<'a>(
         let tell = || site.account.tell_progress();
         if local.is_some() {
             // No peer waits for a sign of life: one thread does for both.
-            halt.spawn(scope, "watch", move || site.session.watch_and_beat(cancel, &over, tell));
+            halt.spawn(scope, "watch", move || watch_and_beat(site, cancel, &over));
         } else {
             let pulse_over = over.clone();
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
@@ -191,6 +193,25 @@ fn converse<'a>(
         drop(over_tx);
     });
     report
+}
+
+/// Watches until `over` disconnects, and tells the progress at every [`PULSE`]: for a run in this process,
+/// whose peer cannot be silent.
+fn watch_and_beat(site: &Site<'_>, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
+    let mut told = Instant::now();
+    while !site.session.halt.stopped() {
+        if cancel.is_cancelled() {
+            return Err(SyncError::Cancelled);
+        }
+        if told.elapsed() >= PULSE {
+            site.account.tell_progress()?;
+            told = Instant::now();
+        }
+        if over.recv_timeout(POLL) == Err(RecvTimeoutError::Disconnected) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves the unfinished files of a run that ended early for the next one, or removes them.
