@@ -27,13 +27,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `-c --append`, a dry run tells of a source file that cannot be read.",
+        says: "With `-c`, a dry run tells of a source file that cannot be read, although the run may leave it alone.",
         explains: |seen| {
             let fails = "the dry run ends with 23, the run with 0";
             seen.is(Class::DryRun)
                 && seen.finding.line == fails
                 && seen.case.is_nobody
-                && seen.case.has(&["--append", "--append-verify"])
+                && (seen.case.has(&["--append", "--append-verify", "--ignore-existing"])
+                    || seen.case.has_letter('u'))
                 && seen.case.has_letter('c')
         },
     },
