@@ -150,7 +150,8 @@ fn new_destination_is_not_made_for_a_run_that_an_options_directory_ends() {
     ] {
         for (dry, remote) in [("-n", false), ("-t", false), ("-n", true), ("-t", true)] {
             let scratch = planted();
-            fs::create_dir(scratch.dst()).unwrap();
+            // With an older copy beside it, the one to be made is not the first.
+            fs::create_dir_all(scratch.dst().join("older")).unwrap();
             let before = fs::metadata(scratch.dst()).unwrap().modified().unwrap();
             let run = if remote { sshd.run(Via::Tls) } else { Run::dsync() };
             let new = scratch.dst().join("new");

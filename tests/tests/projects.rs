@@ -87,6 +87,8 @@ fn plant(at: &Path) {
     write("src/.gitignore", "*.o\nnode_modules\n");
     write("src/zeros", &"\0".repeat(100_000));
     fs::create_dir_all(at.join("src/void/below")).expect("a directory");
+    // The place of a row of copies that has none yet.
+    fs::create_dir(at.join("row")).expect("a directory");
     symlink("plain", at.join("src/to-plain")).expect("a link");
     symlink("../../key", at.join("src/dir/to-key")).expect("a link");
     fs::hard_link(at.join("src/plain"), at.join("src/other-name")).expect("a name");

@@ -250,6 +250,35 @@ fn absent_alternate_directory_has_nothing() {
 }
 
 #[test]
+fn first_of_a_row_of_copies_needs_no_alternate_directory() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (from, remote) in [("../latest", false), ("../latest", true), ("@/latest", false), ("@/latest", true)]
+    {
+        let scratch = Scratch::new();
+        plant_alternates(scratch.path());
+        let row = scratch.at("row");
+        fs::create_dir(&row).unwrap();
+        fs::write(row.join("log"), "a file of the script's").unwrap();
+        let option = format!("--link-dest={}", from.replace('@', &row.display().to_string()));
+        let copy = |day: &str| {
+            let run = if remote { sshd.run(Via::Tls) } else { Run::dsync() };
+            let run = run.args(["-a", &option]).arg(slash(&scratch.src()));
+            let to = row.join(day);
+            if remote { run.arg(sshd.operand(to)) } else { run.arg(to) }.run()
+        };
+
+        let first = copy("1").expect_code(0);
+        assert!(first.stderr_text().contains("does not exist"), "{}", first.account());
+        // Again into the same directory, after an interrupt perhaps: still the first.
+        let _ = copy("1").expect_code(0);
+        let second = copy("2").expect_code(3);
+        assert!(second.stderr_text().contains("none of the alternate directories exists"));
+        assert!(!row.join("2").exists());
+    }
+}
+
+#[test]
 fn linked_tree_is_pushed_and_pulled() {
     needs_dsync!();
     let sshd = Sshd::shared();

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if let Some(unknown) = args.first() {
         return Err(TaskError::Argument(unknown.clone()));
     }
-    let tag = last_tag().ok_or(TaskError::NoBaseline { lacking: "a tag" })?;
+    let tag = last_tag().ok_or(TaskError::NoBaseline { lacking: "tag" })?;
     if !succeeds("cargo", &["semver-checks", "--version"]) {
         return Err(TaskError::NoBaseline { lacking: "cargo-semver-checks" });
     }

@@ -427,6 +427,7 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.fuzzy = comparison.fuzzy > 0;
     options.fuzzy_alternates = comparison.fuzzy > 1;
     options.detect_renamed = comparison.detect_renamed;
+
     options.modify_window = comparison.modify_window.and_then(|window| window.0);
     options.safe_links = selection.safe_links;
     options.relative = selection.relative;

@@ -152,6 +152,7 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.remove_sent_only && !options.remove_source_files {
         return invalid("remove_sent_only", "needs remove_source_files");
     }
+
     if options.event_removals && !options.remove_source_files {
         return invalid("event_removals", "needs remove_source_files");
     }

@@ -1,6 +1,7 @@
 //! A run and how it is started: [`Job`], [`serve`].
 
 mod homes;
+mod lent;
 mod local;
 mod named;
 mod opening;
@@ -426,12 +427,16 @@ impl Job {
                 pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)
             }
             (Source::Local { .. } | Source::Batch(_), _, _) | (_, Destination::Local { .. }, _) => {
-                let why = "one end, and one only, is a peer where the connection is the caller's";
-                Err(SyncError::InvalidOption { option: "destination", why: why.to_owned() })
+                Err(not_one_peer())
             }
             _ => Err(SyncError::BothRemote),
         }
     }
+}
+
+fn not_one_peer() -> SyncError {
+    let why = "one end, and one only, is a peer where the connection is the caller's";
+    SyncError::InvalidOption { option: "destination", why: why.to_owned() }
 }
 
 /// Returns a destination that a run can go to.
@@ -519,6 +524,7 @@ impl<'a> Files<'a> {
             }
             Self::Paths(paths) => paths,
         };
+
         let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
         let place = Place { spelling: remote.spelling, chooser: remote.chooser, ..Place::default() };
         let spools = remote.resources.spool_home();

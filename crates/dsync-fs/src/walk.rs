@@ -18,6 +18,7 @@
 mod candidate;
 mod choice;
 mod dir_ref;
+mod entry;
 mod following;
 mod opening;
 mod prune;
@@ -36,6 +37,7 @@ use std::{
 pub use self::{
     choice::{Choice, Chooser},
     dir_ref::DirRef,
+    entry::WalkedEntry,
     following::leads_out,
     rulings::{WalkRuled, WalkRuling, WantedRulings},
     terms::{FollowLinks, WalkOperation, WalkOptions},
@@ -45,8 +47,8 @@ use self::{
     reading::{Child, WalkJob},
 };
 use crate::{
-    component::{Component, InvalidComponent, RelPath},
-    dir::{Dir, Target},
+    component::{InvalidComponent, RelPath},
+    dir::Dir,
     extended::{Extended, ExtendedScope},
     file_list::{FileList, NamedPath},
     filter::{RuleFileError, RuleFileFault},
@@ -192,39 +194,6 @@ pub struct WalkedDir {
     pub problems: Vec<WalkProblem>,
     /// The reasons why entries take part or not, as far as [`WalkOptions::rulings`] wants that.
     pub rulings: Vec<WalkRuling>,
-}
-
-/// One entry of a walked directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WalkedEntry {
-    /// Name of the entry.
-    pub name: Component,
-    /// Attributes of the entry.
-    pub metadata: Metadata,
-    /// The text of a symbolic link.
-    pub link_target: Option<Vec<u8>>,
-    /// The identity of the entry if the walk followed a link to it; its attributes are that
-    /// entry's.
-    pub followed: Option<Target>,
-    /// Of a directory: whether its own listing follows.
-    pub is_walked: bool,
-    /// Of a directory of a relative walk: whether it is only on the way to what operands name.
-    pub is_implied: bool,
-    /// The verdict on it: [`Choice::Hide`] only with [`WalkOptions::names_hidden`].
-    pub choice: Choice,
-}
-
-impl WalkedEntry {
-    /// Makes an entry of which nothing but the name counts.
-    fn hidden(name: Component, metadata: Metadata) -> Self {
-        let (link_target, followed, is_walked, is_implied) = Default::default();
-        Self { name, metadata, link_target, followed, is_walked, is_implied, choice: Choice::Hide }
-    }
-
-    /// Returns whether it is a directory that is not hidden.
-    fn is_directory(&self) -> bool {
-        self.metadata.kind == Kind::Dir && self.choice != Choice::Hide
-    }
 }
 
 /// An entry that could not be read.

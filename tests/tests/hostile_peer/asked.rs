@@ -344,7 +344,8 @@ fn a_name_that_would_protect_an_entry_is_refused_unless_the_run_hears_of_them() 
     // Only a server can be in a run that hears of such names.
     let options =
         r#","recursive":true,"delete":true,"names-hidden":true,"filters":[{"include":false,"pattern":"y"}]"#;
-    let cases: [(&str, fn(&Session)); 2] = [
+    type Deeds = fn(&Session);
+    let cases: [(&str, Deeds); 2] = [
         ("the source sent 'y', which nobody asked for: the filters exclude it", |s| {
             list_contents(s, &[Item::hidden("x"), Item::hidden("y")]);
         }),

@@ -52,25 +52,45 @@ pub(super) struct Alternate {
     pub(super) adds_nothing: bool,
 }
 
+/// Opens a directory; a relative path starts at `below`, which need not exist, in `base`.
+fn open(base: &Dir, below: &Path, path: &Path) -> io::Result<Dir> {
+    if below.as_os_str().is_empty() {
+        base.open_operand_here(path)
+    } else {
+        base.open_operand_above(&from_missing(below, path))
+    }
+}
+
+/// Returns whether no other directory than the destination is where a missing one should be: a script
+/// that makes a row of copies and links to the last one has made none yet.
+fn is_first(base: &Dir, below: &Path, path: &Path) -> bool {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let above = match open(base, below, above) {
+        Ok(above) => above,
+        // It is where the destination will be made.
+        Err(error) => return error.kind() == io::ErrorKind::NotFound && path.is_relative(),
+    };
+    let destination = base.metadata().ok().filter(|_| below.as_os_str().is_empty());
+    let is_destination = |entry: &Metadata| {
+        destination.as_ref().is_some_and(|own| (own.dev, own.ino) == (entry.dev, entry.ino))
+    };
+    let is_other = |entry: &Metadata| entry.kind == Kind::Dir && !is_destination(entry);
+    !above.list().entries.iter().flat_map(|(_, entry)| entry).any(is_other)
+}
+
 impl Alternates {
     /// Opens the directories; one of several that does not exist has nothing, as with rsync.
     /// Relative ones start at `below`, which need not exist, in `base`.
     ///
     /// # Errors
     ///
-    /// [`SyncError::AlternatesMissing`] where none exists: a name that is wrong would cost a whole
-    /// copy unnoticed.
+    /// [`SyncError::AlternatesMissing`] where none exists, and this is not the first of a row of copies: a
+    /// name that is wrong would cost a whole copy unnoticed.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
         let (mut roots, mut named, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
-            let opened = if below.as_os_str().is_empty() {
-                base.open_operand_here(path)
-            } else {
-                base.open_operand_above(&from_missing(below, path))
-            };
-
-            match opened {
+            match open(base, below, path) {
                 Ok(opened) => {
                     roots.push(opened);
                     named.push(dir.clone());
@@ -85,7 +105,8 @@ impl Alternates {
             }
         }
 
-        if roots.is_empty() && !missing.is_empty() {
+        let is_first = |dir: &Vec<u8>| is_first(base, below, Path::new(OsStr::from_bytes(dir)));
+        if roots.is_empty() && !missing.is_empty() && !missing.iter().all(is_first) {
             let paths = missing.into_iter().map(|path| OsString::from_vec(path).into()).collect();
             return Err(SyncError::AlternatesMissing { way: options.way, paths });
         }

@@ -435,6 +435,7 @@ impl<'a> Bounds<'a> {
         if !is_named && is_own_name(name) {
             return Err(Unasked::entry("names of dsync's own files are never copied"));
         }
+
         let is_way = entry.implied;
         let is_dir = matches!(entry.kind, EntryKind::Directory);
         // The type of a hidden entry is not told.

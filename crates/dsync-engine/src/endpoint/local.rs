@@ -1,6 +1,10 @@
 //! A local run: both ends in this process, joined by a link in memory.
 
-use std::{num::NonZeroU64, path::Path, sync::Arc};
+use std::{
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use dsync_fs::SpoolHome;
 use dsync_transport::{Sides, Throttle, paced, throttled};
@@ -17,7 +21,7 @@ use super::{
     serving::{Means, serve_link},
 };
 use crate::{
-    CancelToken, Observer, SyncError,
+    Batch, CancelToken, Observer, SyncError,
     acting::{acting, with_own_workers},
     destination::{self, asked::AskedFor},
     ends::NOWHERE,
@@ -44,6 +48,28 @@ fn link_in_memory(
     }
 }
 
+/// Returns the means of a local run's source.
+fn source_means<'a>(
+    means: Means<'a>,
+    remote: Remote<'a>,
+    (operands, batch): (Option<&'a [PathBuf]>, Option<Batch>),
+    barred: Option<&'a Path>,
+    is_direct: bool,
+) -> Means<'a> {
+    Means {
+        operands,
+        list: remote.list().cloned(),
+        barred,
+        spelling: remote.spelling,
+        batch,
+        recording: remote.recording.map(|(recording, _)| recording.clone()),
+        chooser: remote.chooser,
+        manifest: remote.manifest,
+        is_direct,
+        ..means
+    }
+}
+
 /// Runs both ends in this process: the source is the peer, on threads of its own.
 pub(super) fn run(
     from: Files<'_>,
@@ -53,7 +79,7 @@ pub(super) fn run(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let Remote { connect, resources, throttle, spelling, recording, chooser, manifest, .. } = remote;
+    let Remote { connect, resources, throttle, spelling, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
     let asked = from.asked(remote, &options)?;
     let users = options.copy_as.clone();
@@ -73,7 +99,7 @@ pub(super) fn run(
     let spools = resources.spool_home();
     remote.begin(&asked, &options)?;
     let terms = local_terms(options, allowance);
-    let (files, list) = (ListedFiles::default(), remote.list().cloned());
+    let files = ListedFiles::default();
     let theirs = files.clone();
     let recorder = remote.recorder(observer, &files, cancel);
     let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
@@ -84,20 +110,8 @@ pub(super) fn run(
     let direct = is_direct.then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let barred = is_somewhere.then_some(path);
-        let recording = recording.map(|(recording, _)| recording.clone());
         let means = Means::new(theirs_allowance, spools.clone());
-        let means = Means {
-            operands,
-            list,
-            barred,
-            spelling,
-            batch,
-            recording,
-            chooser,
-            manifest,
-            is_direct,
-            ..means
-        };
+        let means = source_means(means, remote, (operands, batch), barred, is_direct);
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {

@@ -16,7 +16,7 @@ use dsync_wire::{
     state::{DestinationInbox, SourceInbox},
 };
 
-use super::{Place, expanded, homes::at_homes, open_tree};
+use super::{Place, expanded, homes::at_homes, lent::Lent, open_tree};
 use crate::{
     CancelToken, Manifest, Observer, SyncError,
     acting::{acting, with_own_workers},
@@ -30,7 +30,7 @@ use crate::{
     rules::{self, Filters},
     session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
     source::{self, ListedFiles, Origin, Tree},
-    states::{Lent, States},
+    states::States,
 };
 
 /// Means of the serving end, in which the client has no say.
@@ -80,6 +80,7 @@ impl Means<'_> {
         let (cage, operands, list, barred, spelling, chooser) = Default::default();
         let manifest = None;
         let (inmates, (batch, recording)) = (Inmates::Thread, Default::default());
+
         Self {
             allowance,
             spools,
@@ -162,9 +163,7 @@ pub(crate) fn serve_link(
                 serve_destination((session, mail), path, (asked, &list), cancel, means)
             }
         };
-        if let Some(lent) = lent {
-            lent.close(served.is_ok());
-        }
+        lent.into_iter().for_each(|lent| lent.close(served.is_ok()));
         served
     })
 }
@@ -175,71 +174,64 @@ fn serve_source(
     (paths, list): (Vec<Vec<u8>>, &ListPlace),
     files: ListedFiles,
     cancel: &CancelToken,
-    Means {
-        spools,
-        start,
-        cage,
-        operands,
-        list: own,
-        barred,
-        batch,
-        recording,
-        spelling,
-        chooser,
-        manifest,
-        is_direct,
-        mut lacks,
-        ..
-    }: Means<'_>,
+    mut means: Means<'_>,
 ) -> Result<(), SyncError> {
-    if let Some(batch) = batch {
+    if let Some(batch) = means.batch {
         session.say_ready(&[])?;
         let (origin, manifest) = (Origin::Batch(batch), None);
+        let recording = means.recording;
         let tree = Tree { origin, files, recording, manifest, in_process: false };
         return source::run(session, mail, tree, None, cancel).map(drop);
     }
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-    let typed: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
+    let typed: Vec<_> = means.operands.map_or_else(sent, <[_]>::to_vec);
     if *list == ListPlace::Sent {
         mail.order = mail.order.with_names();
     }
     let heard = match list {
-        ListPlace::None => Ok(own),
-        ListPlace::Sent => names::hear(&session, (&mut mail.receiver, &mut mail.order), &spools).map(Some),
+        ListPlace::None => Ok(means.list),
+        ListPlace::Sent => {
+            names::hear(&session, (&mut mail.receiver, &mut mail.order), &means.spools).map(Some)
+        }
         ListPlace::File { path, nul } => {
-            let from = (&start, &spools, &OperatorFiles::default());
+            let from = (&means.start, &means.spools, &OperatorFiles::default());
             names::read(path, *nul, session.options.relative, from).map(Some)
         }
     };
 
     let paths = heard.and_then(|list| {
         // Opens directories that the cage has no place for: only their names are read.
-        let expand = || expanded(typed, list.is_some(), (&session.options, start.floor().as_ref()));
+        let expand = || expanded(typed, list.is_some(), (&session.options, means.start.floor().as_ref()));
         let paths = if session.options.wildcards { session.while_alive(expand) } else { expand() };
         Ok((list, paths?))
     });
     let tree = paths.and_then(|(list, paths)| {
         // The cage keeps this end from what is above the operands.
         let filter = rules::compile(&session.options)?;
-        let filter = rules::above_source(filter, &paths, (start.floor().as_ref(), spelling))?;
-        if let Some(cage) = cage {
-            let footprint = Footprint::of_source(&paths, &session.options, &start);
+        let filter = rules::above_source(filter, &paths, (means.start.floor().as_ref(), means.spelling))?;
+        if let Some(cage) = means.cage {
+            let footprint = Footprint::of_source(&paths, &session.options, &means.start);
             cage.enter(&footprint.with_state(session.state.as_ref()), Inmates::Process);
         }
         let open = || {
             let terms = (&session.options, filter);
-            let place = Place { floor: start.floor(), barred, spelling, chooser };
-            open_tree((&paths, list.as_ref()), terms, (files, recording), spools, place)
+            let place = Place {
+                floor: means.start.floor(),
+                barred: means.barred,
+                spelling: means.spelling,
+                chooser: means.chooser,
+            };
+            open_tree((&paths, list.as_ref()), terms, (files, means.recording), means.spools, place)
         };
         // A long list takes its time.
         if list.is_some() { session.while_alive(open) } else { open() }
     });
     let tree = match tree {
-        Ok(tree) => Tree { manifest: manifest.cloned(), in_process: is_direct, ..tree },
+        Ok(tree) => Tree { manifest: means.manifest.cloned(), in_process: means.is_direct, ..tree },
         Err(error) => return Err(session.refuse(error)),
     };
-    lacks.extend(cage.into_iter().flat_map(Cage::lacks));
-    session.say_ready(&lacks)?;
+    means.lacks.extend(means.cage.into_iter().flat_map(Cage::lacks));
+    session.say_ready(&means.lacks)?;
     source::run(session, mail, tree, None, cancel)?;
     Ok(())
 }

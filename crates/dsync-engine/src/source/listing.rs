@@ -320,12 +320,17 @@ impl<'a> Lister<'a> {
             entry.hard_link = self.first_names.link_of(&walked.metadata, demanded, EntryId(self.next_entry));
         }
         self.note_directory(walked, Some(EntryId(self.next_entry)));
+        self.count(walked, &entry);
+        Ok(Some(entry))
+    }
+
+    /// Counts the bytes of an entry.
+    fn count(&mut self, walked: &WalkedEntry, entry: &Entry) {
         let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
         self.shared.session.note_length(size);
         let text_len = if let EntryKind::Symlink { target } = &entry.kind { target.len() as u64 } else { 0 };
         // Sparse files may add up to more than 64 bits hold.
         self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
-        Ok(Some(entry))
     }
 
     /// Returns the details of an entry with the content that a manifest demands, or why it is not listed.
@@ -400,6 +405,7 @@ impl<'a> Lister<'a> {
                     .map_err(|error| read::cause(&error))
             },
         };
+
         // Nothing of a hidden entry is read.
         let details = |entry: &WalkedEntry| match entry.choice {
             Choice::Hide => Details::default(),

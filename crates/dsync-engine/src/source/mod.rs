@@ -128,9 +128,7 @@ pub(crate) fn run(
             attempt,
             under_way: UnderWay::default(),
         };
-        let shared = &shared;
-        let halt = &session.halt;
-        let report = &mut report;
+        let (shared, halt, report) = (&shared, &session.halt, &mut report);
 
         std::thread::scope(|scope| {
             let (over_tx, over) = bounded::<()>(0);

@@ -1,6 +1,6 @@
 //! The entries of a directory in each of its layers, before those of one name are merged.
 
-use super::{WalkedEntry, choice::Choice};
+use super::{choice::Choice, entry::WalkedEntry};
 use crate::metadata::Metadata;
 
 /// An entry of one layer.

@@ -407,12 +407,8 @@ impl Reading {
             return None;
         }
 
-        if metadata.origin == Origin::Damaged {
-            self.problem(Some(&name), WalkOperation::Stat, fake_super::damaged());
-            return None;
-        }
-        if is_unspelled(name.as_bytes()) && dir.spelling().is_some() {
-            self.problem(Some(&name), WalkOperation::Stat, unspellable());
+        if let Some(error) = fault_of(dir, &name, &metadata) {
+            self.problem(Some(&name), WalkOperation::Stat, error);
             return None;
         }
         let metadata = match self.content_of_device(dir, &name, metadata, followed) {
@@ -638,10 +634,7 @@ impl Reading {
         for found in found {
             let &Found { layer, by, metadata, by_link, alone } = found;
             partly |= alone;
-            let device = match by {
-                By::Listing => self.device_of(layer),
-                _ => Some(metadata.dev),
-            };
+            let device = if by == By::Listing { self.device_of(layer) } else { Some(metadata.dev) };
             if options.one_file_system && device != Some(metadata.dev) {
                 partly = true;
                 self.note_directory(name, WalkRuled::OtherFilesystem);
@@ -770,6 +763,15 @@ impl Reading {
         let then = then.into_iter().map(WalkJob::Child).collect();
         Done { output: Some(Part { walked, children }), weight, then }
     }
+}
+
+/// Returns the reason why an entry cannot be listed: the note that stands for its attributes is damaged,
+/// or the other end has no spelling for its name.
+fn fault_of(dir: &Dir, name: &Component, metadata: &Metadata) -> Option<io::Error> {
+    if metadata.origin == Origin::Damaged {
+        return Some(fake_super::damaged());
+    }
+    (is_unspelled(name.as_bytes()) && dir.spelling().is_some()).then(unspellable)
 }
 
 /// Reads the text of a link that the other end can spell.

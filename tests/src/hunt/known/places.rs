@@ -126,7 +126,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A run none of whose alternate directories exists ends.",
+        says: "A run none of whose alternate directories exists ends, unless it makes the first of a row of copies.",
         explains: |seen| {
             let words = "none of the alternate directories exists: ";
             let is_first = seen.is(Class::Exit) && seen.dsync.code() == Some(3);
