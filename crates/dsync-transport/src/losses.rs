@@ -88,6 +88,7 @@ impl LossWatch {
     }
 
     /// Forgets the samples.
+    #[cfg(feature = "quic")]
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -188,16 +188,7 @@ fn serve_source(
     if *list == ListPlace::Sent {
         mail.order = mail.order.with_names();
     }
-    let heard = match list {
-        ListPlace::None => Ok(means.list),
-        ListPlace::Sent => {
-            names::hear(&session, (&mut mail.receiver, &mut mail.order), &means.spools).map(Some)
-        }
-        ListPlace::File { path, nul } => {
-            let from = (&means.start, &means.spools, &OperatorFiles::default());
-            names::read(path, *nul, session.options.relative, from).map(Some)
-        }
-    };
+    let heard = hear_list((&session, &mut mail), list, means.list, (&means.start, &means.spools));
 
     let paths = heard.and_then(|list| {
         // Opens directories that the cage has no place for: only their names are read.
@@ -234,6 +225,23 @@ fn serve_source(
     session.say_ready(&means.lacks)?;
     source::run(session, mail, tree, None, cancel)?;
     Ok(())
+}
+
+/// Returns the list of the paths to copy, from where it is.
+fn hear_list(
+    (session, mail): (&Session, &mut SourceMail),
+    place: &ListPlace,
+    own: Option<FileList>,
+    (start, spools): (&Start, &SpoolHome),
+) -> Result<Option<FileList>, SyncError> {
+    match place {
+        ListPlace::None => Ok(own),
+        ListPlace::Sent => names::hear(session, (&mut mail.receiver, &mut mail.order), spools).map(Some),
+        ListPlace::File { path, nul } => {
+            let from = (start, spools, &OperatorFiles::default());
+            names::read(path, *nul, session.options.relative, from).map(Some)
+        }
+    }
 }
 
 /// Serves as the destination.

@@ -284,15 +284,10 @@ impl<'a> Lister<'a> {
         };
         // A file without a hash differs: if its content is needed, the request for it fails and is
         // told. A dry run makes none.
-        let content = match details.content {
-            Ok(content) => content,
-            Err(cause) => {
-                if self.shared.session.options.dry_run {
-                    self.send_problem(Operation::ReadFile, &path(), cause)?;
-                }
-                None
-            }
-        };
+        if let (Err(cause), true) = (&details.content, self.shared.session.options.dry_run) {
+            self.send_problem(Operation::ReadFile, &path(), *cause)?;
+        }
+        let content = details.content.ok().flatten();
         let extended = match details.extended {
             Ok(extended) => extended.map(wire_extended),
             Err(cause) => {
