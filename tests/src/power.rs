@@ -73,7 +73,7 @@ impl Disk {
     /// mounts again, as after a boot.
     ///
     /// # Panics
-    /// If the system refuses.
+    /// If the system refuses, for minutes.
     pub fn cut_power(&self) {
         // _IOR('X', 125, __u32) is the shutdown ioctl of ext4 and XFS; 2 is their flag NOLOGFLUSH.
         // perl is essential on Debian, and this package has no unsafe code.
@@ -85,7 +85,8 @@ impl Disk {
         if self.is_attached() {
             self.copy_image();
         }
-        assert!(self.mount(), "the filesystem cannot be mounted after the power cut");
+        // Another process may take the loop device that mount has found free.
+        wait_for(|| self.mount());
     }
 
     /// Returns whether the kernel still has the filesystem: a mount namespace that another process
