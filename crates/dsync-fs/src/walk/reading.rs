@@ -578,7 +578,7 @@ impl Reading {
                 directories.push(Found::new(layer, by, &winner));
             }
             while let Some(next) = rest.next_if(|next| next.entry.name == winner.name) {
-                // What is hidden in one layer hides nothing of another.
+                // An entry that is hidden in one layer hides none of another.
                 if winner.choice == Choice::Hide && next.entry.choice != Choice::Hide {
                     (winner, layer) = (next.entry, next.layer);
                     if winner.is_directory() {

@@ -289,7 +289,7 @@ impl Shared {
                 route.moves.push(moved);
                 route.why = Why::Decided(moved.cause);
                 self.decisions.fetch_add(1, Ordering::AcqRel);
-                // What it showed while nobody looked is no part of the next sample.
+                // The next sample begins here: nobody has looked at this carrier meanwhile.
                 let _ = meters[SIDES - 1 - side]();
             }
         }

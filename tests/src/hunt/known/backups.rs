@@ -85,7 +85,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 line.contains("File exists")
                     || line.contains("[generator] unlink \"") && line.contains("Is a directory (21)")
             };
-            // What was to go stays with rsync.
+            // With rsync the entry that was to go stays.
             let is_left = seen.is_presence() && seen.rsync_says_of_it("[generator] unlink \"");
             (fails || is_left || seen.is_within(&["--backup-dir"])) && says.lines().any(is_in_the_way)
         },

@@ -63,7 +63,7 @@ pub(super) const ENTRIES: &[Known] = &[
                     let has_less = |(ours, theirs)| ours == theirs || theirs == b'.';
                     are_files && ours.bytes().zip(theirs.bytes()).all(has_less)
                 });
-            // What -X copies is compared when it is set.
+            // Attributes are compared when they are set.
             let is_set = seen.case.has_letter('X')
                 && seen.finding.line.starts_with("only rsync lists .f")
                 && only(seen).is_some_and(|code| without(code, &[9, 10]) == ".f.......");
