@@ -116,7 +116,8 @@ const LEAST_LOSSY: usize = 2;
 /// Least share of packets lost. Below it TCP is held back on paths only that are longer than those
 /// that begin with TLS.
 const LEAST_LOSS: f64 = 0.0003;
-/// A round trip longer than this times the shortest, and [`QUEUE_TIME`], is a queue's: TCP loses packets where a queue of a round trip is full, and a busy host delays some.
+/// A round trip longer than this times the shortest, and [`QUEUE_TIME`], is a queue's: TCP loses
+/// packets where a queue of a round trip is full, and a busy host delays some.
 const QUEUE_SHARE: f64 = 1.4;
 const QUEUE_TIME: Duration = Duration::from_millis(3);
 /// Losses hold connections back whose rate is at least the inverse of this of what TCP's response
