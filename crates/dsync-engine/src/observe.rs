@@ -24,7 +24,8 @@ pub trait Observer: Send + Sync {
     fn connected(&self, _connection: &Connection) {}
 
     /// Reports what the remote end's system lacks to confine the process there, and why a state there
-    /// is not used: a sentence each, in that end's words. Called when the session begins, and only if something is lacking.
+    /// is not used: a sentence each, in that end's words. Called when the session begins, and only if
+    /// something is lacking.
     fn peer_lacks(&self, _lacks: &[String]) {}
 
     /// Reports that the connection broke, or a new one could not be made; another try follows.
