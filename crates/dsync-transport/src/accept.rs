@@ -344,7 +344,7 @@ mod tests {
             }
             client.write_all(&said).unwrap();
             let handed = Handed {
-                session: [1; 16],
+                session: crate::standing::SessionNumber([1; 16]),
                 socket,
                 sent: Default::default(),
                 received: Default::default(),

@@ -83,6 +83,8 @@ mod tests {
 
     use super::*;
 
+    const SEVEN: SessionNumber = SessionNumber([7; 16]);
+
     #[test]
     fn a_connection_goes_to_the_session_of_its_number_only_and_never_waits() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -90,17 +92,17 @@ mod tests {
         let (tcp, _) = listener.accept().unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let addressed = Addressed::default();
-        assert_eq!(addressed.pass(&[7; 16], &tcp), Err(0));
+        assert_eq!(addressed.pass(&SEVEN, &tcp), Err(0));
 
-        addressed.add([7; 16], &ours);
-        assert_eq!(addressed.pass(&[8; 16], &tcp), Err(1));
-        addressed.pass(&[7; 16], &tcp).unwrap();
+        addressed.add(SEVEN, &ours);
+        assert_eq!(addressed.pass(&SessionNumber([8; 16]), &tcp), Err(1));
+        addressed.pass(&SEVEN, &tcp).unwrap();
         // A session that takes nothing is no reason to wait.
-        let full = (0..100_000).find_map(|_| addressed.pass(&[7; 16], &tcp).err());
+        let full = (0..100_000).find_map(|_| addressed.pass(&SEVEN, &tcp).err());
         assert_eq!(full, Some(2));
 
-        addressed.remove(&[7; 16]);
-        assert_eq!(addressed.pass(&[7; 16], &tcp), Err(3));
+        addressed.remove(&SEVEN);
+        assert_eq!(addressed.pass(&SEVEN, &tcp), Err(3));
         // The byte alone shows that something came; its descriptor is closed with it.
         theirs.read_exact(&mut [0]).unwrap();
         drop((tcp, ours, addressed, theirs));

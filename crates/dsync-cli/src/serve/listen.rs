@@ -329,11 +329,13 @@ impl House {
                 let hands = control.try_clone().ok();
                 hear(control, |report| {
                     if stranger.take().is_some() {
-                        hands.as_ref().inspect(|hands| self.addressed.add(terms.number, hands));
+                        hands
+                            .as_ref()
+                            .inspect(|hands| self.addressed.add(SessionNumber(terms.number), hands));
                     }
                     self.board.note(child.id(), &terms.peer, report);
                 });
-                self.addressed.remove(&terms.number);
+                self.addressed.remove(&SessionNumber(terms.number));
                 let ended = child.wait().ok();
                 self.board.end(child.id(), ended.and_then(|status| status.code()));
                 if stranger.is_some() {

@@ -42,8 +42,8 @@ pub(super) struct Terms {
     pub(super) identity: String,
     /// The client's address.
     pub(super) peer: String,
-    /// The session's number, which further connections name.
-    pub(super) number: SessionNumber,
+    /// The session's number, which further connections name, as its bytes.
+    pub(super) number: [u8; 16],
 }
 
 impl Terms {
@@ -142,7 +142,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
         from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
-    let number = terms.number;
+    let number = SessionNumber(terms.number);
     drop(terms);
     let users = Users::of(&config);
     let unready =

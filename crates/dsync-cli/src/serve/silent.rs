@@ -183,7 +183,7 @@ mod tests {
             silent.add(tcp, peer).unwrap();
             client
         };
-        let whole = dsync_engine::standing::preface(&[7; 16]);
+        let whole = dsync_engine::standing::preface(&SessionNumber([7; 16]));
         let mut sent = [0; 5];
         for cut in [1, 8, PREFACE - 1] {
             let mut client = connect();
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(silent.count(), 1);
             client.write_all(&[&whole[cut..], b"TLS.."].concat()).unwrap();
             let (mut tcp, words) = spoke.recv().unwrap();
-            assert_eq!(words, Spoke::Preface([7; 16]));
+            assert_eq!(words, Spoke::Preface(SessionNumber([7; 16])));
             io::Read::read_exact(&mut tcp, &mut sent).unwrap();
             assert_eq!(&sent, b"TLS..");
         }

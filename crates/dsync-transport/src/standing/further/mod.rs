@@ -45,7 +45,8 @@ use crate::{
 };
 
 /// The number of a session, by which its parent knows it. It is no secret.
-pub type SessionNumber = [u8; 16];
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct SessionNumber(pub [u8; 16]);
 
 /// Length of a preface in bytes.
 pub const PREFACE: usize = MAGIC.len() + 16;
@@ -54,7 +55,7 @@ pub const PREFACE: usize = MAGIC.len() + 16;
 pub fn preface(session: &SessionNumber) -> [u8; PREFACE] {
     let mut bytes = [0; PREFACE];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
-    bytes[MAGIC.len()..].copy_from_slice(session);
+    bytes[MAGIC.len()..].copy_from_slice(&session.0);
     bytes
 }
 
@@ -65,7 +66,7 @@ pub fn parse_preface(seen: &[u8]) -> Prefaced {
         return Prefaced::No;
     }
     let number = seen.get(MAGIC.len()..PREFACE).and_then(|number| number.try_into().ok());
-    number.map_or(Prefaced::Unfinished, Prefaced::Of)
+    number.map_or(Prefaced::Unfinished, |number| Prefaced::Of(SessionNumber(number)))
 }
 
 /// The meaning of a connection's first bytes.
@@ -89,7 +90,7 @@ pub(super) struct Invitation {
 impl Invitation {
     fn encode(&self) -> [u8; INVITATION] {
         let mut bytes = [0; INVITATION];
-        bytes[..16].copy_from_slice(&self.session);
+        bytes[..16].copy_from_slice(&self.session.0);
         bytes[16..48].copy_from_slice(&self.secret.0);
         bytes[48..].copy_from_slice(&self.server.0);
         bytes
@@ -100,7 +101,7 @@ impl Invitation {
         session.copy_from_slice(&bytes[..16]);
         secret.copy_from_slice(&bytes[16..48]);
         server.copy_from_slice(&bytes[48..]);
-        Self { session, secret: Token(secret), server: Fingerprint(server) }
+        Self { session: SessionNumber(session), secret: Token(secret), server: Fingerprint(server) }
     }
 }
 

@@ -44,7 +44,7 @@ fn session() -> Server {
     let (parent, socket) = UnixStream::pair().unwrap();
     let connections = Count::default();
     let handed = Handed {
-        session: [9; 16],
+        session: SessionNumber([9; 16]),
         socket,
         sent: Count::default(),
         received: Count::default(),
@@ -58,7 +58,9 @@ fn session() -> Server {
         for tcp in listener.incoming() {
             let mut tcp = tcp.unwrap();
             let mut seen = [0; PREFACE];
-            if tcp.read_exact(&mut seen).is_ok() && parse_preface(&seen) == Prefaced::Of([9; 16]) {
+            if tcp.read_exact(&mut seen).is_ok()
+                && parse_preface(&seen) == Prefaced::Of(SessionNumber([9; 16]))
+            {
                 hand_over(&parent, &tcp);
             }
         }
@@ -163,7 +165,7 @@ fn call(server: &Server, identity: &Identity, (kind, number): (u8, u32), secret:
     let Invitation { server: fingerprint, .. } = invitation(server);
     let (config, _) = identity.client_config(fingerprint).unwrap();
     let mut tcp = TcpStream::connect(server.address).unwrap();
-    tcp.write_all(&preface(&[9; 16])).unwrap();
+    tcp.write_all(&preface(&SessionNumber([9; 16]))).unwrap();
     let Ok((stream, mut opener)) = Stream::client(tcp, Arc::new(config), DIAL_TIME) else { return false };
     let mut admitted = [0];
     let asked = Sealer::default().write(&stream, &opening(kind, true, number, secret));
@@ -217,7 +219,7 @@ fn strangers_who_know_the_number_take_some_places_and_no_more() {
     let idle: Vec<_> = (0..100)
         .map(|_| {
             let mut tcp = TcpStream::connect(server.address).unwrap();
-            tcp.write_all(&preface(&[9; 16])).unwrap();
+            tcp.write_all(&preface(&SessionNumber([9; 16]))).unwrap();
             tcp
         })
         .collect();
@@ -284,11 +286,11 @@ fn a_connection_that_breaks_in_the_middle_ends_the_link() {
 
 #[test]
 fn prefaces_are_told_from_everything_else() {
-    let whole = preface(&[5; 16]);
+    let whole = preface(&SessionNumber([5; 16]));
     for len in 1..PREFACE {
         assert_eq!(parse_preface(&whole[..len]), Prefaced::Unfinished);
     }
-    assert_eq!(parse_preface(&whole), Prefaced::Of([5; 16]));
+    assert_eq!(parse_preface(&whole), Prefaced::Of(SessionNumber([5; 16])));
     for other in [&b""[..], b"\x16\x03\x01", b"GET / HTTP/1.1\r\n", b"\x89dsync\r\n\x1a\n", b"\x89PNG"] {
         assert_eq!(parse_preface(other), Prefaced::No, "{other:?}");
     }
