@@ -49,6 +49,18 @@ impl SlowDisk {
     /// # Panics
     /// If `backing` cannot be read.
     pub fn mount(backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_with(backing, at, None)
+    }
+
+    /// Does the same, but nobody waits for company: only the gate makes a reader wait.
+    ///
+    /// # Panics
+    /// If `backing` cannot be read.
+    pub fn mount_gated(backing: &Path, at: &Path, gate: &Arc<Gate>) -> Option<Self> {
+        Self::mount_with(backing, at, Some(Arc::clone(gate)))
+    }
+
+    fn mount_with(backing: &Path, at: &Path, gate: Option<Arc<Gate>>) -> Option<Self> {
         let (reads, listings) = (Arc::default(), Arc::default());
         let root = attr(&File::open(backing).expect("the directory to show")).expect("its attributes");
         let nodes = HashMap::from([(INodeNo::ROOT, backing.to_owned())]);
@@ -57,6 +69,7 @@ impl SlowDisk {
             root: root.ino,
             reads: Arc::clone(&reads),
             listings: Arc::clone(&listings),
+            gate,
         };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("slow".to_owned()), MountOption::RO];
@@ -77,6 +90,61 @@ impl SlowDisk {
     /// Returns the largest number of directories whose listings were waited for at once.
     pub fn listings_at_once(&self) -> usize {
         self.listings.most()
+    }
+}
+
+/// A read that waits until another file is read, which shows that the two are read at once.
+#[derive(Debug)]
+pub struct Gate {
+    /// The file of which reads wait, below the shown directory, and the offset that they wait from.
+    pub closed: PathBuf,
+    /// Offset from which the reads wait, in bytes.
+    pub from: u64,
+    /// The file whose first read opens the gate.
+    pub opener: PathBuf,
+    opened: Mutex<Opened>,
+    changed: Condvar,
+}
+
+/// The state of a gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Reads that have waited, or would have if the gate had not been open.
+    pub passed: usize,
+    /// Reads that nobody opened the gate for in minutes.
+    pub stuck: usize,
+    is_open: bool,
+}
+
+impl Gate {
+    /// Closes a gate.
+    pub fn new(closed: &str, from: u64, opener: &str) -> Arc<Self> {
+        let (closed, opener) = (PathBuf::from(closed), PathBuf::from(opener));
+        Arc::new(Self { closed, from, opener, opened: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Returns the state.
+    ///
+    /// # Panics
+    /// If a reader has panicked.
+    pub fn state(&self) -> Opened {
+        *self.opened.lock().expect("the gate")
+    }
+
+    fn pass(&self, path: &Path, end: u64) {
+        let mut state = self.opened.lock().expect("the gate");
+        if path.ends_with(&self.opener) {
+            state.is_open = true;
+            self.changed.notify_all();
+        }
+        if path.ends_with(&self.closed) && end > self.from {
+            let closed = |state: &mut Opened| !state.is_open;
+            let (mut state, waited) =
+                self.changed.wait_timeout_while(state, PATIENCE, closed).expect("the gate");
+            state.passed += 1;
+            state.stuck += usize::from(waited.timed_out());
+            state.is_open = true;
+        }
     }
 }
 
@@ -110,6 +178,8 @@ struct Shown {
     root: INodeNo,
     reads: Arc<Queue>,
     listings: Arc<Queue>,
+    /// In place of waiting for company.
+    gate: Option<Arc<Gate>>,
 }
 
 impl Filesystem for Shown {
@@ -152,7 +222,10 @@ impl Filesystem for Shown {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.reads.wait();
+        match &self.gate {
+            Some(gate) => gate.pass(&self.path(ino), offset + u64::from(asked)),
+            None => self.reads.wait(),
+        }
         let mut bytes = vec![0; asked as usize];
         match File::open(self.path(ino)).and_then(|file| file.read_at(&mut bytes, offset)) {
             Ok(read) => reply.data(&bytes[..read]),
@@ -161,7 +234,7 @@ impl Filesystem for Shown {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {
-        if last == 0 {
+        if last == 0 && self.gate.is_none() {
             self.listings.wait();
         }
         stingy::list(&self.path(ino), last, reply);
@@ -187,5 +260,7 @@ const THREADS: usize = 3 * ENOUGH;
 pub const ENOUGH: usize = 12;
 /// Longest wait for company. A read that waits so long is slow by any measure.
 const DELAY: Duration = Duration::from_millis(20);
+/// Longest wait for a gate: far more than any machine needs.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Time for which the kernel may cache answers.
 const CACHED: Duration = Duration::from_secs(3600);

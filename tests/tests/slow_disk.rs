@@ -1,10 +1,11 @@
 //! A source whose disk lets every reader wait: dsync asks it for many things at once.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::FileExt, path::Path};
 
 use dsync_tests::{
-    Node, Scope, Scratch, SlowDisk, Sshd, Tree, Via, assert_same, every_way, scratch::slash,
-    slow_disk::ENOUGH,
+    Node, Scope, Scratch, SlowDisk, Sshd, Tree, Via, assert_same, every_way,
+    scratch::slash,
+    slow_disk::{ENOUGH, Gate},
 };
 
 /// Directories of the tree, and files in each.
@@ -55,4 +56,36 @@ fn old_files_are_asked_for_ahead() {
         run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert!(disk.reads_at_once() >= ENOUGH, "{} reads at once\n{}", disk.reads_at_once(), outcome.account());
+}
+
+#[test]
+fn a_long_old_file_is_searched_while_it_is_signed() {
+    // Long enough that strong sums go first.
+    const LONG: u64 = 192 << 20;
+    let scratch = Scratch::new();
+    let behind = scratch.at("behind");
+    Tree::of([Node::dir("new"), Node::file("new/image", 1, LONG)]).plant(&behind);
+    fs::create_dir(behind.join("old")).unwrap();
+    fs::copy(behind.join("new/image"), behind.join("old/image")).unwrap();
+    let image = fs::File::options().write(true).open(behind.join("new/image")).unwrap();
+    for at in (0..LONG).step_by(5 << 20) {
+        image.write_all_at(&[7; 5000], at).unwrap();
+    }
+
+    // The last quarter of the old file cannot be read before the source has begun with the new one.
+    let gate = Gate::new("old/image", LONG / 4 * 3, "new/image");
+    let disk = scratch.at("disk");
+    fs::create_dir(&disk).unwrap();
+    let Some(_mounted) = SlowDisk::mount_gated(&behind, &disk, &gate) else { return };
+    let sshd = Sshd::shared();
+    let run =
+        sshd.run(Via::Ssh).args(["-a", "--stats", "--ignore-times", "--copy-dest"]).arg(disk.join("old"));
+    let run = run.arg(slash(&disk.join("new"))).arg(sshd.operand(scratch.dst()));
+    let outcome = run.run().expect_code(0);
+    assert_same(&behind.join("new"), &scratch.dst(), Scope::full());
+
+    let state = gate.state();
+    assert!(state.passed > 0 && state.stuck == 0, "{state:?}\n{}", outcome.account());
+    let literal = outcome.stat("Literal data");
+    assert!(literal < LONG / 50, "{literal} literal bytes: the old file was of little use");
 }

@@ -14,10 +14,12 @@ use std::sync::{
 use blake3::hazmat::{ChainingValue, HasherExt};
 
 use crate::{
+    arriving::StrongSums,
     block::{BlockIndex, Layout},
     coverage::Coverage,
     key::Key,
     num::{len_u64, saturating_usize},
+    segment::Segments,
     signature::{Signature, StrongSum, SumsFormat},
     weak::{Roll, WeakSecret, WeakSum},
 };
@@ -30,7 +32,7 @@ pub struct IndexedSignature {
     key: Key,
     layout: Layout,
     coverage: Coverage,
-    strong: Vec<StrongSum>,
+    strong: StrongSums,
     /// Unset as long as there are only strong sums; `None` if no block has full length.
     weak: OnceLock<Option<WeakIndex>>,
     /// Offsets rolled over, in all segments, since rolling last found a match.
@@ -48,7 +50,29 @@ impl IndexedSignature {
             // A new lock is unset, so it takes the value.
             let _: Result<(), _> = weak.set(WeakIndex::of(sums, layout, &coverage, key));
         }
+        let strong = StrongSums::whole(&strong);
         Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
+    }
+
+    /// Makes the index of all blocks of a basis, whose strong sums are still to come.
+    pub(crate) fn arriving(layout: Layout, key: &Key, strong: StrongSums) -> Self {
+        let (coverage, weak) = (Coverage::whole(layout), OnceLock::new());
+        Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
+    }
+
+    /// Returns whether all strong sums are here that a search of this segment by position may need:
+    /// always, unless they are [arriving](crate::ArrivingSignature).
+    pub fn is_ready_for(&self, segments: Segments, segment: u64) -> bool {
+        // A search looks one block ahead of the last one that may begin in the segment.
+        let ahead = 2 * self.layout.block_len().bytes();
+        let end = segments.range(segment).end.saturating_add(ahead);
+        let blocks = self.layout.block_count();
+        // The basis' last block, where it is short, is looked for at the end of the new file.
+        let at_end = end >= segments.file_len();
+        let needed = if at_end { blocks } else { blocks.min(end.div_ceil(self.layout.block_len().bytes())) };
+        self.coverage
+            .slot(BlockIndex(needed.saturating_sub(1)))
+            .is_none_or(|last| self.strong.reach(last + 1))
     }
 
     /// Adds the weak sums that a [`SumsFormat::StrongOnly`] signature lacks. Searches that begin
@@ -87,6 +111,11 @@ impl IndexedSignature {
         &self.key
     }
 
+    /// Returns the strong sums.
+    pub(crate) fn strong(&self) -> &StrongSums {
+        &self.strong
+    }
+
     /// Returns the index of the full blocks' weak sums; `None` if there is none.
     pub(crate) fn weak(&self) -> Option<&WeakIndex> {
         self.weak.get()?.as_ref()
@@ -99,7 +128,7 @@ impl IndexedSignature {
         if window.is_empty() || range.end - range.start != len_u64(window.len()) {
             return None;
         }
-        let expected = self.strong.get(saturating_usize(self.coverage.slot(block)?))?;
+        let expected = self.strong.get(self.coverage.slot(block)?)?;
         let value = self.key.hasher().set_input_offset(range.start).update(window).finalize_non_root();
         Some((*expected == StrongSum::of(&value), value))
     }

@@ -18,6 +18,9 @@
 //! `Read` and `Write`. The rest of this page is for programs with a connection of their own, which
 //! send sums and tokens in their own messages, segment by segment.
 //!
+//! Both ends can work at once: a [`StretchSigner`] returns the sums of a long basis as it makes them,
+//! and an [`ArrivingSignature`] is searched before it is whole.
+//!
 //! With everything in memory this takes a few lines. `examples/streaming.rs` does the same with
 //! files.
 //!
@@ -56,6 +59,7 @@
 //! subtree values (BLAKE3 paper, section 2.1), which merge into the file's root.
 
 mod apply;
+mod arriving;
 mod block;
 mod coverage;
 mod emit;
@@ -73,6 +77,7 @@ mod search;
 mod segment;
 mod signature;
 pub mod stream;
+mod stretches;
 mod subtree;
 mod token;
 mod tuning;
@@ -80,6 +85,7 @@ mod weak;
 
 pub use crate::{
     apply::{Applier, ApplyError, Step, StepError, most_tokens},
+    arriving::ArrivingSignature,
     block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
     in_place::{BasisCopy, InPlaceError, InPlaceOrder, InPlaceStep},
     index::{AddWeakError, IndexedSignature},
@@ -95,6 +101,7 @@ pub use crate::{
         Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,
         signature_parallel,
     },
+    stretches::StretchSigner,
     token::{DecodeError, MAX_LITERAL, Token, TokenDecoder, TokenEncoder},
     tuning::{block_len, first_format, refined_block_lens, segment_log2, worthwhile},
 };

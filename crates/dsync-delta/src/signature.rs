@@ -107,13 +107,22 @@ impl Signature {
 
     /// Encodes the sums: [`SumsFormat::bytes_per_block`] times the number of blocks.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_from(0, self.format)
+    }
+
+    /// Encodes the sums of the blocks from `first` on, in the kinds that `format` and this signature
+    /// include.
+    pub(crate) fn encode_from(&self, first: usize, format: SumsFormat) -> Vec<u8> {
         let blocks = self.summed_blocks();
-        let mut bytes = Vec::with_capacity(blocks.saturating_mul(self.format.bytes_per_block()));
-        for block in 0..blocks {
-            if let Some(strong) = self.strong.get(block) {
+        let strong = if format.has_strong() { self.strong.as_slice() } else { &[] };
+        let weak = if format.has_weak() { self.weak.as_slice() } else { &[] };
+        let count = blocks.saturating_sub(first);
+        let mut bytes = Vec::with_capacity(count.saturating_mul(format.bytes_per_block()));
+        for block in first..blocks {
+            if let Some(strong) = strong.get(block) {
                 bytes.extend_from_slice(&strong.0);
             }
-            if let Some(weak) = self.weak.get(block) {
+            if let Some(weak) = weak.get(block) {
                 bytes.extend_from_slice(&weak.0.to_le_bytes());
             }
         }
@@ -149,7 +158,8 @@ impl Signature {
         Self { layout, coverage, strong: Vec::new(), weak: Vec::new(), format }
     }
 
-    fn with_capacity(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
+    /// Makes a signature without any sums, with room for those of all blocks.
+    pub(crate) fn with_capacity(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
         let blocks = saturating_usize(coverage.block_count());
         let mut signature = Self::empty(layout, coverage, format);
         if format.has_strong() {
@@ -167,8 +177,14 @@ impl Signature {
     }
 
     /// Returns the number of blocks whose sums are here.
-    fn summed_blocks(&self) -> usize {
+    pub(crate) fn summed_blocks(&self) -> usize {
         self.strong.len().max(self.weak.len())
+    }
+
+    /// Adds the sums of the next blocks.
+    pub(crate) fn extend(&mut self, strong: &[StrongSum], weak: &[WeakSum]) {
+        self.strong.extend_from_slice(strong);
+        self.weak.extend_from_slice(weak);
     }
 
     /// Adds the sums of the next block.

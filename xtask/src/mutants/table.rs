@@ -315,8 +315,8 @@ const RUNS: &[Guard] = &[
     },
     Guard {
         name: "share of sums",
-        file: "crates/dsync-engine/src/source/inbox.rs",
-        guard: "entry.held.grow(«blocks * BLOCK_BYTES»)",
+        file: "crates/dsync-engine/src/source/sums.rs",
+        guard: "arriving.grow(«bytes»)",
         instead: "0",
         binary: "hostile_peer",
         test: "many::sums_are_taken_from_the_budget_and_only_of_what_was_listed",

@@ -153,15 +153,15 @@ impl Pending {
         removal::make_way(site, dir, doomed, &displaced.protection)
     }
 
-    /// Notes the basis that the source is about to be told of. Returns whether nothing of the file
-    /// had come before.
-    pub(super) fn set_basis(&self, signed: Signed) -> bool {
+    /// Notes the basis of an attempt, whose last sums the source is about to get. Returns whether
+    /// nothing of the file had come before, and the attempt is not over.
+    pub(super) fn set_basis(&self, attempt: u8, signed: Signed) -> bool {
         match &mut *lock(&self.phase) {
-            Phase::Asked { request, .. } => {
+            Phase::Asked { request, attempt: now, .. } if *now == attempt => {
                 *request = Request::Delta(Box::new(signed));
                 true
             }
-            Phase::Staged { .. } | Phase::Over => false,
+            _ => false,
         }
     }
 

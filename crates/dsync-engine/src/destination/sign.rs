@@ -8,14 +8,14 @@ use std::{
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
-    Layout, RefineRequest, Signature, SumsFormat, first_format, refine_parallel, refined_block_lens,
-    signature_parallel,
+    Layout, RefineRequest, Signature, StretchSigner, SumsFormat, first_format, refine_parallel,
+    refined_block_lens,
 };
 use dsync_fs::{Opening, SourceFile, StagedFile};
 use dsync_wire::{
     budget::Held,
     limits::MAX_SUMS,
-    message::{Cause, ControlMessage, NeedDelta, Refine, Sums},
+    message::{Cause, ControlMessage, EntryId, NeedDelta, Refine, Sums},
 };
 
 use super::{
@@ -192,37 +192,55 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
 
     basis.advise_sequential();
     site.session.note_length(len);
-    let both = SumsFormat::StrongAndWeak;
-    let halt = &site.session.halt;
-    let content = Positional::whole(&basis, halt.stop_flag());
-    let sums = || signature_parallel(&site.key, layout, both, &content);
-    let Ok(signature) = site.session.workers.install(sums)? else {
+    let basis = Basis { file: basis, layout, signature_bytes: bytes, credit };
+    let announced = first_sums(transfers, file, basis)?;
+    if !announced {
         transfers.signatures.give(credit);
-        return Ok(halt.stopped());
-    };
+    }
+    Ok(announced || site.session.halt.stopped())
+}
 
+/// Signs an old file and sends its sums as they are made. Returns `false`, with nothing sent, if it
+/// cannot be read.
+///
+/// A stretch that cannot be read later gets sums that match nothing: the source sends its bytes.
+fn first_sums(transfers: &Transfers<'_>, file: &Pending, basis: Basis) -> Result<bool, SyncError> {
+    let site = transfers.site;
+    let Some(attempt) = file.attempt() else { return Ok(false) };
+    let (layout, basis) = (basis.layout, Arc::new(basis));
     let mut head = [0; HEAD_BYTES];
-    let head_len = basis.read_at(0, &mut head).unwrap_or(0);
+    let head_len = basis.file.read_at(0, &mut head).unwrap_or(0);
+    let format = first_format(layout, &head[..head_len]);
+    let content = Positional::whole(&basis.file, site.session.halt.stop_flag());
     // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file
     // again.
-    let (first, rounds) = match first_format(layout, &head[..head_len]) {
-        SumsFormat::StrongOnly => {
-            let (strong, weak) = signature.split();
-            (strong, Rounds::Strong(weak))
-        }
-        _ => (signature, Rounds::First),
-    };
-    let clone = clone(transfers, file, &basis);
-    let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes, credit });
+    let mut signer = StretchSigner::new(&site.key, layout, SumsFormat::StrongAndWeak, &content);
+    let Ok(mut sums) = site.session.workers.install(|| signer.next(format))? else { return Ok(false) };
 
-    match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
-        (Some(attempt), true) => send(site, file, attempt, &first).map(|()| true),
-        // A source that sends more than it was asked for.
-        _ => {
-            transfers.signatures.give(credit);
-            Ok(true)
-        }
+    let out = SumsOut { site, entry: file.entry, format };
+    out.announce(attempt, layout)?;
+    while !signer.is_done() && !site.session.halt.stopped() {
+        out.send(&sums, false)?;
+        // The source may have given the file up meanwhile; it still hears of a last part.
+        let is_over = file.attempt() != Some(attempt);
+        let next = if is_over { None } else { site.session.workers.install(|| signer.next(format))?.ok() };
+        sums = next.unwrap_or_else(|| signer.skip(format));
     }
+    if site.session.halt.stopped() {
+        return Ok(true);
+    }
+
+    let rounds = match format {
+        SumsFormat::StrongOnly => Rounds::Strong(signer.finish().split().1),
+        _ => Rounds::First,
+    };
+    let clone = clone(transfers, file, &basis.file);
+    let credit = basis.credit;
+    if !file.set_basis(attempt, Signed { basis: Arc::clone(&basis), clone, rounds }) {
+        transfers.signatures.give(credit);
+    }
+    out.send(&sums, true)?;
+    Ok(true)
 }
 
 /// Makes a private copy of a basis that shares its extents, where its filesystem can: then bytes
@@ -237,22 +255,40 @@ fn clone(transfers: &Transfers<'_>, file: &Pending, basis: &SourceFile) -> Optio
     transfers.sharing.clone_whole(&staged, basis).then_some(staged)
 }
 
-/// Announces sums and sends them, each block's in one message.
+/// Announces the sums of a further round and sends them.
 fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> Result<(), SyncError> {
-    let (layout, format, entry) = (signature.layout(), signature.format(), file.entry);
-    let (basis_len, block_len) = (layout.file_len(), layout.block_len());
-    let need = NeedDelta { entry, attempt, basis_len, block_len, format };
-    site.session.control.send(&ControlMessage::NeedDelta(need))?;
-    let bytes = signature.encode();
-    let part_len = MAX_SUMS - MAX_SUMS % format.bytes_per_block();
-    let mut parts = bytes.chunks(part_len).peekable();
-    while let Some(part) = parts.next() {
-        let last = parts.peek().is_none();
-        let sums = Sums { entry, bytes: part.to_vec(), last };
-        site.session.control.send(&ControlMessage::Sums(sums))?;
+    let out = SumsOut { site, entry: file.entry, format: signature.format() };
+    out.announce(attempt, signature.layout())?;
+    out.send(&signature.encode(), true)
+}
+
+/// Sends the sums of one old file.
+struct SumsOut<'a> {
+    site: &'a Site<'a>,
+    entry: EntryId,
+    format: SumsFormat,
+}
+
+impl SumsOut<'_> {
+    fn announce(&self, attempt: u8, layout: Layout) -> Result<(), SyncError> {
+        let Self { entry, format, .. } = *self;
+        let (basis_len, block_len) = (layout.file_len(), layout.block_len());
+        let need = NeedDelta { entry, attempt, basis_len, block_len, format };
+        self.site.session.control.send(&ControlMessage::NeedDelta(need))
     }
-    site.account.amend(|report| report.signature_bytes += bytes.len() as u64);
-    Ok(())
+
+    /// Sends encoded sums, each block's in one message. `is_last`: no more follow.
+    fn send(&self, bytes: &[u8], is_last: bool) -> Result<(), SyncError> {
+        let part_len = MAX_SUMS - MAX_SUMS % self.format.bytes_per_block();
+        let mut parts = bytes.chunks(part_len).peekable();
+        while let Some(part) = parts.next() {
+            let last = is_last && parts.peek().is_none();
+            let sums = Sums { entry: self.entry, bytes: part.to_vec(), last };
+            self.site.session.control.send(&ControlMessage::Sums(sums))?;
+        }
+        self.site.account.amend(|report| report.signature_bytes += bytes.len() as u64);
+        Ok(())
+    }
 }
 
 /// Bytes of a basis that are looked at to tell text from other content.

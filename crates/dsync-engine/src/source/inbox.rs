@@ -1,44 +1,31 @@
 //! The destination's messages at the source: requests into the queue, credit back, the final
 //! report.
 
-use std::{collections::HashMap, io, ops::Range};
+use std::{collections::HashMap, io, ops::Range, sync::Arc};
 
-use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
+use dsync_delta::Key;
 use dsync_wire::{
-    budget::{Held, Share},
+    budget::Share,
     event::{Event, Progress, Report},
     limits::MAX_OPEN_RESTS,
-    message::{
-        Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, SpanAnswer,
-        Sums,
-    },
+    message::{Cause, ControlMessage, EntryId, Landed, NeedTail, Operation, Problem, Rest, SpanAnswer},
 };
 
 use super::{
     Shared,
-    queue::{KeptRest, KeptSignature, Request, Tail},
+    large::LargeFile,
+    queue::{Full, KeptRest, KeptSignature, Request, Tail},
     read,
-    shared::Refining,
+    sums::ArrivingSums,
 };
 use crate::{
     SyncError, content,
     halt::lock,
-    limits::MAX_SIGNATURE_BLOCKS,
     misbehaved::{PeerMisbehaved, misbehaved},
     observe::Observer,
     reconnect::Attempt,
     session::{self, Keying, SourceMail},
 };
-
-/// Signatures that are arriving.
-struct Arriving {
-    need: NeedDelta,
-    decoder: SignatureDecoder,
-    /// Memory for its sums, as they came and as an index.
-    held: Held,
-    /// The file and the request that this answers.
-    refining: Option<Refining>,
-}
 
 /// Links and clones that the destination has told of, which its report lacks.
 #[derive(Default)]
@@ -70,8 +57,8 @@ pub(super) fn run(
     start_lanes(&key);
     let SourceMail { mut receiver, mut order, .. } = mail;
     let mut made = Made::default();
-    let mut arriving = HashMap::new();
-    let mut rests: HashMap<EntryId, KeptRest> = HashMap::new();
+    let mut arriving = ArrivingSums::default();
+    let mut rests = Rests::new();
 
     loop {
         let message = shared.session.hear(&mut receiver)?;
@@ -85,17 +72,11 @@ pub(super) fn run(
             }
             ControlMessage::NeedTail(NeedTail { entry, attempt, from, content }) => {
                 lock(&shared.refining).remove(&entry);
-                push(
-                    shared,
-                    Wanted { entry, attempt, tail: Some(Tail { from, content }), ..Wanted::default() },
-                )?;
+                let tail = Some(Tail { from, content });
+                push(shared, Wanted { entry, attempt, tail, ..Wanted::default() })?;
             }
-            ControlMessage::NeedDelta(need) => begin_signature(shared, &mut arriving, need)?,
-            ControlMessage::Sums(sums) => {
-                if let Some(arrived) = take_sums(&mut arriving, &sums)? {
-                    use_signature(shared, &key, &mut rests, arrived)?;
-                }
-            }
+            ControlMessage::NeedDelta(need) => arriving.begin(shared, &key, &mut rests, need)?,
+            ControlMessage::Sums(sums) => arriving.take(shared, &key, &mut rests, &sums)?,
             ControlMessage::Rest(rest) => keep_rest(shared, &mut rests, rest)?,
             ControlMessage::ListingDone { part } => release(shared, part)?,
             ControlMessage::SpanAnswer(answer) => settle_span(shared, &answer)?,
@@ -144,11 +125,7 @@ fn release(shared: &Shared<'_>, part: u64) -> Result<(), SyncError> {
 }
 
 /// Keeps the destination's missing segments of a file until it asks for them.
-fn keep_rest(
-    shared: &Shared<'_>,
-    rests: &mut HashMap<EntryId, KeptRest>,
-    rest: Rest,
-) -> Result<(), SyncError> {
+fn keep_rest(shared: &Shared<'_>, rests: &mut Rests, rest: Rest) -> Result<(), SyncError> {
     if rests.len() >= MAX_OPEN_RESTS {
         return Err(misbehaved(PeerMisbehaved::TooManyRests));
     }
@@ -212,17 +189,21 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     shared.session.control.send(&ControlMessage::Removed { entries: landed.len() as u64 })
 }
 
+/// The destination's missing segments of files that it has not asked for yet.
+pub(super) type Rests = HashMap<EntryId, KeptRest>;
+
 /// A request for a file, as its parts arrive.
 #[derive(Default)]
-struct Wanted {
-    entry: EntryId,
-    attempt: u8,
-    rest: Option<KeptRest>,
-    tail: Option<Tail>,
-    signature: Option<KeptSignature>,
+pub(super) struct Wanted {
+    pub(super) entry: EntryId,
+    pub(super) attempt: u8,
+    pub(super) rest: Option<KeptRest>,
+    pub(super) tail: Option<Tail>,
+    pub(super) signature: Option<KeptSignature>,
 }
 
-fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
+/// Queues a file. Returns it if it is sent in segments.
+pub(super) fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<Option<Arc<LargeFile>>, SyncError> {
     let Wanted { entry, attempt, rest, tail, signature } = wanted;
     let Some(listed) = shared.catalogue.find(entry) else {
         return Err(not_listed(entry));
@@ -234,79 +215,11 @@ fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
         shared.session.tally.add_file();
     }
     let rest = rest.filter(|kept| kept.rest.attempt == attempt);
-    if shared.queue.push(Request { entry, attempt, listed, signature, rest, tail }) {
-        return Ok(());
-    }
-    Err(misbehaved(PeerMisbehaved::TooManyRequests))
+    let request = Request { entry, attempt, listed, signature, rest, tail };
+    shared.queue.push(request).map_err(|Full| misbehaved(PeerMisbehaved::TooManyRequests))
 }
 
-fn begin_signature(
-    shared: &Shared<'_>,
-    arriving: &mut HashMap<EntryId, Arriving>,
-    need: NeedDelta,
-) -> Result<(), SyncError> {
-    let refining = lock(&shared.refining).remove(&need.entry);
-    let layout = Layout::new(need.basis_len, need.block_len);
-    let asked_for = match &refining {
-        Some(Refining { request, .. }) => (request.layout(), request.format()) == (layout, need.format),
-        // Weak sums only complete a signature.
-        None => need.format.has_strong(),
-    };
-
-    if !asked_for {
-        return Err(misbehaved(PeerMisbehaved::OtherSums { entry: need.entry }));
-    }
-    if shared.catalogue.find(need.entry).is_none() {
-        return Err(not_listed(need.entry));
-    }
-
-    let decoder = match &refining {
-        Some(Refining { request, .. }) => request.decoder(MAX_SIGNATURE_BLOCKS),
-        None => SignatureDecoder::new(layout, need.format, MAX_SIGNATURE_BLOCKS),
-    };
-    let decoder = decoder.map_err(misbehaved)?;
-    let held = shared.session.budget.take(Share::Signatures, 0)?;
-    arriving.insert(need.entry, Arriving { need, decoder, held, refining });
-    Ok(())
-}
-
-/// Takes a part of a signature. Returns the whole when it was the last.
-fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<Option<Arriving>, SyncError> {
-    let Some(entry) = arriving.get_mut(&sums.entry) else {
-        return Err(misbehaved(PeerMisbehaved::UnaskedSums { entry: sums.entry }));
-    };
-    let blocks = (sums.bytes.len() / entry.need.format.bytes_per_block().max(1) + 1) as u64;
-    entry.held.grow(blocks * BLOCK_BYTES)?;
-    entry.decoder.push(&sums.bytes).map_err(misbehaved)?;
-    Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
-}
-
-/// Queues the file that a signature is for, or continues with its next round.
-fn use_signature(
-    shared: &Shared<'_>,
-    key: &Key,
-    rests: &mut HashMap<EntryId, KeptRest>,
-    arrived: Arriving,
-) -> Result<(), SyncError> {
-    let Arriving { need, decoder, held, refining } = arrived;
-    let signature = decoder.finish().map_err(misbehaved)?;
-    let index = |signature: Signature| IndexedSignature::new(signature, key);
-    let Some(Refining { file, request }) = refining else {
-        let rest = rests.remove(&need.entry);
-        let signature = Some(KeptSignature::new(index(signature), held));
-        let NeedDelta { entry, attempt, .. } = need;
-        return push(shared, Wanted { entry, attempt, rest, signature, tail: None });
-    };
-    if request.format().has_strong() {
-        file.refined(KeptSignature::new(index(signature), held));
-    } else {
-        file.weak_sums(signature, held).map_err(misbehaved)?;
-    }
-    shared.queue.push_again(file);
-    Ok(())
-}
-
-fn not_listed(entry: EntryId) -> SyncError {
+pub(super) fn not_listed(entry: EntryId) -> SyncError {
     misbehaved(PeerMisbehaved::NotListed { entry })
 }
 
@@ -314,6 +227,3 @@ fn not_listed(entry: EntryId) -> SyncError {
 fn rest_bytes(rest: &Rest) -> u64 {
     (size_of::<Rest>() + 64 + rest.runs.len() * size_of::<Range<u64>>()) as u64
 }
-
-/// Memory for the sums of a block: as they came, and in the index while it is made from them.
-const BLOCK_BYTES: u64 = 12 + 20;

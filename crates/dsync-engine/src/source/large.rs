@@ -6,7 +6,7 @@
 //! file in this very state gets the others only.
 //!
 //! A delta whose basis is long takes rounds: first every segment is searched, with strong sums
-//! only, and only its plan is kept. Where the data has shifted, the destination is asked for weak
+//! only, as soon as those around its place have arrived, and only its plan is kept. Where the data has shifted, the destination is asked for weak
 //! sums, and the segments that they may change are searched again. Then it is asked for shorter
 //! blocks' sums where the plans found nothing, and the segments are sent with those. A round
 //! without anything to ask for is left out.
@@ -56,7 +56,8 @@ pub(super) struct Opened {
 
 struct Claims {
     round: Round,
-    next: u64,
+    /// The first segment that may take part in the round and is not claimed.
+    begin_at: u64,
     in_flight: u64,
     failed: Option<Cause>,
     ended: bool,
@@ -75,6 +76,14 @@ enum Round {
     Await,
     /// Send it.
     Send,
+}
+
+/// The segment to claim next.
+enum Next {
+    Segment(u64),
+    /// It waits for sums that are still to come.
+    Sums,
+    None,
 }
 
 /// The next task of a worker for a large file.
@@ -114,7 +123,7 @@ impl LargeFile {
         let round = if request.is_refinable() { Round::Plan } else { Round::Send };
         let claims = Claims {
             round,
-            next: 0,
+            begin_at: 0,
             in_flight: 0,
             failed: None,
             ended: false,
@@ -141,7 +150,7 @@ impl LargeFile {
                 claims.ended = true;
                 Claim::Empty
             }
-            Ok(opened) => claims.claim(opened),
+            Ok(opened) => claims.claim(opened, &self.request),
         }
     }
 
@@ -200,11 +209,17 @@ impl LargeFile {
     /// Returns whether nothing can be claimed, for now or for good.
     pub(super) fn is_exhausted(&self) -> bool {
         match self.opened.get() {
-            Some(Ok(opened)) => lock(&self.claims).is_exhausted(opened),
+            Some(Ok(opened)) => !matches!(lock(&self.claims).next(opened, &self.request), Next::Segment(_)),
             // Whoever opens it claims it, or its failure.
             Some(Err(_)) => lock(&self.claims).ended,
             None => false,
         }
+    }
+
+    /// Returns whether the next segment cannot be searched before more sums are here.
+    pub(super) fn awaits_sums(&self) -> bool {
+        let Some(Ok(opened)) = self.opened.get() else { return false };
+        matches!(lock(&self.claims).next(opened, &self.request), Next::Sums)
     }
 
     /// Takes the result of a sent segment. Returns the file's outcome when it was the last one out.
@@ -276,12 +291,9 @@ impl LargeFile {
 }
 
 impl Claims {
-    fn claim<'a>(&mut self, opened: &'a Opened) -> Claim<'a> {
-        if self.is_exhausted(opened) {
-            return Claim::Exhausted;
-        }
-        let index = self.upcoming(opened);
-        self.next = index + 1;
+    fn claim<'a>(&mut self, opened: &'a Opened, request: &Request) -> Claim<'a> {
+        let Next::Segment(index) = self.next(opened, request) else { return Claim::Exhausted };
+        self.begin_at = index + 1;
         self.in_flight += 1;
         if self.round == Round::Plan {
             return Claim::Plan(opened, index, self.plan(index).cloned());
@@ -292,7 +304,7 @@ impl Claims {
 
     fn begin(&mut self, round: Round) {
         self.round = round;
-        self.next = 0;
+        self.begin_at = 0;
     }
 
     /// Returns the next segment that takes part in the round; past the last when there is none.
@@ -304,7 +316,7 @@ impl Claims {
             opened.wants(*index) && !settled
         };
         let count = opened.segments.count();
-        (self.next..count).find(takes_part).unwrap_or(count)
+        (self.begin_at..count).find(takes_part).unwrap_or(count)
     }
 
     fn plan(&self, index: u64) -> Option<&Arc<SegmentPlan>> {
@@ -319,11 +331,20 @@ impl Claims {
         self.plans[index] = Some(Arc::new(plan));
     }
 
-    fn is_exhausted(&self, opened: &Opened) -> bool {
-        self.ended
-            || self.failed.is_some()
-            || self.round == Round::Await
-            || self.upcoming(opened) >= opened.segments.count()
+    /// Returns the next segment to claim, unless there is none now.
+    fn next(&self, opened: &Opened, request: &Request) -> Next {
+        if self.ended || self.failed.is_some() || self.round == Round::Await {
+            return Next::None;
+        }
+        let index = self.upcoming(opened);
+        if index >= opened.segments.count() {
+            return Next::None;
+        }
+        let signature = request.signature.as_ref().filter(|_| self.round == Round::Plan);
+        match signature {
+            Some(signature) if !signature.is_ready_for(opened.segments, index) => Next::Sums,
+            _ => Next::Segment(index),
+        }
     }
 
     /// Returns whether every segment was claimed and none is being worked on.

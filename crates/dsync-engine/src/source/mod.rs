@@ -17,6 +17,7 @@ mod read;
 mod replay;
 mod shared;
 mod spans;
+mod sums;
 
 use std::{
     io,

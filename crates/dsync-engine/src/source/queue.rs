@@ -12,7 +12,7 @@ use std::{
 
 use dsync_delta::{BlockLen, IndexedSignature, Layout, refined_block_lens};
 use dsync_wire::{
-    budget::Held,
+    budget::{Held, OverBudget},
     message::{EntryId, Rest},
 };
 
@@ -37,12 +37,20 @@ pub(super) struct Request {
 
 /// A basis' signature, and its memory until the last search in it is done.
 #[derive(Clone)]
-pub(super) struct KeptSignature(Arc<(IndexedSignature, Held)>);
+pub(super) struct KeptSignature {
+    signature: Arc<IndexedSignature>,
+    held: Arc<Mutex<Held>>,
+}
 
 impl KeptSignature {
     /// Keeps a signature with the memory that was taken for it.
-    pub(super) fn new(signature: IndexedSignature, held: Held) -> Self {
-        Self(Arc::new((signature, held)))
+    pub(super) fn new(signature: Arc<IndexedSignature>, held: Held) -> Self {
+        Self { signature, held: Arc::new(Mutex::new(held)) }
+    }
+
+    /// Takes memory for further sums of it.
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), OverBudget> {
+        lock(&self.held).grow(bytes)
     }
 }
 
@@ -50,7 +58,7 @@ impl Deref for KeptSignature {
     type Target = IndexedSignature;
 
     fn deref(&self) -> &IndexedSignature {
-        &self.0.0
+        &self.signature
     }
 }
 
@@ -106,10 +114,15 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
+    /// Files whose next segment cannot be searched before more sums are here.
+    parked: Vec<Arc<LargeFile>>,
     closed: bool,
     /// Workers that wait: telling nobody would cost a system call for each file.
     idle: usize,
 }
+
+/// There are more requests than an honest destination makes.
+pub(super) struct Full;
 
 enum Item {
     Small(Request),
@@ -134,17 +147,20 @@ impl State {
 }
 
 impl Queue {
-    /// Appends a request. Returns `false` when there are more than the destination can have a use
-    /// for.
-    pub(super) fn push(&self, request: Request) -> bool {
+    /// Appends a request. Returns its file if that is sent in segments.
+    ///
+    /// # Errors
+    /// [`Full`] when there are more than the destination can have a use for.
+    pub(super) fn push(&self, request: Request) -> Result<Option<Arc<LargeFile>>, Full> {
         let small = request.signature.is_none()
             && request.rest.is_none()
             && request.tail.is_none()
             && request.listed.size() <= SMALL_FILE_BYTES;
         let item = if small { Item::Small(request) } else { Item::Large(Arc::new(LargeFile::new(request))) };
+        let file = if let Item::Large(file) = &item { Some(Arc::clone(file)) } else { None };
         let mut state = lock(&self.state);
         if state.items.len() >= MAX_QUEUED_REQUESTS {
-            return false;
+            return Err(Full);
         }
         state.items.push_back(item);
         let idle = state.idle > 0;
@@ -154,7 +170,19 @@ impl Queue {
             (true, true) => self.changed.notify_one(),
             (true, false) => self.changed.notify_all(),
         }
-        true
+        Ok(file)
+    }
+
+    /// Tells workers that more of a file's segments can be claimed. If they had claimed all that
+    /// could be, and so removed it, it is put back in the first place.
+    pub(super) fn wake(&self, file: &Arc<LargeFile>) {
+        let mut state = lock(&self.state);
+        if let Some(at) = state.parked.iter().position(|parked| Arc::ptr_eq(parked, file)) {
+            let file = state.parked.swap_remove(at);
+            state.items.push_front(Item::Large(file));
+            drop(state);
+            self.changed.notify_all();
+        }
     }
 
     /// Puts a file back whose segments can be claimed again, unless it is still here. It goes first
@@ -199,6 +227,9 @@ impl Queue {
         let mut state = lock(&self.state);
         if !state.remove(file, LargeFile::is_exhausted) {
             return;
+        }
+        if file.awaits_sums() {
+            state.parked.push(Arc::clone(file));
         }
         let idle = state.idle > 0;
         drop(state);
