@@ -74,6 +74,9 @@ struct State<J: Job> {
     over: bool,
     /// Whether a thread ended without its result.
     broken: bool,
+    /// Number of times that an idle thread was woken.
+    #[cfg(test)]
+    woken: usize,
 }
 
 enum Slot<J: Job> {
@@ -98,6 +101,8 @@ impl<J: Job> ReadAhead<J> {
             awaited: false,
             over: false,
             broken: false,
+            #[cfg(test)]
+            woken: 0,
         };
         let shared = Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() };
         let spare_threads = if threads == 0 { 0 } else { MAX_SPARE_THREADS };
@@ -229,9 +234,16 @@ impl<J: Job> Shared<J> {
         state
     }
 
+    /// Wakes as many idle threads as there are jobs that may begin.
     fn wake(&self, state: &State<J>) {
-        if state.idle > 0 && state.waiting > 0 {
+        if !state.may_begin() || state.idle == 0 {
+            return;
+        }
+        if state.waiting >= state.idle {
             self.work.notify_all();
+        } else {
+            // A thread that wakes for nothing costs two switches, and the lock that others want.
+            (0..state.waiting).for_each(|_| self.work.notify_one());
         }
     }
 
@@ -243,14 +255,20 @@ impl<J: Job> Shared<J> {
                 state.idle += 1;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
+                #[cfg(test)]
+                {
+                    state.woken += 1;
+                }
                 continue;
             };
             drop(state);
+
             let guard = Unfinished(self);
             let started = Instant::now();
             let done = job.run();
             let took = started.elapsed();
             std::mem::forget(guard);
+
             state = self.lock();
             state.place(ticket, done, took);
             self.wake(&state);
@@ -269,9 +287,14 @@ impl<J: Job> State<J> {
         self.tickets
     }
 
+    /// Returns whether a job may begin ahead of the consumer.
+    fn may_begin(&self) -> bool {
+        self.waiting > 0 && self.ready < self.max_ready && self.weight < MAX_WEIGHT
+    }
+
     /// Takes the waiting job nearest to the top, unless enough results are ready.
     fn take_ahead(&mut self) -> Option<(u64, J)> {
-        if self.waiting == 0 || self.ready >= self.max_ready || self.weight >= MAX_WEIGHT {
+        if !self.may_begin() {
             return None;
         }
         let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Waiting(_)))?;
@@ -415,6 +438,45 @@ mod tests {
             assert!(begun.load(Ordering::SeqCst) <= taken + MAX_READY + 4);
         }
         assert!(ahead.next().is_none());
+    }
+
+    /// Waits until the state of the threads is as wanted, and returns what it sees of it.
+    fn wait_until(ahead: &ReadAhead<Counted>, wanted: impl Fn(&State<Counted>) -> bool) -> usize {
+        let end = Instant::now() + Duration::from_secs(300);
+        while Instant::now() < end {
+            let state = ahead.shared.lock();
+            if wanted(&state) {
+                return state.woken;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+        panic!("the threads did not get there");
+    }
+
+    #[test]
+    fn a_job_wakes_one_thread_and_one_that_may_not_begin_wakes_none() {
+        const THREADS: usize = 8;
+        const JOBS: usize = 40;
+        let begun = Arc::new(AtomicUsize::new(0));
+        let job = || std::iter::once(Counted(Arc::clone(&begun)));
+        let mut ahead = ReadAhead::new(THREADS, JOBS);
+        ahead.push((0..2).map(|_| Counted(Arc::clone(&begun))));
+        ahead.next().unwrap();
+        let before = wait_until(&ahead, |state| state.idle == THREADS && state.ready == 1);
+
+        for count in 2..=JOBS {
+            ahead.push(job());
+            wait_until(&ahead, |state| state.idle == THREADS && state.ready == count);
+        }
+        let woken = wait_until(&ahead, |state| state.idle == THREADS) - before;
+        // One that is about to sleep may be told as well, but not most of them each time.
+        assert!(woken < THREADS * JOBS / 2, "{woken} threads woke for {JOBS} jobs");
+        // From here on nothing may begin.
+        (0..JOBS).for_each(|_| ahead.push(job()));
+        let woken = wait_until(&ahead, |state| state.idle == THREADS) - before - woken;
+        assert!(woken < JOBS, "{woken} threads woke for nothing");
+        assert_eq!(begun.load(Ordering::SeqCst), JOBS + 1);
     }
 
     /// A quick job, one that ends when the third is done, and the third.
