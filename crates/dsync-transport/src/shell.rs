@@ -21,9 +21,9 @@ use std::{
 
 use dsync_wire::{link::Carrier, unprintable::is_unprintable};
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
-    process::{Pid, Signal},
+    process::{Pid, PidfdFlags, Signal, pidfd_open},
 };
 
 use crate::{AddressFamily, ConnectError, error::ShellStatus, text::printable};
@@ -133,6 +133,8 @@ fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
 /// alone.
 pub(crate) struct ShellProcess {
     child: Arc<Mutex<Child>>,
+    /// Shows when the process ends; `None` on a system that cannot tell.
+    end: Option<OwnedFd>,
     stderr: Arc<Stderr>,
     dismissed: AtomicBool,
     hurried: AtomicBool,
@@ -160,10 +162,13 @@ impl ShellProcess {
         let system = |source| ConnectError::System { source };
         let stderr = Arc::new(Stderr::new().map_err(system)?);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // Opened here, as a run may be in a cage when it waits.
+        let number = Pid::from_raw(child.id().cast_signed());
+        let end = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()).ok());
         // From here on the child is reaped on every path.
         let child = Arc::new(Mutex::new(child));
         let (dismissed, hurried) = Default::default();
-        let process = Self { child, stderr: Arc::clone(&stderr), dismissed, hurried };
+        let process = Self { child, end, stderr: Arc::clone(&stderr), dismissed, hurried };
         let (Some(input), Some(output), Some(errors)) = pipes else {
             return Err(system(io::ErrorKind::BrokenPipe.into()));
         };
@@ -229,9 +234,21 @@ impl ShellProcess {
             // An error means that somebody else has reaped it, so there is nothing to wait for.
             match self.child().try_wait() {
                 Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < end => thread::sleep(POLL_INTERVAL),
+                Ok(None) if Instant::now() < end => self.pause(end),
                 Ok(None) | Err(_) => return None,
             }
+        }
+    }
+
+    /// Waits until the process has ended, or for a moment where nothing shows that.
+    fn pause(&self, until: Instant) {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now()));
+        let shown = match (&self.end, &left) {
+            (Some(end), Ok(left)) => poll(&mut [PollFd::new(end, PollFlags::IN)], Some(left)).is_ok(),
+            _ => false,
+        };
+        if !shown {
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -384,7 +401,7 @@ const HURRIED_TIME: Duration = Duration::from_millis(500);
 /// Time for the last lines of an ended shell to arrive, even on a busy machine. Only a shared
 /// connection that keeps the stream open makes anybody wait this long.
 const STDERR_TIME: Duration = Duration::from_secs(2);
-/// Pause between checks of the process.
+/// Pause between checks of a process whose end nothing shows.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
