@@ -121,8 +121,8 @@ impl Run {
 
     /// Makes another program, with its arguments, start it.
     #[must_use]
-    pub(crate) fn behind<const N: usize>(mut self, starter: [&str; N]) -> Self {
-        self.prefix.extend(starter.map(OsString::from));
+    pub fn behind(mut self, starter: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.prefix.extend(starter.into_iter().map(Into::into));
         self
     }
 

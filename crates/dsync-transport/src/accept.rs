@@ -27,12 +27,12 @@ use crate::{
     carried::{Carried, PipeTerms},
     greeting::{GreetingError, receive, send},
     identity::Identity,
-    mux::Role,
+    mux::{Role, Seat},
     offers::{Offers, Window},
     pace::paced,
     pipe::{self, PipeReader, PipeWriter},
     reactor::Reactor,
-    waits::SHORTEST_IDLE,
+    waits::{NEAR, SHORTEST_IDLE},
 };
 #[cfg(feature = "tls")]
 use crate::{mux::beside::Beside, standing::further::server::Inviting};
@@ -65,6 +65,8 @@ pub struct Entrance<'a> {
     /// The value of the `SSH_CONNECTION` variable: the address of this host that the client reached.
     /// Without it the client only has the host's name.
     pub ssh_connection: Option<&'a str>,
+    /// Shortest round trip of the client's connection, if it is known.
+    pub round_trip: Option<Duration>,
     /// Source of further connections of the client, if it reached a server that stands.
     #[cfg(feature = "tls")]
     pub handed: Option<crate::standing::Handed>,
@@ -77,6 +79,7 @@ impl Entrance<'_> {
             input,
             output,
             ssh_connection: None,
+            round_trip: None,
             #[cfg(feature = "tls")]
             handed: None,
         }
@@ -98,7 +101,7 @@ impl Entrance<'_> {
 /// Without the client's one-time key and token a connection costs a bounded handshake and gets
 /// nothing.
 pub fn accept(entrance: Entrance<'_>, budget: &Arc<Budget>) -> Result<Accepted, AcceptError> {
-    let Entrance { input, output, ssh_connection, .. } = entrance;
+    let Entrance { input, output, ssh_connection, round_trip, .. } = entrance;
     let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
     let reached = ssh_connection.map(SshConnection::parse).unwrap_or_default();
     let outcome = reactor.run(async move { negotiate(input, output, &reached, WINDOW).await });
@@ -112,7 +115,8 @@ pub fn accept(entrance: Entrance<'_>, budget: &Arc<Budget>) -> Result<Accepted, 
     let terms = client.terms;
     let idle_timeout = idle_timeout(terms);
 
-    let seat = (Role::Server, Carrier::Ssh);
+    let is_near = round_trip.is_some_and(|round_trip| round_trip < NEAR);
+    let seat = Seat { role: Role::Server, carrier: Carrier::Ssh, is_near };
     let terms_of_pipe = PipeTerms { seat, idle_timeout, budget: Arc::clone(budget), beside };
     let link = carried.into_link(reactor, (reader, writer), terms_of_pipe);
     Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })

@@ -2,11 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dsync_wire::{
-    bootstrap::ClientChoice,
-    budget::Budget,
-    link::{Carrier, Link},
-};
+use dsync_wire::{bootstrap::ClientChoice, budget::Budget, link::Link};
 #[cfg(feature = "quic")]
 use quinn::{Connection, Endpoint};
 
@@ -15,7 +11,7 @@ use crate::tls::{Established, TlsLink};
 #[cfg(feature = "quic")]
 use crate::{both::BothLink, quic::QuicLink};
 use crate::{
-    mux::{MuxLink, Role, beside::Beside},
+    mux::{MuxLink, Seat, beside::Beside},
     pipe::{PipeReader, PipeWriter},
     reactor::Reactor,
 };
@@ -34,8 +30,7 @@ pub(crate) enum Carried {
 
 /// Terms of the lanes over the pipe.
 pub(crate) struct PipeTerms {
-    /// This end's role, and the carrier that the pipe counts as.
-    pub(crate) seat: (Role, Carrier),
+    pub(crate) seat: Seat,
     pub(crate) idle_timeout: Duration,
     pub(crate) budget: Arc<Budget>,
     /// Further connections of the two ends.

@@ -19,7 +19,7 @@ use dsync_wire::version::CONNECTIONS;
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, MAGIC,
-        PortRange, ServerBootstrap, Token, Transports, VersionRange,
+        PortRange, Reached, ServerBootstrap, Token, Transports, VersionRange,
     },
     budget::Budget,
     link::{Carrier, CloseReason, Lane, Link, LinkError, Move, Traffic},
@@ -33,13 +33,13 @@ use crate::{
     error::ShellStatus,
     greeting::{GreetingError, receive, send},
     identity::Identity,
-    mux::Role,
+    mux::{Role, Seat},
     pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
     reactor::Reactor,
     shell::{EXIT_TIME, ShellProcess},
     text::printable,
-    waits::{LONGEST_PORT_WAIT, SHORTEST_IDLE},
+    waits::{LONGEST_PORT_WAIT, NEAR, SHORTEST_IDLE},
 };
 #[cfg(feature = "tls")]
 use crate::{
@@ -47,7 +47,7 @@ use crate::{
     reach::{CarrierFailure, Reach},
     standing::further::client::Calling,
     tls::handshake::Credentials,
-    whereabouts::{self, Whereabouts},
+    whereabouts::Whereabouts,
 };
 
 /// Options of [`connect()`].
@@ -190,6 +190,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         host: shell.host.clone(),
         shell: process.id(),
         family: shell.family,
+        is_dialled: shell.pipe != Carrier::Ssh,
         options: options.clone(),
     };
 
@@ -210,12 +211,13 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
     #[cfg(feature = "tls")]
-    let beside = further(shell, &process, &agreed);
+    let beside = further(&agreed);
     #[cfg(not(feature = "tls"))]
     let beside = None;
-    let Agreed { reader, writer, carried, reason, features, .. } = agreed;
+    let Agreed { reader, writer, carried, reason, features, reached, .. } = agreed;
     let is_pipe = matches!(carried, Carried::Pipe);
-    let seat = (Role::Client, shell.pipe);
+    let is_near = reached.is_some_and(|reached| reached.round_trip < NEAR);
+    let seat = Seat { role: Role::Client, carrier: shell.pipe, is_near };
     let terms = PipeTerms { seat, idle_timeout, budget: Arc::clone(&options.budget), beside };
     let link = carried.into_link(reactor, (reader, writer), terms);
     let link = ShellLink { link, is_pipe, features, process: Arc::clone(&process) };
@@ -228,15 +230,12 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     Ok(Connected { link, reason, process, dialler })
 }
 
-/// Returns the means to make further connections, to where the way to a server that stands has gone. The
-/// kernel knows that: no address is the server's word.
+/// Returns the means to make further connections, to where the way to a server that stands has gone. Its
+/// dialler knows that: no address is the server's word.
 #[cfg(feature = "tls")]
-fn further(shell: &RemoteShell, process: &ShellProcess, agreed: &Agreed) -> Option<Arc<dyn Beside>> {
-    if shell.pipe == Carrier::Ssh || agreed.features & CONNECTIONS == 0 {
-        return None;
-    }
-    let address = whereabouts::peer_of(process.id())?;
-    Some(Arc::new(Calling::new(agreed.identity.clone(), address)))
+fn further(agreed: &Agreed) -> Option<Arc<dyn Beside>> {
+    let reached = agreed.reached.filter(|_| agreed.features & CONNECTIONS != 0)?;
+    Some(Arc::new(Calling::new(agreed.identity.clone(), reached.address)))
 }
 
 /// The terms on which the two ends agreed.
@@ -246,6 +245,8 @@ struct Agreed {
     carried: Carried,
     reason: Option<String>,
     features: u64,
+    /// The word of the program that dialled a server that stands.
+    reached: Option<Reached>,
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing but the pipe is tried"))]
     identity: Identity,
 }
@@ -257,6 +258,8 @@ struct Bootstrap {
     /// The remote shell's process.
     shell: u32,
     family: AddressFamily,
+    /// Whether the process is a program of this host that dials, and no remote shell.
+    is_dialled: bool,
     options: ConnectOptions,
 }
 
@@ -268,8 +271,8 @@ impl Bootstrap {
         let (mut reader, mut writer) = pipe::open(output, input).map_err(Failure::System)?;
         let limit = self.options.greeting_timeout;
         let greeting = timeout(limit, self.greet(&offered, &mut reader, &mut writer)).await;
-        let server = match greeting {
-            Ok(Ok(server)) => server,
+        let (reached, server) = match greeting {
+            Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(Failure::from_greeting(error, reader).await),
             Err(_) => return Err(Failure::GreetingTimeout),
         };
@@ -303,7 +306,7 @@ impl Bootstrap {
             }
         }
 
-        Ok(Agreed { reader, writer, carried, reason, features, identity: own })
+        Ok(Agreed { reader, writer, carried, reason, features, reached, identity: own })
     }
 
     /// Connects to the remote end's ports, or leaves the session to the pipe.
@@ -374,12 +377,13 @@ impl Bootstrap {
         })
     }
 
+    /// Sends the greeting and waits for the answer; also returns the dialler's word before it.
     async fn greet(
         &self,
         offered: &ClientBootstrap,
         reader: &mut PipeReader,
         writer: &mut PipeWriter,
-    ) -> Result<ServerBootstrap, GreetingError> {
+    ) -> Result<(Option<Reached>, ServerBootstrap), GreetingError> {
         let mut messages = vec![BootstrapMessage::Client(offered.clone())];
         if self.options.transport == TransportChoice::Ssh {
             messages.push(BootstrapMessage::Choice(ClientChoice::Ssh));
@@ -387,7 +391,14 @@ impl Bootstrap {
         // If the shell ended at once, its output, or the lack of it, shows the reason better than
         // this error.
         let sent = send(writer, &messages).await;
-        let server = match receive(reader).await {
+
+        let (mut reached, mut answer) = (None, receive(reader).await);
+        // The first message is the dialler's; behind it a server speaks.
+        if let (true, Ok(BootstrapMessage::Reached(told))) = (self.is_dialled, &answer) {
+            (reached, answer) = (Some(*told), receive(reader).await);
+        }
+
+        let server = match answer {
             Ok(BootstrapMessage::Server(server)) => server,
             Ok(BootstrapMessage::Refusal(refusal)) => return Err(GreetingError::Wrong(refusal.into_error())),
             Ok(_) => return Err(GreetingError::Wrong(BootstrapError::Answer)),
@@ -395,7 +406,7 @@ impl Bootstrap {
         };
         sent?;
         server.check(offered).map_err(GreetingError::Wrong)?;
-        Ok(server)
+        Ok((reached, server))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Round trip below which a path is short. There TCP beats QUIC, whose loss recovery pays only on
 /// longer ones.
-#[cfg(feature = "tls")]
+#[cfg(feature = "ssh")]
 pub(crate) const NEAR: Duration = Duration::from_millis(2);
 /// Longest wait for a port. Twice this, for TCP after UDP, lies within the server's window of 30 s.
 #[cfg(feature = "ssh")]

@@ -82,7 +82,7 @@ fn find_ssh(shell: u32) -> Option<u32> {
 
 /// Returns the other end of the first TCP connection of a process. ssh opens its own before those
 /// that it forwards.
-pub(crate) fn peer_of(process: u32) -> Option<SocketAddr> {
+fn peer_of(process: u32) -> Option<SocketAddr> {
     let mut sockets: Vec<(u32, u64)> = fs::read_dir(format!("/proc/{process}/fd"))
         .ok()?
         .flatten()

@@ -20,7 +20,7 @@ use dsync_transport::{
     connect,
 };
 use dsync_wire::{
-    bootstrap::{BootstrapMessage, Fingerprint, PortRange, ServerBootstrap},
+    bootstrap::{BootstrapMessage, Fingerprint, PortRange, Reached, ServerBootstrap},
     link::{Carrier, CloseReason, LinkError},
 };
 use tempfile::TempDir;
@@ -167,10 +167,51 @@ fn greeting(
         tcp_port: tcp_port.filter(|_| wanted != TransportChoice::Quic),
         addresses,
     };
+    says(&[BootstrapMessage::Server(greeting)])
+}
+
+/// Returns a script that says this and then only listens.
+fn says(messages: &[BootstrapMessage]) -> String {
     let mut bytes = Vec::new();
-    BootstrapMessage::Server(greeting).encode(&mut bytes).unwrap();
+    messages.iter().for_each(|message| message.encode(&mut bytes).unwrap());
     let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
     format!("printf '{octal}'; exec cat > /dev/null")
+}
+
+/// Connects through a program whose pipe counts as this, and which says this first.
+fn through(pipe: Carrier, first: &[Duration]) -> Result<Connected, ConnectError> {
+    let reached = |&round_trip: &Duration| {
+        BootstrapMessage::Reached(Reached { address: (Ipv4Addr::LOCALHOST, 873).into(), round_trip })
+    };
+    let server = ServerBootstrap {
+        version: dsync_wire::version::VERSION,
+        features: 0,
+        fingerprint: Fingerprint([7; 32]),
+        udp_port: None,
+        tcp_port: None,
+        addresses: Vec::new(),
+    };
+    let answer = [BootstrapMessage::Server(server), BootstrapMessage::Go];
+    let mut ssh = FakeSsh::new(&says(&first.iter().map(reached).chain(answer).collect::<Vec<_>>()));
+    ssh.shell.pipe = pipe;
+    ssh.connect(TransportChoice::Ssh)
+}
+
+#[test]
+fn a_dialler_tells_whether_its_path_is_short() {
+    let is_near = |first: &[Duration]| through(Carrier::Tls, first).unwrap().link.is_near();
+    assert!(is_near(&[Duration::from_micros(50)]));
+    assert!(!is_near(&[Duration::from_millis(80)]));
+    assert!(!is_near(&[]));
+}
+
+#[test]
+fn only_a_dialler_tells_where_a_connection_goes_and_only_once() {
+    let short = Duration::from_micros(50);
+    for (pipe, first) in [(Carrier::Ssh, &[short][..]), (Carrier::Tls, &[short, short])] {
+        let refused = through(pipe, first).err();
+        assert!(matches!(refused, Some(ConnectError::NotDsync { .. })), "{pipe:?}: {refused:?}");
+    }
 }
 
 /// Longer than anything here takes on the busiest machine.

@@ -11,6 +11,9 @@
 //! server: Go                                   the link begins right after this message
 //! ```
 //!
+//! Where a program of this host dials a server that stands, in place of a remote shell, the run reads
+//! one message more, the first: [`Reached`], which that program writes and no server.
+//!
 //! A message is [`MAGIC`] (10 bytes), its number (1), the length of its payload (2, little endian)
 //! and the payload, at most [`MAX_BOOTSTRAP`] bytes in all. Nothing here is secret except the
 //! token, and nothing is trusted beyond the ssh connection that carried it. This module does no
@@ -20,8 +23,9 @@ mod codec;
 
 use std::{
     fmt,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     num::{NonZeroU16, NonZeroU32, NonZeroU64},
+    time::Duration,
 };
 
 use crate::{
@@ -51,6 +55,17 @@ pub enum BootstrapMessage {
     Choice(ClientChoice),
     /// The server's confirmation that it uses the chosen carrier.
     Go,
+    /// The dialler's word to its run, before all others. It crosses no network.
+    Reached(Reached),
+}
+
+/// The connection of a program that dials a server that stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// The server's end of it.
+    pub address: SocketAddr,
+    /// The shortest round trip so far, in whole microseconds on the wire.
+    pub round_trip: Duration,
 }
 
 /// The client's offer.
@@ -292,6 +307,7 @@ impl BootstrapMessage {
             Self::Refusal(_) => "Refusal",
             Self::Choice(_) => "ClientChoice",
             Self::Go => "Go",
+            Self::Reached(_) => "Reached",
         }
     }
 }

@@ -10,6 +10,7 @@ mod killed;
 mod limits;
 mod metrics;
 mod nas;
+mod nothing_to_do;
 mod owners;
 mod power;
 mod quota;

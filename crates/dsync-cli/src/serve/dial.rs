@@ -52,7 +52,8 @@ fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> 
     // Where the handshake told what the server will answer, the run does not wait for it.
     let ahead = channel.answer_ahead();
     let is_ahead = ahead.is_some();
-    output.write_all(&ahead.unwrap_or_default()).map_err(lost)?;
+    let first = [channel.reached(), ahead.unwrap_or_default()].concat();
+    output.write_all(&first).map_err(lost)?;
     let (mut reader, mut writer) = channel.split();
     thread::spawn(move || {
         // The run sees the end of the other direction.

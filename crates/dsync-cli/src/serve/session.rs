@@ -198,6 +198,7 @@ fn converse(
     cage: &Cage,
     (record, parent): (&mut Record, &mut UnixStream),
 ) -> Outcome {
+    let round_trip = channel.round_trip();
     let Copying { input, output, sending, sent, received } =
         channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
     record.report().send(parent);
@@ -218,7 +219,7 @@ fn converse(
         connections: further.count() + 1,
     };
     tell_progress(record.report(), passed.clone(), parent).map_err(unready)?;
-    let entrance = Entrance { handed: Some(handed), ..Entrance::new(input, output) };
+    let entrance = Entrance { handed: Some(handed), round_trip, ..Entrance::new(input, output) };
     let served = serve(entrance, &Resources::default(), Some(grant), Some(cage), WORDING);
     // The session's last words are under way.
     let _ = sending.join();

@@ -43,11 +43,21 @@ use crate::{
     reactor::{Reactor, block_on},
 };
 
+/// The place of a link's end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) role: Role,
+    /// The carrier that the pipe counts as.
+    pub(crate) carrier: Carrier,
+    /// Whether the path behind the pipe is known to be short.
+    pub(crate) is_near: bool,
+}
+
 /// A link over two pipes, or over another stream's two directions. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was
 /// closed before, and allows the peer up to [`FAREWELL_TIME`] to receive the reason.
 pub(crate) struct MuxLink {
     shared: Arc<Shared>,
-    carrier: Carrier,
+    seat: Seat,
     /// Resolves after the writer has sent the last frame.
     written: Option<oneshot::Receiver<()>>,
     /// The runtime of the tasks; ends with the link.
@@ -62,12 +72,12 @@ impl MuxLink {
         reactor: Reactor,
         reader: PipeReader,
         writer: PipeWriter,
-        (role, carrier): (Role, Carrier),
+        seat: Seat,
         idle_timeout: Duration,
         budget: Arc<Budget>,
         beside: Option<Arc<dyn Beside>>,
     ) -> Self {
-        let shared = Arc::new(Shared::new((role, carrier), budget, beside));
+        let shared = Arc::new(Shared::new((seat.role, seat.carrier), budget, beside));
         let (done, written) = oneshot::channel();
         reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
         let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
@@ -77,13 +87,13 @@ impl MuxLink {
             // The link may be gone already.
             let _ = done.send(());
         });
-        Self { shared, carrier, written: Some(written), _reactor: reactor }
+        Self { shared, seat, written: Some(written), _reactor: reactor }
     }
 }
 
 impl Link for MuxLink {
     fn carrier(&self) -> Carrier {
-        self.carrier
+        self.seat.carrier
     }
 
     fn data_lanes(&self) -> usize {
@@ -91,9 +101,9 @@ impl Link for MuxLink {
     }
 
     fn is_near(&self) -> bool {
-        // Neither ssh nor any other stream reports its round trip, and ssh's is used only if
-        // neither port can be reached.
-        false
+        // Neither ssh nor a caller's stream reports its round trip, and ssh's pipe is used only if
+        // neither port can be reached. Who dials a server that stands reports it.
+        self.seat.is_near
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {

@@ -5,7 +5,7 @@ use dsync_wire::link::{Carrier, CloseReason, Link, LinkError};
 use proptest::prelude::*;
 
 use super::{
-    MuxLink, Role,
+    MuxLink, Role, Seat,
     beside::INVITATION,
     frame::{Frame, MAX_PAYLOAD, MuxError, encode, parse},
     lanes::{Batch, Lanes, MAX_LANES, Received, WINDOW},
@@ -20,7 +20,8 @@ fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink 
     let reactor = Reactor::start().unwrap();
     let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
-    MuxLink::start(reactor, reader, writer, (role, Carrier::Ssh), idle, Arc::default(), None)
+    let seat = Seat { role, carrier: Carrier::Ssh, is_near: false };
+    MuxLink::start(reactor, reader, writer, seat, idle, Arc::default(), None)
 }
 
 /// Makes a pair over pipes, as ssh's parent has them.

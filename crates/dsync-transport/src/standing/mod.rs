@@ -35,7 +35,7 @@ use std::{
 };
 
 use dsync_wire::{
-    bootstrap::{BootstrapError, BootstrapMessage, Fingerprint, Parsed, Refusal, ServerBootstrap},
+    bootstrap::{BootstrapError, BootstrapMessage, Fingerprint, Parsed, Reached, Refusal, ServerBootstrap},
     error::PeerText,
     limits::MAX_REFUSAL_TEXT,
     version::{FEATURES, VERSION},
@@ -48,6 +48,7 @@ use crate::{
     tls::{
         handshake::read_exactly,
         stream::{Opener, Sealer, Stream, StreamError},
+        tcp_info::TcpInfo,
     },
 };
 
@@ -59,6 +60,8 @@ pub struct Channel {
     welcome_by: Option<Instant>,
     /// Whether the handshake told the client what the server answers to its greeting.
     is_ahead: bool,
+    /// Shortest round trip of the handshake.
+    round_trip: Option<Duration>,
 }
 
 /// The reason why there is no connection.
@@ -153,7 +156,8 @@ pub fn answer(
 
     Sealer::default().write(&stream, &WELCOME)?;
     stream.set_read_timeout(None).map_err(StreamError::Io)?;
-    let channel = Channel { stream: Arc::new(stream), opener, welcome_by: None, is_ahead: false };
+    let round_trip = round_trip(&stream);
+    let channel = Channel { stream: Arc::new(stream), opener, welcome_by: None, is_ahead: false, round_trip };
     Ok((channel, client, share))
 }
 
@@ -200,7 +204,14 @@ pub fn dial(
     let len = u8::try_from(share.len()).map_err(|_| ChannelError::Refused)?;
     Sealer::default().write(&stream, &[&[len], share.as_bytes()].concat())?;
     let is_ahead = !share.is_empty() && stream.protocol() == Some(protocol_ahead());
-    Ok(Channel { stream: Arc::new(stream), opener, welcome_by: Some(end), is_ahead })
+    let round_trip = round_trip(&stream);
+    Ok(Channel { stream: Arc::new(stream), opener, welcome_by: Some(end), is_ahead, round_trip })
+}
+
+/// Returns the shortest round trip of a connection. The kernel measures it, so a busy machine does not
+/// make a path longer.
+fn round_trip(stream: &Stream) -> Option<Duration> {
+    TcpInfo::of(stream.socket()).map(|info| info.least_round_trip).filter(|least| !least.is_zero())
 }
 
 /// Returns whether a handshake failed because the connection was closed.
@@ -231,6 +242,22 @@ fn connect(address: &Address, limit: Duration) -> Result<TcpStream, ChannelError
 }
 
 impl Channel {
+    /// Returns the shortest round trip of the connection so far, if the kernel tells it.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// Returns the message that tells a run of this host where the connection goes, for the start of what
+    /// the run reads. It is empty if the kernel does not know.
+    pub fn reached(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let (Ok(address), Some(round_trip)) = (self.stream.socket().peer_addr(), self.round_trip) {
+            // It has no part that could be too long.
+            let _ = BootstrapMessage::Reached(Reached { address, round_trip }).encode(&mut bytes);
+        }
+        bytes
+    }
+
     /// Returns the server's part of the bootstrap if the handshake told it: the run needs not wait
     /// for it, and [`ChannelReader::hear_go`] has to hear it.
     pub fn answer_ahead(&self) -> Option<Vec<u8>> {
@@ -628,6 +655,26 @@ mod tests {
             let (ahead, _) = dial_one_that(known, &WELCOME);
             assert_eq!(ahead, None);
         }
+    }
+
+    #[test]
+    fn both_ends_know_the_round_trip_and_the_client_where_it_is() {
+        let (client, server) = keys();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let address = Address { host: "127.0.0.1".into(), port: there.port(), family: AddressFamily::Any };
+        let known = [client.public()];
+        let (near, far) = thread::scope(|scope| {
+            let answering = scope.spawn(|| answer(listener.accept().unwrap().0, &server, &known, LIMIT));
+            (dial(&address, &client, Some(&server.public()), "nas", LIMIT), answering.join().unwrap())
+        });
+        let (near, far) = (near.unwrap(), far.unwrap().0);
+        let told = BootstrapMessage::parse(&near.reached());
+        let Ok(Parsed::Complete { message: BootstrapMessage::Reached(reached), .. }) = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!((reached.address, Some(reached.round_trip)), (there, near.round_trip()));
+        assert!(far.round_trip().is_some_and(|round_trip| round_trip < LIMIT));
     }
 
     #[test]

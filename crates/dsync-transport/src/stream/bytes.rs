@@ -16,7 +16,7 @@ use dsync_wire::{
 
 use super::{Form, Stream, StreamEnd};
 use crate::{
-    mux::{MuxLink, Role},
+    mux::{MuxLink, Role, Seat},
     pipe,
     reactor::Reactor,
     waits::SHORTEST_IDLE,
@@ -97,7 +97,8 @@ pub(super) fn link(
         StreamEnd::Controller => Role::Client,
         StreamEnd::Server => Role::Server,
     };
-    let (seat, idle) = ((role, Carrier::Stream), idle_timeout.max(SHORTEST_IDLE));
+    let seat = Seat { role, carrier: Carrier::Stream, is_near: false };
+    let idle = idle_timeout.max(SHORTEST_IDLE);
     Ok(Arc::new(MuxLink::start(reactor, reader, writer, seat, idle, budget, None)))
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod meter;
 pub(crate) mod registry;
 mod signal;
 pub(crate) mod stream;
-mod tcp_info;
+pub(crate) mod tcp_info;
 
 use std::{sync::Arc, thread::available_parallelism};
 

@@ -8,24 +8,24 @@ use std::{net::TcpStream, os::fd::AsRawFd, time::Duration};
 
 /// Counts of one connection since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TcpInfo {
+pub(crate) struct TcpInfo {
     /// Smoothed round trip.
-    pub(super) round_trip: Duration,
+    pub(crate) round_trip: Duration,
     /// Shortest round trip.
-    pub(super) least_round_trip: Duration,
+    pub(crate) least_round_trip: Duration,
     /// Bytes of data in a packet.
-    pub(super) packet_bytes: u64,
+    pub(crate) packet_bytes: u64,
     /// Packets with data that were sent, again or not; wraps around, as the next one does.
-    pub(super) packets: u32,
+    pub(crate) packets: u32,
     /// Packets that were sent again.
-    pub(super) resent: u32,
+    pub(crate) resent: u32,
     /// Bytes that the peer's system has.
-    pub(super) delivered_bytes: u64,
+    pub(crate) delivered_bytes: u64,
 }
 
 impl TcpInfo {
     /// Asks the kernel; `None` if it does not tell.
-    pub(super) fn of(tcp: &TcpStream) -> Option<Self> {
+    pub(crate) fn of(tcp: &TcpStream) -> Option<Self> {
         let bytes = raw(tcp)?;
         let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
         let long = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));

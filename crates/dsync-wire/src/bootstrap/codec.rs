@@ -1,13 +1,14 @@
 //! The encoding of the greeting.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
     num::{NonZeroU16, NonZeroU32, NonZeroU64},
+    time::Duration,
 };
 
 use super::{
     BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, HEADER_LEN, LinkTerms,
-    MAGIC, Parsed, PortRange, Refusal, ServerBootstrap, Token, Transports, VersionRange,
+    MAGIC, Parsed, PortRange, Reached, Refusal, ServerBootstrap, Token, Transports, VersionRange,
 };
 use crate::{
     error::PeerText,
@@ -28,6 +29,7 @@ impl BootstrapMessage {
             Self::Refusal(refusal) => refusal.encode(&mut payload)?,
             Self::Choice(choice) => payload.push(*choice as u8),
             Self::Go => {}
+            Self::Reached(reached) => reached.encode(&mut payload),
         }
         let too_long = BootstrapError::TooLong { len: payload.len() };
         let len = u16::try_from(payload.len()).map_err(|_| too_long)?;
@@ -70,6 +72,7 @@ impl BootstrapMessage {
             Self::Refusal(_) => 3,
             Self::Choice(_) => 4,
             Self::Go => 5,
+            Self::Reached(_) => 6,
         }
     }
 
@@ -81,6 +84,7 @@ impl BootstrapMessage {
             3 => Refusal::decode(fields).map(Self::Refusal),
             4 => fields.byte().and_then(ClientChoice::from_code).map(Self::Choice),
             5 => Some(Self::Go),
+            6 => Reached::decode(fields).map(Self::Reached),
             _ => return Err(BootstrapError::UnknownMessage { number }),
         };
         message.filter(|_| fields.0.is_empty()).ok_or(malformed)
@@ -127,18 +131,7 @@ impl ServerBootstrap {
             .ok_or(BootstrapError::TooLong { len })?;
 
         out.push(count);
-        for address in &self.addresses {
-            match address {
-                IpAddr::V4(v4) => {
-                    out.push(4);
-                    out.extend_from_slice(&v4.octets());
-                }
-                IpAddr::V6(v6) => {
-                    out.push(6);
-                    out.extend_from_slice(&v6.octets());
-                }
-            }
-        }
+        self.addresses.iter().for_each(|address| encode_address(*address, out));
         Ok(())
     }
 
@@ -154,11 +147,7 @@ impl ServerBootstrap {
         }
         let mut addresses = Vec::with_capacity(count);
         for _ in 0..count {
-            addresses.push(match fields.byte()? {
-                4 => IpAddr::V4(Ipv4Addr::from(fields.array::<4>()?)),
-                6 => IpAddr::V6(Ipv6Addr::from(fields.array::<16>()?)),
-                _ => return None,
-            });
+            addresses.push(decode_address(fields)?);
         }
         Some(Self { version, features, fingerprint, udp_port, tcp_port, addresses })
     }
@@ -206,6 +195,49 @@ impl Refusal {
             }
             _ => None,
         }
+    }
+}
+
+impl Reached {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let microseconds = u32::try_from(self.round_trip.as_micros()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&microseconds.to_le_bytes());
+        encode_address(self.address.ip(), out);
+        out.extend_from_slice(&self.address.port().to_le_bytes());
+        if let SocketAddr::V6(v6) = self.address {
+            out.extend_from_slice(&v6.scope_id().to_le_bytes());
+        }
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let microseconds = fields.array().map(u32::from_le_bytes)?;
+        let (ip, port) = (decode_address(fields)?, fields.u16()?);
+        let address = match ip {
+            IpAddr::V4(v4) => SocketAddrV4::new(v4, port).into(),
+            IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, fields.array().map(u32::from_le_bytes)?).into(),
+        };
+        Some(Self { address, round_trip: Duration::from_micros(microseconds.into()) })
+    }
+}
+
+fn encode_address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => {
+            out.push(4);
+            out.extend_from_slice(&v4.octets());
+        }
+        IpAddr::V6(v6) => {
+            out.push(6);
+            out.extend_from_slice(&v6.octets());
+        }
+    }
+}
+
+fn decode_address(fields: &mut Fields<'_>) -> Option<IpAddr> {
+    match fields.byte()? {
+        4 => Some(Ipv4Addr::from(fields.array::<4>()?).into()),
+        6 => Some(Ipv6Addr::from(fields.array::<16>()?).into()),
+        _ => None,
     }
 }
 
@@ -342,6 +374,10 @@ mod tests {
             BootstrapMessage::Go,
         ];
         all.extend(refusals.map(BootstrapMessage::Refusal));
+        all.extend(["192.0.2.1:8730", "[fe80::1%7]:873"].map(|address| {
+            let (address, round_trip) = (address.parse().unwrap(), Duration::from_micros(80_000));
+            BootstrapMessage::Reached(Reached { address, round_trip })
+        }));
         all
     }
 
@@ -396,7 +432,7 @@ mod tests {
         assert_eq!(parse(1, 65535), Err(BootstrapError::TooLong { len: 65535 }));
         assert_eq!(parse(1, 4083), Ok(Parsed::Incomplete { needed: 4096 }));
         assert_eq!(parse(0, 0), Err(BootstrapError::UnknownMessage { number: 0 }));
-        assert_eq!(parse(6, 0), Err(BootstrapError::UnknownMessage { number: 6 }));
+        assert_eq!(parse(7, 0), Err(BootstrapError::UnknownMessage { number: 7 }));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     identity::Identity,
-    mux::{MuxLink, Role, beside::Beside},
+    mux::{MuxLink, Role, Seat, beside::Beside},
     pipe,
     reactor::Reactor,
     suite::{Pair, pattern, suite},
@@ -80,7 +80,8 @@ fn mux((input, output): (OwnedFd, OwnedFd), role: Role, beside: Arc<dyn Beside>)
     let reactor = Reactor::start().unwrap();
     let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
-    MuxLink::start(reactor, reader, writer, (role, Carrier::Tls), PATIENCE, Arc::default(), Some(beside))
+    let seat = Seat { role, carrier: Carrier::Tls, is_near: false };
+    MuxLink::start(reactor, reader, writer, seat, PATIENCE, Arc::default(), Some(beside))
 }
 
 /// Makes a pair whose client connects to `address` for more.
