@@ -30,11 +30,17 @@ pub(crate) enum Input {
     Dump,
     /// One large file after 1 % of its 4 KiB blocks was overwritten.
     Delta,
+    /// The tree of sparsync's own benchmark: 1,000 files of 4 KiB and eight of 2 MiB.
+    Mixed,
+    /// The same tree, copied before by the same tool through the same server.
+    MixedSame,
+    /// The same, after a line was appended to 100 files.
+    MixedChanged,
 }
 
 impl Input {
     /// All inputs, in the order of the race.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::One,
         Self::Many,
         Self::Log,
@@ -44,6 +50,9 @@ impl Input {
         Self::Unchanged,
         Self::Dump,
         Self::Delta,
+        Self::Mixed,
+        Self::MixedSame,
+        Self::MixedChanged,
     ];
 
     /// Returns its name on the command line.
@@ -58,6 +67,9 @@ impl Input {
             Self::Holes => "holes",
             Self::Dump => "dump",
             Self::Delta => "delta",
+            Self::Mixed => "mixed",
+            Self::MixedSame => "mixed-same",
+            Self::MixedChanged => "mixed-changed",
         }
     }
 
@@ -73,12 +85,37 @@ impl Input {
             Self::Holes => "first copy of database logs, two thirds of them holes",
             Self::Dump => "a text dump, 2000 lines inserted",
             Self::Delta => "one file, 1 % of its 4 KiB blocks overwritten",
+            Self::Mixed => "first copy of 1,000 files of 4 KiB and 8 of 2 MiB",
+            Self::MixedSame => "second run on 1,000 files of 4 KiB and 8 of 2 MiB",
+            Self::MixedChanged => "the same files, a line appended to 100 of them",
         }
     }
 
     /// Returns whether it excludes tools that know no basis.
     pub(crate) fn needs_basis(self) -> bool {
-        matches!(self, Self::Unchanged | Self::Dump | Self::Delta)
+        matches!(self, Self::Unchanged | Self::Dump | Self::Delta) || self.follows_a_run()
+    }
+
+    /// Returns whether a run of the same tool comes first, which is not measured: what the tool knows of
+    /// it may be in its own files, or in a server.
+    pub(crate) fn follows_a_run(self) -> bool {
+        matches!(self, Self::MixedSame | Self::MixedChanged)
+    }
+
+    /// Returns whether it is one of sparsync's benchmark.
+    pub(crate) fn is_mixed(self) -> bool {
+        self == Self::Mixed || self.follows_a_run()
+    }
+
+    /// Changes the source between the first run and the measured one.
+    pub(crate) fn change(self, dir: &Path) {
+        if self == Self::MixedChanged {
+            for name in changed_files() {
+                let mut file =
+                    fs::OpenOptions::new().append(true).open(dir.join("src").join(name)).expect("a file");
+                file.write_all(b"a line of text\n").expect("a line");
+            }
+        }
     }
 
     /// Returns whether it has holes, which must not become bytes.
@@ -108,6 +145,7 @@ impl Input {
                 }
             }
             Self::Few => made_tree(30, 3000, 32_000).plant(&source),
+            Self::Mixed | Self::MixedSame | Self::MixedChanged => mixed_tree().plant(&source),
             Self::Log => {
                 fs::create_dir(&source).expect("the source");
                 write_text(&source.join("large"), mib << 20, &log_line, None);
@@ -141,9 +179,12 @@ impl Input {
     pub(crate) fn reset(self, dir: &Path) {
         let destination = dir.join("dst");
         let keep = self == Self::Unchanged && destination.exists();
+        if self == Self::MixedChanged {
+            changed_files().for_each(|name| shorten(&dir.join("src").join(name)));
+        }
         if !keep {
             let _ = fs::remove_dir_all(&destination);
-            if self.needs_basis() {
+            if self.needs_basis() && !self.follows_a_run() {
                 copy(&dir.join("old"), &destination);
             } else {
                 fs::create_dir(&destination).expect("the destination");
@@ -180,6 +221,37 @@ fn made_tree(dirs: u64, files: u64, longest: u64) -> Tree {
     });
     Tree::of(nodes.chain(files))
 }
+
+/// Makes the tree of sparsync's benchmark.
+fn mixed_tree() -> Tree {
+    let small = (0..1000).map(|index| (format!("small/dir_{}/file_{}.bin", index / 100, index % 100), SMALL));
+    let large = (0..8).map(|index| (format!("large/chunk_{index}.bin"), 2 << 20));
+    let files = small
+        .chain(large)
+        .zip(0..)
+        .map(|((path, len), index)| Node { mtime: PLANTED, ..Node::file(path, figures(index)[0], len) });
+    let dirs = (0..10).map(|index| format!("small/dir_{index}"));
+    let dirs = ["small".to_owned(), "large".to_owned()].into_iter().chain(dirs);
+    Tree::of(dirs.map(Node::dir).chain(files))
+}
+
+/// Returns the paths of the files of that tree that change.
+fn changed_files() -> impl Iterator<Item = String> {
+    (0..100).map(|index| format!("small/dir_0/file_{index}.bin"))
+}
+
+/// Undoes the change of a file.
+fn shorten(path: &Path) {
+    let file = fs::OpenOptions::new().write(true).open(path).expect("a file");
+    file.set_len(SMALL).expect("its length");
+    drop(file);
+    dsync_tests::tree::set_mtime(path, PLANTED);
+}
+
+/// Bytes of a small file of sparsync's tree.
+const SMALL: u64 = 4096;
+/// The time of its files.
+const PLANTED: (i64, i64) = (1_000_000_000, 0);
 
 /// Writes lines up to a length, and evenly between them that many inserted lines.
 fn write_text(path: &Path, len: u64, line: &dyn Fn(u64) -> String, inserted: Option<u64>) {

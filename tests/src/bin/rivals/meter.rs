@@ -47,14 +47,29 @@ pub(crate) struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Runs a tool to its end.
+    /// Runs a tool to its end. With `change`, runs it once more before, and then makes the change;
+    /// neither counts.
     ///
     /// # Errors
     /// The tool's output if it failed.
-    pub(crate) fn measure(&self, tool: &Tool, words: &Words) -> Result<Measure, String> {
+    pub(crate) fn measure(
+        &self,
+        tool: &Tool,
+        words: &Words,
+        change: Option<&dyn Fn()>,
+    ) -> Result<Measure, String> {
         let daemon = self.lab.sshd().daemon_id();
         let server = tool.server.as_ref().map(|server| self.serve(server, words)).transpose()?;
         let far = server.as_ref().map_or(daemon, Running::id);
+        if let Some(change) = change {
+            let first = script(tool.near, words).within(self.lab.near()).run();
+            if first.code() != Some(0) {
+                server.into_iter().for_each(end);
+                return Err(first.account());
+            }
+            change();
+            let _ = Run::of("sync").run();
+        }
         self.wait_for_sessions();
         let own = std::process::id();
         let (here_before, there_before, wire) =

@@ -38,6 +38,9 @@ pub(crate) struct Server {
 enum Can {
     /// Anything, using existing files.
     Update,
+    /// Anything, but its server keeps what it knows of a tree to itself: from nothing, or after a run
+    /// through the same server.
+    OwnState,
     /// Anything, from nothing.
     Trees,
     /// Plain files with plain names.
@@ -47,6 +50,9 @@ enum Can {
     /// One file, if a round trip takes no time: it sends one packet for each.
     OneFileNear,
 }
+
+/// The name in a destination of what no tool copied: sparsync's own directory.
+pub(crate) const KNOWN_EXTRA: &str = ".sparsync";
 
 const RSYNC: &[(&str, &str)] = &[("rsync", "rsync")];
 const NOTHING: &[(&str, &str)] = &[];
@@ -135,6 +141,22 @@ pub(crate) const ALL: &[Tool] = &[
             ends: false,
         }),
         ..tool("rsync-daemon", RSYNC, Can::Update, r#"rsync -a $SPARSE "$SRC/" "rsync://$ADDRESS:8730/dst/""#)
+    },
+    Tool {
+        server: Some(Server {
+            script: r#"sparsync gen-cert --cert "$WORK/sparsync.cert" --key "$WORK/sparsync.key" --name localhost >/dev/null &&
+                exec sparsync serve --bind "$ADDRESS:8970" --destination "$DST" --cert "$WORK/sparsync.cert" --key "$WORK/sparsync.key" >/dev/null"#,
+            port: 8970,
+            ends: false,
+        }),
+        ..tool(
+            "sparsync",
+            &[("sparsync", "cargo:sparsync")],
+            Can::OwnState,
+            // The numbers are those of its own benchmark.
+            r#"sparsync push --source "$SRC" --server "$ADDRESS:8970" --server-name localhost --ca "$WORK/sparsync.cert" \
+                --parallel-files 16 --scan-workers 8 --hash-workers 16 --compression-level 0 >/dev/null"#,
+        )
     },
     tool("scp", NOTHING, Can::Files, r#"scp -q -r -p -F "$CONFIG" "$SRC"/* "$HOST:$DST/""#),
     tool("scp-C", NOTHING, Can::Files, r#"scp -q -C -r -p -F "$CONFIG" "$SRC"/* "$HOST:$DST/""#),
@@ -254,8 +276,11 @@ impl Tool {
     pub(crate) fn fits(&self, input: Input, near: bool) -> bool {
         match self.can {
             Can::Update => true,
+            Can::OwnState => !input.needs_basis() || input.is_mixed(),
             Can::Trees => !input.needs_basis(),
-            Can::Files => !input.needs_basis() && !matches!(input, Input::Small | Input::Few),
+            Can::Files => {
+                !input.needs_basis() && !input.is_mixed() && !matches!(input, Input::Small | Input::Few)
+            }
             Can::OneFile => matches!(input, Input::One | Input::Log),
             Can::OneFileNear => near && matches!(input, Input::One | Input::Log),
         }
