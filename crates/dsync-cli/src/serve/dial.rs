@@ -7,6 +7,10 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -14,6 +18,10 @@ use std::{
 use dsync_engine::{
     exit_code,
     standing::{Address, Channel, ChannelError, copy, dial, refusal_of},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
 };
 
 use crate::{
@@ -41,7 +49,7 @@ pub(super) fn run(share: &str, address: &Address) -> u8 {
     }
 }
 
-/// Copies both ways until the server's direction ends.
+/// Copies both ways until the server's direction ends, or the run has gone and all that it said is sent.
 fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> {
     // The run sees that a direction ended.
     let lost = |_: io::Error| Failure(LOST, String::new());
@@ -55,9 +63,15 @@ fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> 
     let first = [channel.reached(), ahead.unwrap_or_default()].concat();
     output.write_all(&first).map_err(lost)?;
     let (mut reader, mut writer) = channel.split();
-    thread::spawn(move || {
+    let is_heard = Arc::new(AtomicBool::new(false));
+    let (heard, watched) = (Arc::clone(&is_heard), output.try_clone().map_err(lost)?);
+    let sending = thread::spawn(move || {
         // The run sees the end of the other direction.
-        let _ = copy(&mut input, &mut writer);
+        let sent = copy(&mut input, &mut writer);
+        // The server's end of the connection is a round trip away, and nobody would read what it says.
+        if sent.is_ok() && is_unread(&watched) && heard.load(Ordering::Acquire) {
+            std::process::exit(exit_code::OK.into());
+        }
     });
 
     let explain = |error| explain(&error, address, key);
@@ -66,7 +80,26 @@ fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> 
         let first = reader.hear_go().map_err(explain)?;
         output.write_all(&first).map_err(lost)?;
     }
-    io::copy(&mut reader, &mut output).map(drop).map_err(lost)
+    is_heard.store(true, Ordering::Release);
+    match io::copy(&mut reader, &mut output) {
+        // The run has gone, and its last words may not be sent.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            let _ = sending.join();
+            Ok(())
+        }
+        copied => copied.map(drop).map_err(lost),
+    }
+}
+
+/// Waits until nobody reads a pipe any more; returns `false` if that cannot be known.
+fn is_unread(pipe: &File) -> bool {
+    loop {
+        // Of a pipe without a reader the error is told unasked.
+        match poll(&mut [PollFd::new(pipe, PollFlags::empty())], None) {
+            Err(Errno::INTR) => {}
+            polled => return polled.is_ok(),
+        }
+    }
 }
 
 /// Prints the shares that this user's key may use; returns the exit code.
