@@ -267,6 +267,44 @@ fn operands_that_are_links_are_followed() {
     }
 }
 
+/// Its name is there, so nothing that has it at the destination goes.
+#[test]
+fn a_link_to_nowhere_that_is_to_be_followed_is_not_missing() {
+    needs_dsync!();
+    let options: [&[&str]; 5] = [
+        &["-a"],
+        &["-a", "--ignore-missing-args"],
+        &["-a", "--delete-missing-args"],
+        &["-a", "--exclude=out_none"],
+        &["-aR", "--delete-missing-args"],
+    ];
+    for options in options {
+        for operands in [&["out_none"][..], &["out_none", "plain"], &["plain", "out_none"]] {
+            for in_list in [false, true] {
+                let scratch = Scratch::new();
+                plant(&scratch, &[DANGLING]);
+                fs::write(scratch.at("list"), operands.join("\n")).unwrap();
+                let list = format!("--files-from={}", scratch.at("list").display());
+                let run = |run: Run, to: &str| {
+                    fs::create_dir(scratch.at(to)).unwrap();
+                    fs::write(scratch.at(to).join("out_none"), "old").unwrap();
+                    let run = run.arg("--copy-unsafe-links").args(options).cwd(&scratch.src());
+                    let run = if in_list { run.args([&list, "."]) } else { run.args(operands) };
+                    run.arg(slash(&scratch.at(to))).run()
+                };
+                let (ours, theirs) = (run(Run::dsync(), "dst"), run(Run::of("rsync"), "rsync"));
+
+                let scope = Scope { dir_times: false, root: false, times: false, ..Scope::full() };
+                let found = differences(&scratch.at("rsync"), &scratch.dst(), scope);
+                let account = format!("{options:?} {operands:?} {}\n{}", ours.account(), theirs.account());
+                assert!(found.is_empty(), "{found:?}\n{account}");
+                assert!(scratch.dst().join("out_none").exists(), "{account}");
+                assert_eq!(ours.code(), theirs.code(), "{account}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_followed_link_leaves_the_source_and_not_its_target() {
     needs_dsync!();

@@ -43,7 +43,7 @@ pub use self::{
     terms::{FollowLinks, WalkOperation, WalkOptions},
 };
 use self::{
-    opening::Opening,
+    opening::{Opening, Unopened},
     reading::{Child, WalkJob},
 };
 use crate::{
@@ -103,16 +103,18 @@ pub enum WalkError {
 pub struct OperandProblem {
     /// Position of the operand, 0-based.
     pub index: usize,
-    /// The path below the transfer's root that is missing from its directory, which exists.
+    /// The path below the transfer's root that is missing from where it begins, which exists.
     pub missing: Option<RelPath>,
+    /// The operation that failed.
+    pub operation: WalkOperation,
     /// The reason, e.g. [`NotFound`](io::ErrorKind::NotFound).
     pub error: io::Error,
 }
 
 impl OperandProblem {
-    /// Returns whether nothing has that name.
+    /// Returns whether nothing has that name. A link that leads nowhere has it.
     pub fn is_missing(&self) -> bool {
-        is_missing(&self.error)
+        self.operation != WalkOperation::FollowLink && is_missing(&self.error)
     }
 }
 
@@ -121,21 +123,24 @@ impl OperandProblem {
 pub struct LostPath {
     /// The line as a path of the operator.
     pub path: Vec<u8>,
-    /// The path below the transfer's root that is missing from its directory, which exists.
+    /// The path below the transfer's root that is missing from where it begins, which exists.
     pub missing: Option<RelPath>,
+    /// Whether it is a link that cannot be followed.
+    pub is_link: bool,
     /// The reason: a number of the system; `None` for a directory where none are copied.
     pub errno: Option<i32>,
 }
 
 impl LostPath {
-    /// Returns whether nothing has that name.
+    /// Returns whether nothing has that name. A link that leads nowhere has it.
     pub fn is_missing(&self) -> bool {
-        self.errno == Some(rustix::io::Errno::NOENT.raw_os_error())
+        !self.is_link && self.errno == Some(rustix::io::Errno::NOENT.raw_os_error())
     }
 
     fn to_record(&self) -> Vec<u8> {
         let missing = self.missing.as_ref().map_or(&[][..], RelPath::as_bytes);
         let mut record = self.errno.unwrap_or(0).to_le_bytes().to_vec();
+        record.push(u8::from(self.is_link));
         // Both are paths that a system call takes.
         record.extend_from_slice(&u32::try_from(missing.len()).unwrap_or(0).to_le_bytes());
         record.extend_from_slice(missing);
@@ -145,11 +150,12 @@ impl LostPath {
 
     fn of_record(record: &[u8]) -> Option<Self> {
         let (errno, rest) = record.split_first_chunk()?;
+        let (&is_link, rest) = rest.split_first()?;
         let (len, rest) = rest.split_first_chunk()?;
         let (missing, path) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;
         let errno = Some(i32::from_le_bytes(*errno)).filter(|&errno| errno != 0);
         let missing = RelPath::parse(missing).ok().filter(|missing| !missing.is_root());
-        Some(Self { path: path.to_vec(), missing, errno })
+        Some(Self { path: path.to_vec(), missing, is_link: is_link != 0, errno })
     }
 }
 
@@ -238,8 +244,8 @@ impl Walk {
             } else {
                 opening.plain(index, operand, &options)?
             };
-            if let Err((missing, error)) = opened {
-                opening.problems.push(OperandProblem { index, missing, error });
+            if let Err(Unopened { missing, operation, error }) = opened {
+                opening.problems.push(OperandProblem { index, missing, operation, error });
             }
         }
         let single_file =
@@ -261,7 +267,7 @@ impl Walk {
         let mut lost = Spool::new(&options.spools);
         for line in list.unusable() {
             let errno = Some(rustix::io::Errno::NAMETOOLONG.raw_os_error());
-            lost.push(&LostPath { path: line.clone(), missing: None, errno }.to_record())?;
+            lost.push(&LostPath { path: line.clone(), missing: None, is_link: false, errno }.to_record())?;
         }
 
         let first = list.first_of_each().map(|named| (named, true));
@@ -275,7 +281,7 @@ impl Walk {
                 move || path.strip_prefix(".").unwrap_or(&path).as_os_str().as_bytes().to_vec()
             };
             let opened = if path.is_empty() {
-                opening.contents(&base, &options).map_err(|error| (None, error))
+                opening.contents(&base, &options).map_err(Unopened::from)
             } else if is_first {
                 // Only its directory gets its place now; a failure is told with each path.
                 let _ = opening.base_layer(&base, &options);
@@ -286,12 +292,14 @@ impl Walk {
                 let form = RelativeForm { base, path, contents, from_root: false };
                 opening.path(Path::new(OsStr::from_bytes(&form.base)), &form, (true, &options))?
             };
-            if let Err((missing, error)) = opened {
+            if let Err(Unopened { missing, operation, error }) = opened {
+                let is_link = operation == WalkOperation::FollowLink;
                 let errno = Some(error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()));
-                lost.push(&LostPath { path: named(), missing, errno }.to_record())?;
+                lost.push(&LostPath { path: named(), missing, is_link, errno }.to_record())?;
             }
             if opening.skipped.pop().is_some() {
-                lost.push(&LostPath { path: named(), missing: None, errno: None }.to_record())?;
+                let skipped = LostPath { path: named(), missing: None, is_link: false, errno: None };
+                lost.push(&skipped.to_record())?;
             }
         }
 

@@ -8,7 +8,7 @@ use std::{
 
 use dsync_fs::{
     Chooser, Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, Spelling, SpoolHome,
-    Walk, WalkError, WalkOptions, WantedRulings,
+    Walk, WalkError, WalkOperation, WalkOptions, WantedRulings,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -85,7 +85,8 @@ pub(crate) fn open_tree(
             if problems.len() == paths.len()
                 && !(may_be_none(options) && problems.iter().all(OperandProblem::is_missing)) =>
         {
-            Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
+            let path = paths.get(problem.index).cloned().unwrap_or_default();
+            Err(unopened(path, (problem.operation, &problem.error)))
         }
         _ => {
             let is_one = list.is_none() && paths.len() == 1;
@@ -143,9 +144,11 @@ pub(crate) fn expanded(
 }
 
 /// Returns the error of an operand that cannot be opened.
-fn unopened(path: PathBuf, error: &io::Error) -> SyncError {
+fn unopened(path: PathBuf, (operation, error): (WalkOperation, &io::Error)) -> SyncError {
+    // A link that leads nowhere is not missing itself.
+    let is_there = error.kind() != io::ErrorKind::NotFound || operation == WalkOperation::FollowLink;
     match error.raw_os_error() {
-        Some(number) if error.kind() != io::ErrorKind::NotFound => {
+        Some(number) if is_there => {
             SyncError::SourceUnreadable { path, source: io::Error::from_raw_os_error(number) }
         }
         _ => SyncError::SourceMissing { path },
@@ -154,9 +157,11 @@ fn unopened(path: PathBuf, error: &io::Error) -> SyncError {
 
 /// Returns the error of a list's directory that cannot be opened.
 fn root_error(path: &Path, error: io::Error) -> SyncError {
-    SyncError::of_path(PathRole::Source, path, error, |path, error| match unopened(path, &error) {
-        SyncError::SourceMissing { path } => SyncError::ListRootMissing { path },
-        other => other,
+    SyncError::of_path(PathRole::Source, path, error, |path, error| {
+        match unopened(path, (WalkOperation::Stat, &error)) {
+            SyncError::SourceMissing { path } => SyncError::ListRootMissing { path },
+            other => other,
+        }
     })
 }
 

@@ -87,13 +87,18 @@ fn report_lost(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
         let (operation, cause) = match lost.errno {
             // The user named it: that it is missing is an error, not a change during the run.
             Some(_) if lost.is_missing() && ignore_missing => continue,
-            Some(errno) => (Operation::Stat, Cause::Os(errno)),
+            Some(errno) => (looking_at(lost.is_link), Cause::Os(errno)),
             None => (Operation::ReadDirectory, Cause::Skipped),
         };
         let problem = Problem::new(operation, lost.path, cause);
         shared.session.control.queue(&ControlMessage::Problem(problem))?;
     }
     shared.session.control.flush()
+}
+
+/// Returns the operation that fails for an operand, or for a link that is one and cannot be followed.
+fn looking_at(is_link: bool) -> Operation {
+    if is_link { Operation::FollowLink } else { Operation::Stat }
 }
 
 /// Returns the error of a list that cannot be read back.
@@ -150,7 +155,8 @@ pub(super) fn run(
             operands.get(problem.index).map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
         // The user named it: that it is missing is an error, not a change during the run.
         let cause = problem.error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os);
-        let problem = Problem::new(Operation::Stat, path, cause);
+        let is_link = problem.operation == WalkOperation::FollowLink;
+        let problem = Problem::new(looking_at(is_link), path, cause);
         shared.session.control.send(&ControlMessage::Problem(problem))?;
     }
     report_lost(shared, &walk)?;

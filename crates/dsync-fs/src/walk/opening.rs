@@ -14,10 +14,11 @@ use rustix::io::Errno;
 use super::{
     MAX_READY, OperandProblem, Walk, WalkError, WalkRuling,
     dir_ref::{DirRef, Layer, Shared, Step},
+    following::leads_nowhere,
     is_missing,
     prune::Looks,
     reading::{Listed, Root, WalkJob},
-    terms::WalkOptions,
+    terms::{WalkOperation, WalkOptions},
 };
 use crate::{
     component::{Component, RelPath},
@@ -61,8 +62,38 @@ pub(super) struct Named {
     pub(super) kind: Kind,
 }
 
-/// The outcome of opening an operand; with the path that is missing, where its directory exists.
-pub(super) type Opened = Result<(), (Option<RelPath>, io::Error)>;
+/// The outcome of opening an operand.
+pub(super) type Opened = Result<(), Unopened>;
+
+/// The reason why an operand is not walked.
+pub(super) struct Unopened {
+    /// The path that is missing.
+    pub(super) missing: Option<RelPath>,
+    /// The operation that failed: `Stat`, or `FollowLink` for a link that is there.
+    pub(super) operation: WalkOperation,
+    pub(super) error: io::Error,
+}
+
+impl Unopened {
+    /// Returns whether nothing has that name.
+    fn is_missing(&self) -> bool {
+        self.operation != WalkOperation::FollowLink && is_missing(&self.error)
+    }
+
+    /// Returns whether rules leave out a link that cannot be followed, whatever it leads to. One that
+    /// leads nowhere is no directory.
+    fn is_left_out(&self, mut excludes: impl FnMut(bool) -> bool) -> bool {
+        self.operation == WalkOperation::FollowLink
+            && excludes(false)
+            && (leads_nowhere(self.operation, &self.error) || excludes(true))
+    }
+}
+
+impl From<io::Error> for Unopened {
+    fn from(error: io::Error) -> Self {
+        Self { missing: None, operation: WalkOperation::Stat, error }
+    }
+}
 
 impl Opening {
     /// Returns the walk over what was opened.
@@ -119,11 +150,11 @@ impl Opening {
         let form = OperandForm::of(operand).and_then(|form| form.spelled(options.spelling.as_ref()));
         let form = form.map_err(|source| WalkError::InvalidOperand { index, source })?;
         Ok(match form {
-            OperandForm::Contents(path) => self.contents(&path, options).map_err(|error| (None, error)),
+            OperandForm::Contents(path) => self.contents(&path, options).map_err(Unopened::from),
             OperandForm::Entry { parent, name } => {
-                self.entry(&parent, name.clone(), options).map_err(|error| {
-                    let missing = self.parents.contains_key(&parent) && is_missing(&error);
-                    (missing.then_some(name.into()), error)
+                self.entry(&parent, name.clone(), options).map_err(|unopened| {
+                    let missing = self.parents.contains_key(&parent) && unopened.is_missing();
+                    Unopened { missing: missing.then_some(name.into()), ..unopened }
                 })
             }
         })
@@ -144,7 +175,7 @@ impl Opening {
             })?;
         let base = Path::new(OsStr::from_bytes(&form.base));
         if form.path.is_root() {
-            return Ok(self.contents(base, options).map_err(|error| (None, error)));
+            return Ok(self.contents(base, options).map_err(Unopened::from));
         }
         if form.from_root {
             self.root_on_the_way(base, options);
@@ -161,16 +192,16 @@ impl Opening {
     ) -> Result<Opened, WalkError> {
         let &RelativeForm { ref path, mut contents, .. } = form;
         let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(Ok(())) };
-        let (parent, layer) = match self.way(base, &above, options) {
-            Ok(opened) => opened,
-            Err(error) => return Ok(Err((None, error))),
+        let layer = match self.base_layer(base, options) {
+            Ok(layer) => layer,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let parent = match self.way(base, (layer, &above), options) {
+            Ok(parent) => parent,
+            Err(error) => return self.lost(path, layer, error.into(), options),
         };
 
-        let by_name = || {
-            let link = parent.stat(&name)?;
-            let target = options.follow.target(&parent, || above.depth(), &name, &link);
-            target.map(|target| target.unwrap_or(link)).map_err(|(_, error)| error)
-        };
+        let by_name = || target_of(&parent, above.depth(), &name, options);
         let as_directory = || self.open_way(layer, path, options).and_then(|dir| dir.metadata());
         let found = match contents.then(as_directory) {
             // As rsync: in a list a slash counts for nothing after what leads to no directory.
@@ -178,18 +209,15 @@ impl Opening {
                 contents = false;
                 by_name()
             }
-            Some(found) => found,
+            Some(found) => found.map_err(Unopened::from),
             None => by_name(),
         };
         let found = match found {
             Ok(found) => found,
-            Err(error) => {
-                let missing = is_missing(&error).then(|| path.clone());
-                if missing.is_some() && options.missing_counts && !above.is_root() {
-                    self.paths.push(&above, layer, Naming::Way)?;
-                }
-                return Ok(Err((missing, error)));
+            Err(unopened) if unopened.is_left_out(|is_dir| self.excludes(path, is_dir, options)) => {
+                return Ok(Ok(()));
             }
+            Err(unopened) => return self.lost(path, layer, unopened, options),
         };
 
         let is_dir = found.kind == Kind::Dir;
@@ -197,7 +225,7 @@ impl Opening {
             return Ok(Ok(()));
         }
         if let Err(error) = options.check_spelled(path) {
-            return Ok(Err((None, error)));
+            return Ok(Err(error.into()));
         }
         if is_dir && !options.takes_directories() {
             self.skipped.push(path.clone());
@@ -214,6 +242,29 @@ impl Opening {
         }
         let naming = if contents { Naming::Contents } else { Naming::Entry };
         self.paths.push(path, layer, naming).map(Ok).map_err(WalkError::Keep)
+    }
+
+    /// Returns the failure of a path. Of one that is missing, and counts, the directories are walked
+    /// that are there: in them the destination removes it.
+    fn lost(
+        &mut self,
+        path: &RelPath,
+        layer: u32,
+        unopened: Unopened,
+        options: &WalkOptions,
+    ) -> Result<Opened, WalkError> {
+        if !unopened.is_missing() {
+            return Ok(Err(unopened));
+        }
+        let above =
+            || std::iter::successors(path.parent(), RelPath::parent).take_while(|path| !path.is_root());
+        let there = |above: &RelPath| self.open_way(layer, above, options).is_ok();
+        if options.missing_counts
+            && let Some(above) = above().find(there)
+        {
+            self.paths.push(&above, layer, Naming::Way)?;
+        }
+        Ok(Err(Unopened { missing: Some(path.clone()), ..unopened }))
     }
 
     /// Adds the entries of a directory to those of the root.
@@ -244,7 +295,7 @@ impl Opening {
         self.root = dir.and_then(|dir| Some((dir.metadata().ok()?, dir)));
     }
 
-    fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> io::Result<()> {
+    fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> Result<(), Unopened> {
         let base = match self.parents.get(parent) {
             Some(base) => Arc::clone(base),
             None => {
@@ -253,15 +304,17 @@ impl Opening {
                 base
             }
         };
-        let link = base.stat(&name)?;
-        let target = options.follow.target(&base, || 0, &name, &link).map_err(|(_, error)| error)?;
-        let metadata = target.unwrap_or(link);
-        let is_dir = metadata.kind == Kind::Dir;
         let scope = Scope::begin(&options.filter.without_files(), Some(&base), true);
+        let excludes = |is_dir| scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false });
+        let metadata = match target_of(&base, 0, &name, options) {
+            Err(unopened) if unopened.is_left_out(excludes) => return Ok(()),
+            found => found?,
+        };
+        let is_dir = metadata.kind == Kind::Dir;
         if options.rulings.any() {
             self.judge(&RelPath::root().join(&name), is_dir, &scope, options);
         }
-        if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
+        if excludes(is_dir) {
             return Ok(());
         }
 
@@ -289,18 +342,21 @@ impl Opening {
         self.rulings.extend(options.rulings.of_verdict(path.clone(), is_dir, verdict));
     }
 
-    /// Opens the directory of a path below a base, which often is that of the path before. Returns the
-    /// base's layer too.
-    fn way(&mut self, base: &Path, above: &RelPath, options: &WalkOptions) -> io::Result<(Arc<Dir>, u32)> {
-        let layer = self.base_layer(base, options)?;
+    /// Opens the directory of a path below a base, which often is that of the path before.
+    fn way(
+        &mut self,
+        base: &Path,
+        (layer, above): (u32, &RelPath),
+        options: &WalkOptions,
+    ) -> io::Result<Arc<Dir>> {
         let path = base.join(OsStr::from_bytes(above.as_bytes()));
         if let Some(parent) = self.parents.get(&path) {
-            return Ok((Arc::clone(parent), layer));
+            return Ok(Arc::clone(parent));
         }
         let parent = Arc::new(self.open_way(layer, above, options)?);
         self.parents.clear();
         self.parents.insert(path, Arc::clone(&parent));
-        Ok((parent, layer))
+        Ok(parent)
     }
 
     fn scope_of(&self, layer: u32) -> Scope {
@@ -340,6 +396,19 @@ impl Opening {
         self.layers.push(Layer { base, is_way, scope });
         id
     }
+}
+
+/// Returns the attributes of an entry that an operand names, or of what it leads to.
+fn target_of(dir: &Dir, depth: usize, name: &Component, options: &WalkOptions) -> Result<Metadata, Unopened> {
+    let link = dir.stat(name)?;
+    let target = options.follow.target(dir, || depth, name, &link);
+    let target = target.map_err(|(operation, error)| Unopened {
+        missing: None,
+        // As with rsync, an operand is what it leads to where every link is followed.
+        operation: if options.follow.all { WalkOperation::Stat } else { operation },
+        error,
+    })?;
+    Ok(target.unwrap_or(link))
 }
 
 /// Returns whether the error says that there is no directory, or none behind a link. `ELOOP` does not:
