@@ -298,3 +298,52 @@ fn mistakes_are_named_before_anything_starts() {
         assert!(!scratch.dst().exists());
     }
 }
+
+/// The source lacks the directory as well, or has a link to nowhere for it.
+#[test]
+fn what_is_missing_with_its_directory_goes_at_the_destination() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (way, option) in ["local", "push", "pull"].into_iter().flat_map(|way| {
+        ["--delete-missing-args", "--ignore-missing-args", "-n", "--exclude=zz/"].map(|option| (way, option))
+    }) {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        prepare(&scratch.dst());
+        let dirs = ["gone", "a/none", "a/none/deep", "zz/zz"].map(Node::dir);
+        let files = ["gone/x", "gone/y", "a/none/deep/x", "a/none/y", "zz/zz/q", "zz/r"];
+        let files = files.map(|path| Node::file(path, 98, 4));
+        Tree::of(dirs.into_iter().chain(files)).plant(&scratch.dst());
+        let list = scratch.at("list");
+        fs::write(&list, b"zz/q\nzz/zz/q\ngone/x\na/none/deep/x\na/none/never\nnever/x\n").unwrap();
+
+        let from = format!("--files-from={}", list.display());
+        let source = format!("{}/", scratch.src().display());
+        let run = match way {
+            "local" => Run::dsync().args([from, source]).arg(slash(&scratch.dst())),
+            "push" => sshd.run(Via::Tls).args([from, source]).arg(sshd.operand(slash(&scratch.dst()))),
+            _ => sshd.run(Via::Ssh).arg(from).arg(sshd.operand(&source)).arg(slash(&scratch.dst())),
+        };
+        let deletes = if option == "--ignore-missing-args" { option } else { "--delete-missing-args" };
+        let outcome = run.args(["-ai", deletes, option]).run().expect_code(0);
+
+        let mut left: Vec<&str> = ["zz/q", "zz/zz/q", "gone/x", "a/none/deep/x"].into();
+        left.retain(|path| scratch.dst().join(path).exists());
+        let wanted: &[&str] = match option {
+            "--delete-missing-args" => &[],
+            "--exclude=zz/" => &["zz/q", "zz/zz/q"],
+            _ => &["zz/q", "zz/zz/q", "gone/x", "a/none/deep/x"],
+        };
+        assert_eq!(left, wanted, "{way} {option} {}", outcome.account());
+        for kept in ["gone/y", "a/none/y", "zz/r", "a/old", "zz/zz", "a/none/deep"] {
+            assert!(scratch.dst().join(kept).exists(), "{kept}: {way} {option} {}", outcome.account());
+        }
+        let deleted = outcome.stdout_text().lines().filter(|line| line.starts_with("*deleting")).count();
+        let told = match option {
+            "--ignore-missing-args" => 0,
+            "--exclude=zz/" => 2,
+            _ => 4,
+        };
+        assert_eq!(deleted, told, "{way} {option} {}", outcome.account());
+    }
+}

@@ -46,7 +46,8 @@ pub(crate) struct Deletion {
     /// Remove at the destination what a source that does not exist would be copied to
     ///
     /// A directory that is not empty only with --delete or --force.
-    /// The directory that the source was in must exist. Whatever --delete says.
+    /// The directory that the source was in must exist, with -R or --files-from
+    /// the one that its path begins in. Whatever --delete says.
     #[arg(long)]
     pub(crate) delete_missing_args: bool,
     /// Remove files at the source once they are at the destination and on its disk

@@ -258,7 +258,7 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    fn tell_unreadable(&self, path: &RelPath, error: io::Error) -> Result<(), SyncError> {
+    pub(super) fn tell_unreadable(&self, path: &RelPath, error: io::Error) -> Result<(), SyncError> {
         let cause = self.site.cause_or_fatal(Operation::ReadDestination, path, error)?;
         self.site.problem(Operation::ReadDestination, path, cause)
     }
@@ -304,6 +304,7 @@ impl<'a> Comparison<'a> {
         }
 
         self.deletions.note(self.site, &directory, std::mem::take(&mut merge.missing))?;
+        self.sort_out_astray(&mut merge)?;
         // Where not all is known of both, nothing is known to be extraneous.
         if complete && merge.own.complete {
             self.guard_empty_source(&merge, &directory)?;

@@ -1,8 +1,8 @@
 //! Entries that only the destination has: some go, some stay, and some are dsync's own.
 
 use dsync_fs::{
-    Component, Dir, Kind, Spare, apart, is_abandoned, is_apart_name, is_finished_name, is_kept_name,
-    is_lock_name, is_temp_name,
+    Component, Dir, Kind, SharedPath, Spare, apart, is_abandoned, is_apart_name, is_finished_name,
+    is_kept_name, is_lock_name, is_temp_name,
 };
 use dsync_wire::{
     message::{Cause, Operation},
@@ -12,7 +12,7 @@ use dsync_wire::{
 use super::{
     super::{directory::Directory, homes, protection::Found},
     comparison::{Comparison, Pass},
-    merge::Merge,
+    merge::{Merge, known},
 };
 use crate::SyncError;
 
@@ -52,6 +52,9 @@ impl Comparison<'_> {
         }
 
         let fate = self.fate(merge, directory, &name, found);
+        if fate == Fate::Stays && self.has_missing_within(directory, &name, found) {
+            merge.astray.push(directory.path.join(&name));
+        }
         // One that others may enter was made by somebody else.
         if found.mode == homes::PARTS_MODE && self.site.homes.is_for_parts(&name, found.kind) {
             if matches!(fate, Fate::Extraneous | Fate::Missing) {
@@ -76,6 +79,50 @@ impl Comparison<'_> {
                 let path = directory.path.join(&name);
                 self.site.problem(Operation::Delete, &path, Cause::DirectoryInTheWay)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Returns whether something was asked for by name that is in this directory, which only the
+    /// destination has.
+    fn has_missing_within(&self, directory: &Directory, name: &Component, found: Found) -> bool {
+        found.kind == Kind::Dir
+            && self.ground.missing_within(&directory.path.join(name)).next().is_some()
+            && !self.protection.covers(directory, name, found)
+    }
+
+    /// Notes what goes, as it was asked for by name, in directories that only the destination has; they
+    /// themselves stay.
+    pub(super) fn sort_out_astray(&mut self, merge: &mut Merge) -> Result<(), SyncError> {
+        while let Some(path) = merge.astray.pop() {
+            let dir = match self.ground.open_beneath(&path) {
+                Ok(dir) => dir,
+                Err(error) => {
+                    self.tell_unreadable(&path, error)?;
+                    continue;
+                }
+            };
+            self.protection.enter(&path);
+            let steps = path.components().filter_map(|step| Component::new(step).ok());
+            let shared = steps.fold(SharedPath::default(), |above, step| above.join(&step));
+            let directory = Directory::new(shared, Some(dir), None, false);
+
+            let mut goes = Vec::new();
+            for name in self.ground.missing_names(&path) {
+                let metadata = directory.dir.as_ref().map(|dir| dir.stat(&name));
+                let Some(found) = metadata.as_ref().and_then(known) else { continue };
+                match self.fate(merge, &directory, &name, found) {
+                    Fate::Missing => goes.push((name, found.kind)),
+                    Fate::Filled => {
+                        self.site.problem(Operation::Delete, &path.join(&name), Cause::DirectoryInTheWay)?;
+                    }
+                    Fate::Stays if self.has_missing_within(&directory, &name, found) => {
+                        merge.astray.push(path.join(&name));
+                    }
+                    _ => {}
+                }
+            }
+            self.deletions.note(self.site, &directory, goes)?;
         }
         Ok(())
     }

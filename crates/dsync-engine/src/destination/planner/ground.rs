@@ -1,7 +1,7 @@
 //! The operator's operands at the destination: the root, the name that a single file gets, operands
 //! that the source does not have, and the directories beside the root that the run uses.
 
-use std::{collections::HashSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{collections::BTreeSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
 use dsync_wire::message::{Entry, EntryId, EntryKind, Tops};
@@ -36,7 +36,7 @@ pub(super) struct Ground {
     /// Directories that may hold entries as well (`--link-dest` and its like).
     pub(super) alternates: Option<Alternates>,
     /// Paths that the source was asked for and does not have.
-    missing: HashSet<RelPath>,
+    missing: BTreeSet<RelPath>,
     /// Directories that belong to the run.
     pub(super) own: Arc<OwnPlaces>,
     /// The place of lists that outgrow memory.
@@ -67,7 +67,7 @@ impl Ground {
             None => alternates_of_missing(site, start, &target)?,
         };
         alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
-        Ok(Self { target, alternates, missing: HashSet::new(), own, spools, own_paths: Vec::new() })
+        Ok(Self { target, alternates, missing: BTreeSet::new(), own, spools, own_paths: Vec::new() })
     }
 
     /// Returns the open root; `None` where it does not exist.
@@ -131,6 +131,25 @@ impl Ground {
     /// Returns whether an entry is an operand that the source does not have.
     pub(super) fn is_missing(&self, directory: &Directory, name: &Component) -> bool {
         !self.missing.is_empty() && self.missing.contains(&directory.path.join(name))
+    }
+
+    /// Returns the operands below a directory that the source does not have, in the order of their bytes.
+    pub(super) fn missing_within(&self, path: &RelPath) -> impl Iterator<Item = &RelPath> {
+        // What begins with the path and a slash, which no other path does.
+        let first = RelPath::parse(&[path.as_bytes(), b"/\x01"].concat()).ok();
+        let from = first.into_iter().flat_map(|first| self.missing.range(first..));
+        let within = [path.as_bytes(), b"/"].concat();
+        from.take_while(move |missing| missing.as_bytes().starts_with(&within))
+    }
+
+    /// Returns the names in a directory that such operands have, or their directories there.
+    pub(super) fn missing_names(&self, directory: &RelPath) -> Vec<Component> {
+        let within = self.missing_within(directory).filter_map(|missing| missing.below(directory));
+        let first = |within: RelPath| Component::new(within.components().next()?).ok();
+        let mut names: Vec<Component> = within.filter_map(first).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Returns whether a directory belongs to the run's backups, which the source may have a

@@ -33,6 +33,8 @@ pub(super) struct Merge {
     pub(super) extraneous: Vec<(Component, Kind)>,
     /// Entries that go because the source was asked for them and does not have them.
     pub(super) missing: Vec<(Component, Kind)>,
+    /// Directories among them that stay, with something below that goes for that.
+    pub(super) astray: Vec<RelPath>,
     pub(super) leftovers: Leftovers,
     /// The directory's path, if another entry has its name: to be told when the source has
     /// something in it.
@@ -96,6 +98,7 @@ impl Merge {
             alternates: Level::default(),
             extraneous: Vec::new(),
             missing: Vec::new(),
+            astray: Vec::new(),
             leftovers: Leftovers::default(),
             covered: None,
             is_own: false,
