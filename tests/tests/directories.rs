@@ -72,6 +72,24 @@ fn user_works_in_his_own_directories_whatever_their_permissions_and_leaves_them_
     }
 }
 
+/// Late links and names need the whole listing first; that look opens nothing up.
+#[test]
+fn user_moves_files_into_his_own_locked_directories_with_late_work_too() {
+    needs_dsync!();
+    needs_root!();
+    for late in ["-H", "--delay-updates", "-W"] {
+        for locked in [0o000, 0o300, 0o600] {
+            let scratch = Scratch::new();
+            Tree::of([Node::dir("a"), Node::file("a/f", 1, 10)]).plant(&scratch.src());
+            Tree::of([Node::dir("a"), Node::file("a/old", 2, 10)]).plant(&scratch.dst());
+            set_mode(&scratch.dst().join("a"), locked);
+            let _ = as_nobody(&scratch, &["-a", late, "--remove-source-files"]).expect_quiet_success();
+            assert!(scratch.dst().join("a/f").exists() && !scratch.src().join("a/f").exists());
+            assert_eq!(mode(&scratch.dst().join("a")), mode(&scratch.src().join("a")));
+        }
+    }
+}
+
 #[test]
 fn what_is_made_in_a_directory_has_the_group_that_the_directory_is_to_give() {
     needs_dsync!();

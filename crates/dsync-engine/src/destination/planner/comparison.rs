@@ -260,6 +260,10 @@ impl<'a> Comparison<'a> {
 
     pub(super) fn tell_unreadable(&self, path: &RelPath, error: io::Error) -> Result<(), SyncError> {
         let cause = self.site.cause_or_fatal(Operation::ReadDestination, path, error)?;
+        // A first pass that deletes nothing misses nothing there, and the second may open it up.
+        if self.pass == Pass::Sweep && !self.site.policy.options.delete {
+            return Ok(());
+        }
         self.site.problem(Operation::ReadDestination, path, cause)
     }
 
