@@ -61,6 +61,9 @@ impl Carrier {
     ];
 }
 
+/// Letters of options that cases have by their long names too.
+const LONG: &[(char, &str)] = &[('O', "--omit-dir-times"), ('J', "--omit-link-times"), ('y', "--fuzzy")];
+
 /// The user without privileges.
 pub(super) const NOBODY: u32 = 65_534;
 
@@ -102,6 +105,10 @@ impl Case {
         let archive = "rlptgoD".contains(letter);
         if self.has(&[&format!("--no-{letter}")]) {
             return false;
+        }
+        let is_long = |(short, long): &(char, &str)| *short == letter && self.has(&[long]);
+        if LONG.iter().any(is_long) {
+            return true;
         }
         self.options
             .iter()

@@ -356,11 +356,16 @@ fn judge_dry_run(verdict: &mut Verdict, dry: &Outcome, real: &Outcome) {
     }
     let (planned, done) = (changes(dry), changes(real));
     let only = |who: &str, a: &[String], b: &[String]| {
-        let lines = a.iter().filter(|line| !b.contains(line));
+        let lines = a.iter().filter(|line| !b.contains(line)).map(|line| quoted(line));
         lines.map(|line| format!("only {who} lists: '{line}'")).collect::<Vec<_>>()
     };
     let lines = only("the dry run", &planned, &done).into_iter().chain(only("the run", &done, &planned));
     lines.for_each(|line| verdict.add(Class::DryRun, line));
+}
+
+/// Returns a line of a list in the form in which a finding has a path between apostrophes.
+fn quoted(line: &str) -> String {
+    line.replace('\\', "\\\\").replace('\'', "\\'")
 }
 
 fn judge_second(verdict: &mut Verdict, second: &Outcome) {
@@ -397,6 +402,9 @@ mod tests {
         let links = line(r"not one file: 'w/d/it\'s', 'w/d/, b'");
         assert_eq!(links.paths(), [r"w/d/it\'s", "w/d/, b"]);
         assert_eq!(line("nothing").path(), "");
+        // A list's name may end with what hides an apostrophe.
+        let listed = format!("only the run lists: '{}'", quoted(r".f...p..... it's\"));
+        assert_eq!(line(&listed).path(), r".f...p..... it\'s\\");
         assert!(line("extra: 'w/d/x/y'").is_within(&line("'w/d/x': mtime is (1, 2), should be (3, 4)")));
     }
 }

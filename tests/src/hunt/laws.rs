@@ -69,16 +69,14 @@ fn got_the_sources(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
 }
 
 /// Returns whether a file was a backup of an earlier run whose place now has that of its successor:
-/// the very content that the destination had under the name before.
+/// the very content that the destination had under the name before, or a directory as it had there.
 fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
     let value = case.options.iter().find_map(|option| option.strip_prefix("--backup-dir="));
     let place = value.map(options::place);
     let within = place.as_ref().and_then(|place| path.strip_prefix(place.as_bytes())?.strip_prefix(b"/"));
     let backed_up = within.and_then(|within| trees.before.get(&[b"w/d/", within].concat()));
     let here = trees.ours.get(path);
-    backed_up.zip(here).is_some_and(|(old, here)| {
-        (old.kind, &old.content) == (here.kind, &here.content) && old.kind != "dir"
-    })
+    backed_up.zip(here).is_some_and(|(old, here)| (old.kind, &old.content) == (here.kind, &here.content))
 }
 
 /// Returns the contents of all files that have any, each with a name.

@@ -138,6 +138,9 @@ pub(super) const OPTIONS: &[&str] = &[
 pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
     case.is_live = true;
     case.is_nobody = false;
+    // Root follows no link of another user's on the way to what the command names.
+    let is_on_the_way = |node: &&mut Node| matches!(node.kind, Kind::Symlink(_)) && is_beside_the_trees(node);
+    case.world.iter_mut().filter(is_on_the_way).for_each(|node| node.owner = None);
     case.options.retain(|option| OPTIONS.contains(&options::name(option)));
     case.options.retain(|option| option != "-a" && option != "-aHAX");
     // A changed entry must be neither the program's own nor mistaken for it.
@@ -177,6 +180,11 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
         leave_room_for_backups(case);
     }
     case.settle();
+}
+
+/// Returns whether an entry is in neither of the trees.
+fn is_beside_the_trees(node: &Node) -> bool {
+    [&b"w/s/"[..], b"w/d/"].iter().all(|tree| !node.path.starts_with(tree))
 }
 
 /// Empties the directories of the destination that give way: their backups would have to stay in

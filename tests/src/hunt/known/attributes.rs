@@ -149,7 +149,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_special =
                 |node: &Node| has_bits(node) || seen.case.has_letter('X') && has_capability(node);
             let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
-                || seen.about(&["owner", "mtime"]) && seen.namesakes().any(is_special);
+                || seen.about(&["owner", "mtime", "extended attributes"]) && seen.namesakes().any(is_special);
             // Without a time of its own a copy is made again by each run.
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')
@@ -191,16 +191,23 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync takes what has a list for other than its equal in an alternate directory.
             let has_list =
                 |node: &Node| node.xattrs.iter().any(|(name, _)| name.starts_with("system.posix_acl_"));
-            let is_copied = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+            let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
+            let is_copied = seen.case.has(&alternates)
                 && ["missing: ", "not one file: "].iter().any(|what| seen.finding.line.starts_with(what))
                 && seen.case.has_letter('X')
                 && seen.case.world.iter().any(has_list);
+            // Of two it takes the other one, which has the list.
+            let given = seen.case.options.iter().filter(|option| alternates.contains(&options::name(option)));
+            let is_other = given.count() > 1
+                && seen.about(&["content", "mode", "owner", "mtime"])
+                && seen.case.has_letter('X')
+                && seen.namesakes().any(has_list);
             // With its list it loses the mode that the list's mask stands for.
             let is_unmasked = seen.about(&["mode"])
                 && seen.case.has_letter('X')
                 && !seen.case.has_letter('A')
                 && seen.namesakes().any(has_list);
-            is_shown || is_copied || is_unmasked
+            is_shown || is_copied || is_other || is_unmasked
         },
     },
     Known {

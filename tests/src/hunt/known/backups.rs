@@ -181,6 +181,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && !seen.case.has(&["--backup-dir"]);
             let is_own = seen.is_sources_own_beside_its_backup(suffix) || seen.has_a_sources_name(suffix);
+            // rsync puts a backup in the place of a directory, with all that is in it.
+            let is_in_one =
+                seen.finding.line.starts_with("extra: ") && seen.is_in_a_sources_directory_named(suffix);
+            let is_own = is_own || is_in_one;
             let is_kept = seen.is(Class::Tree) && (is_own || seen.is_backup_below_a_sources_name(suffix));
             // rsync has put a backup in the place of a directory.
             let is_lost = seen.is(Class::Exit)

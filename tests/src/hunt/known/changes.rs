@@ -65,9 +65,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 });
             // Attributes are compared when they are set.
             let is_set = seen.case.has_letter('X')
-                && seen.finding.line.starts_with("only rsync lists .f")
-                && only(seen).is_some_and(|code| without(code, &[9, 10]) == ".f.......");
-            let is_less = are_changes || is_written || is_set;
+                && seen.finding.line.starts_with("only rsync lists .")
+                && only(seen).is_some_and(|code| without(code, &[1, 9, 10]) == "........");
+            // rsync has read the file by its other name.
+            let is_read = "Uc".chars().all(|letter| seen.case.has_letter(letter))
+                && seen.finding.line.starts_with("only rsync lists .f......u..: ");
+            let is_less = are_changes || is_written || is_set || is_read;
             !seen.case.has_letter('H') && seen.is_linked() && (is_more || is_less)
         },
     },
@@ -155,7 +158,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 codes(seen).is_some_and(|(ours, theirs)| ours == "cS+++++++++" && theirs.starts_with("cSc"));
             let is_fifo = |node: &Node| matches!(node.kind, Kind::Fifo);
             let is_socket = |node: &Node| matches!(node.kind, Kind::Socket);
-            is_new && seen.namesakes().any(is_fifo) && seen.namesakes().any(is_socket)
+            // A single file may get another name, and the old one be the second name of another.
+            is_new && seen.case.world.iter().any(is_fifo) && seen.case.world.iter().any(is_socket)
         },
     },
     Known {
@@ -175,10 +179,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Under `--fake-super`, a device that an alternate directory has is listed where it is made.",
+        says: "Under `--fake-super`, a device or special file that an alternate directory has is listed where it is made.",
         explains: |seen| {
-            let is_told = seen.finding.line.starts_with("only dsync lists cDc........: ");
-            let is_device = |node: &Node| matches!(node.kind, Kind::CharDevice(..) | Kind::BlockDevice(..));
+            let is_told = ["cDc", "cSc"].iter().any(|code| {
+                seen.finding.line.starts_with(&format!("only dsync lists {code}"))
+                    && only(seen).is_some_and(|code| without(code, &[0, 1, 2, 4]) == ".......")
+            });
+            let is_device = |node: &Node| {
+                let is_special = matches!(node.kind, Kind::Fifo | Kind::Socket);
+                is_special || matches!(node.kind, Kind::CharDevice(..) | Kind::BlockDevice(..))
+            };
             seen.case.has(&["--fake-super"])
                 && seen.case.has(&["--copy-dest", "--link-dest"])
                 && is_told
@@ -245,6 +255,21 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
             let directory = format!("w/d/{}", seen.path());
             is_told && seen.case.deletes() && (seen.has_place_at(&directory) || seen.has_place_in(&directory))
+        },
+    },
+    Known {
+        says: "With `--delete-excluded`, a backup that gives way to a new one is not listed as deleted.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let at = format!("w/d/{}", seen.path());
+            let is_there = seen.ours.keys().any(|path| path.escape_ascii().to_string() == at);
+            is_told
+                && is_there
+                && seen.path().ends_with(suffix)
+                && seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.case.has(&["--delete-excluded"])
         },
     },
     Known {

@@ -180,11 +180,17 @@ pub(super) const ENTRIES: &[Known] = &[
                 let path = node.path.escape_ascii().to_string();
                 path.starts_with(&within) && path.ends_with(suffix)
             });
+            // A directory with the suffix stays with all that is in it, of which rsync makes backups.
+            let above = seen.path().strip_prefix("w/d/").and_then(|within| within.rsplit_once('/'));
+            let is_in_one =
+                above.is_some_and(|(above, _)| above.split('/').any(|name| name.ends_with(suffix)));
+            let is_extra = seen.finding.line.starts_with("extra: ");
+            let is_renamed = seen.finding.line.starts_with("missing: ") && seen.path().ends_with(suffix);
             seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
                 && seen.case.has(&["--delete-excluded"])
-                && seen.finding.line.starts_with("extra: ")
-                && (seen.path().ends_with(suffix) || holds_one)
+                && (is_extra && (seen.path().ends_with(suffix) || holds_one)
+                    || is_in_one && (is_extra || is_renamed))
         },
     },
 ];

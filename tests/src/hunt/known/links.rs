@@ -129,13 +129,31 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-H -u`, a name that is newer at the destination keeps its content.",
+        explains: |seen| {
+            let is_kept = seen.finding.paths().iter().any(|path| seen.is_newer_than_the_sources(path));
+            let is_other = seen.finding.line.starts_with("not one file: ")
+                || seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"]);
+            seen.case.has_letter('H')
+                && seen.case.has(&["-u"])
+                && seen.is_linked()
+                && seen.is(Class::Tree)
+                && is_other
+                && is_kept
+        },
+    },
+    Known {
         says: "With `-H`, a name that cannot be made costs none of the file's others.",
         explains: |seen| {
             let stuck = seen.rsync.all_text().contains("could not make way for new");
             let is_lost = stuck && seen.finding.line.starts_with("extra: ") && seen.is_linked();
             let fails = seen.is(Class::Exit)
                 && (seen.rsync.code() == Some(13) && seen.rsync.stderr_text().contains("Hlink node data")
-                    || seen.rsync.code() == Some(2) && stuck);
+                    || seen.rsync.code() == Some(2) && stuck
+                    // The first one is a link that is left out.
+                    || seen.rsync.code() == Some(2)
+                        && seen.case.has(&["--safe-links"])
+                        && seen.rsync.stderr_text().contains("File-list index "));
             seen.case.has_letter('H') && (is_lost || fails)
         },
     },

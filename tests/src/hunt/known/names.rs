@@ -23,13 +23,15 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let complaints = ["] change_dir ", "file has vanished: ", "parent dir is absent"];
-            // Before 3.4.0 it makes nothing of any name that is to go.
-            let fails = seen.rsync.code() == Some(2) && says.contains("invalid file mode 00");
+            // Before 3.4.0 it makes nothing of any name that is to go, and later nothing of one behind a
+            // link to nowhere.
+            let failures = ["invalid file mode 00", "ABORTING due to invalid path from sender: "];
+            let fails = seen.rsync.code() == Some(2) && failures.iter().any(|words| says.contains(words));
             let complains = [Some(23), Some(24)].contains(&seen.rsync.code())
                 && complaints.iter().any(|words| says.contains(words));
             seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
                 && (complains || fails)
-                && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
+                && seen.is(Class::Exit)
         },
     },
     Known {

@@ -104,7 +104,16 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_root = seen.is(Class::DryRun) && seen.finding.line.ends_with(" ./'");
             let is_made =
                 (is_parent && seen.about(&["mtime"]) || is_root) && seen.case.has(&["--partial-dir"]);
-            is_made || seen.about(&["mtime"]) && seen.is_within(&["--temp-dir"])
+            let is_old_file = |node: &Node| {
+                matches!(node.kind, Kind::Spliced(_) | Kind::HardLink(_))
+                    && node.path.escape_ascii().to_string() == seen.path()
+            };
+            let is_new = !seen.case.world.iter().any(is_old_file);
+            let is_in_place = seen.case.has(&["--inplace", "--append", "--append-verify"]);
+            let is_listed = is_new && is_in_place && seen.lacks_a_list_of_its_directory();
+            is_made
+                || seen.about(&["mtime"]) && seen.is_within(&["--temp-dir"])
+                || is_listed && seen.case.has(&["--temp-dir"])
         },
     },
     Known {
@@ -162,6 +171,21 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
                 && !seen.case.has_letter('p')
                 && seen.about(&["mode"])
+        },
+    },
+    Known {
+        says: "With `-E`, an alternate file that nobody may execute is not that of one that somebody may.",
+        explains: |seen| {
+            let masked = 0o111 & !seen.case.umask;
+            // The umask leaves nothing of what the source's has.
+            let loses_all = |node: &Node| {
+                node.path.starts_with(b"w/s") && node.mode & 0o111 != 0 && node.mode & masked == 0
+            };
+            seen.case.has_letter('E')
+                && !seen.case.has_letter('p')
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.is(Class::Tree)
+                && seen.namesakes().any(loses_all)
         },
     },
     Known {
@@ -228,8 +252,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_others = seen.case.is_nobody
                 && seen.dsync.stderr_text().contains("cannot set attributes of")
                 && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
+            let is_listed = seen.lacks_a_list_of_its_directory();
             seen.case.options.iter().any(is_elsewhere)
-                && (has_new_time || has_new_owner || is_others || is_own)
+                && (has_new_time || has_new_owner || is_others || is_own || is_listed)
         },
     },
     Known {

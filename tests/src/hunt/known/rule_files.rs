@@ -2,7 +2,7 @@
 
 use super::{Known, Seen};
 use crate::{
-    hunt::{judge::Class, options},
+    hunt::{case::Carrier, judge::Class, options},
     tree::{Kind, Node},
 };
 
@@ -70,6 +70,21 @@ pub(super) const ENTRIES: &[Known] = &[
             reads_files(seen)
                 && seen.is(Class::Tree)
                 && seen.case.world.iter().any(|node| has_wildcards(&node))
+        },
+    },
+    Known {
+        says: "With `--from0`, a file of rules in a tree is read alike at both ends.",
+        explains: |seen| {
+            let remote: &[u8] = match seen.case.carrier {
+                Carrier::Local => return false,
+                Carrier::Push(_) => b"w/d",
+                Carrier::Pull(_) => b"w/s",
+            };
+            let is_there = |node: &Node| node.path.starts_with(remote) && is_of_rules(node);
+            reads_files(seen)
+                && seen.case.has(&["-0", "--from0"])
+                && seen.is(Class::Tree)
+                && seen.case.world.iter().any(is_there)
         },
     },
     Known {

@@ -95,6 +95,38 @@ impl Seen<'_> {
         here.is_some() && ["w/s/", "w/s2/", "w/"].iter().any(|root| facts(&format!("{root}{within}")) == here)
     }
 
+    /// Returns whether a file of the destination was newer than the source's before the run, and is
+    /// after dsync what it was.
+    pub(super) fn is_newer_than_the_sources(&self, path: &str) -> bool {
+        let Some(within) = path.strip_prefix("w/d/") else { return false };
+        let facts = |survey: &Survey, path: &str| {
+            let found = survey.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
+            found.map(|(_, facts)| (facts.kind, facts.content.clone(), facts.mtime))
+        };
+        let Some(before) = self.before else { return false };
+        let old = facts(before, path).filter(|(kind, ..)| *kind == "file");
+        let sources = ["w/s/", "w/s2/", "w/"].iter().map(|root| facts(before, &format!("{root}{within}")));
+        old.is_some()
+            && old == facts(self.ours, path)
+            && sources
+                .flatten()
+                .any(|(kind, _, mtime)| kind == "file" && old.as_ref().is_some_and(|old| old.2 > mtime))
+    }
+
+    /// Returns whether the entry lacks a list after dsync that rsync's copy has taken over from its
+    /// directory, and differs in nothing else that an attribute says.
+    pub(super) fn lacks_a_list_of_its_directory(&self) -> bool {
+        let Some((ours, mut theirs)) = self.attributes() else { return false };
+        let has_list = theirs.remove("system.posix_acl_access").is_some();
+        // XFS shows it as an attribute as well.
+        theirs.remove("trusted.SGI_ACL_FILE");
+        let above = self.path().rsplit_once('/').map_or("", |(above, _)| above);
+        let gives_one = |(path, facts): (&Vec<u8>, &Facts)| {
+            path.escape_ascii().to_string() == above && facts.xattrs.contains_key("system.posix_acl_default")
+        };
+        has_list && ours == theirs && !self.case.has_letter('A') && self.theirs.iter().any(gives_one)
+    }
+
     /// Returns whether the path's entry is an empty file after rsync.
     pub(super) fn is_empty_after_rsync(&self) -> bool {
         find(self.theirs, self.path()).is_some_and(|(kind, content)| kind == "file" && content.is_empty())
@@ -135,6 +167,19 @@ impl Seen<'_> {
             // A directory that was named without a slash is an entry itself.
             let there = [format!("w/s/{name}"), format!("w/{name}")];
             self.case.world.iter().any(|node| there.contains(&node.path.escape_ascii().to_string()))
+        })
+    }
+
+    /// Returns whether the path is in a directory that the source has too and that has a backup's name.
+    pub(super) fn is_in_a_sources_directory_named(&self, suffix: &str) -> bool {
+        let Some(within) = self.path().strip_prefix("w/d/") else { return false };
+        let mut above = within.match_indices('/').map(|(at, _)| &within[..at]);
+        above.any(|above| {
+            let there = [format!("w/s/{above}"), format!("w/{above}")];
+            let is_it = |node: &Node| {
+                matches!(node.kind, Kind::Dir) && there.contains(&node.path.escape_ascii().to_string())
+            };
+            above.ends_with(suffix) && self.case.world.iter().any(is_it)
         })
     }
 
