@@ -199,6 +199,19 @@ fn has_no_room(rsync: &Outcome) -> bool {
     rsync.stderr_text().lines().any(is_full)
 }
 
+/// The message of a case in which rsync goes round in circles.
+const CIRCLES: &str = "rsync copies directories into each other by links";
+
+/// Number of copies of each entry of a case that rsync may leave: of as many differences as there are
+/// with more, each would be judged for itself, which has taken minutes.
+const MOST_COPIES: usize = 20;
+
+/// Returns why rsync's result is no measure, if it is none.
+fn no_measure(case: &Case, rsync: &Outcome, theirs: &Survey) -> Option<&'static str> {
+    let goes_round = theirs.len() > MOST_COPIES * (case.world.len() + case.other.len());
+    if has_no_room(rsync) { Some("rsync has no room") } else { goes_round.then_some(CIRCLES) }
+}
+
 fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict {
     let mut verdict = Verdict::default();
     let since = seconds() - 1;
@@ -212,8 +225,8 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     let again = may_rest.then(|| world.rsync(case, &[]));
     let rests = again.as_ref().is_some_and(is_at_rest);
     verdict.account.push_str(&rsync.account());
-    if has_no_room(&rsync) {
-        return Verdict { passed_over: Some("rsync has no room"), ..verdict };
+    if let Some(reason) = no_measure(case, &rsync, &theirs) {
+        return Verdict { passed_over: Some(reason), ..verdict };
     }
 
     world.plant(case);
@@ -393,6 +406,36 @@ pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        hunt::case::Carrier,
+        tree::{Kind, Node},
+    };
+
+    #[test]
+    fn a_case_in_which_rsync_goes_round_in_circles_is_passed_over() {
+        let names = (0..40).map(|number| Node::file(format!("w/s/{number}"), number, 3));
+        let link = Node::new("w/s/a", Kind::Symlink(b".".into()));
+        let case = |links: &[Node]| Case {
+            seed: 0,
+            carrier: Carrier::Local,
+            is_nobody: false,
+            umask: 0o22,
+            options: ["-r", "-k"].map(String::from).into(),
+            operands: ["s/", "d/"].map(String::from).into(),
+            cwd: "w",
+            world: [Node::dir("w"), Node::dir("w/s")]
+                .into_iter()
+                .chain(names.clone())
+                .chain(links.iter().cloned())
+                .collect(),
+            other: Vec::new(),
+            is_live: false,
+        };
+        let place = tempfile::tempdir().expect("a place");
+        let world = World::new(place.path().join("0"), place.path().join("0-other"));
+        assert_eq!(judge(&case(&[]), &world).passed_over, None);
+        assert_eq!(judge(&case(&[link]), &world).passed_over, Some(CIRCLES));
+    }
 
     #[test]
     fn the_paths_of_a_line_are_found_whatever_is_in_them() {
