@@ -165,12 +165,20 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory of another user's has the time of the last change in it.",
         explains: |seen| {
             let is_others = |node: &Node| {
-                matches!(node.kind, Kind::Dir) && node.owner.is_none_or(|(uid, _)| uid != 65534)
+                matches!(node.kind, Kind::Dir) && node.owner.is_none_or(|(uid, _)| uid != NOBODY)
             };
-            seen.case.is_nobody
-                && seen.about(&["mtime"])
-                && seen.dsync.stderr_text().contains("cannot set attributes of '")
-                && seen.namesakes().any(is_others)
+            let fails = |line: &str| line.contains("cannot set attributes of '");
+            let says = seen.dsync.stderr_text();
+            // rsync does not say that a time has changed that it cannot set back.
+            let mut problems = says.lines().filter(|line| line.contains(": cannot "));
+            let sets_times = seen.case.has_letter('t') && !seen.case.has_letter('O');
+            let is_unsaid = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && sets_times
+                && problems.all(fails)
+                && seen.case.world.iter().any(|node| node.path.starts_with(b"w/d") && is_others(node));
+            let is_time = seen.about(&["mtime"]) && seen.namesakes().any(is_others);
+            seen.case.is_nobody && says.lines().any(fails) && (is_unsaid || is_time)
         },
     },
     Known {
