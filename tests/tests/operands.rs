@@ -203,7 +203,8 @@ fn relative_operands_bring_their_paths() {
 #[test]
 fn only_directories_that_are_copied_are_deleted_from() {
     needs_dsync!();
-    let before: &[&str] = &["a/", "a/zz/", "a/b/", "a/b/old", "a/b/c/", "a/b/c/old/", "q/", "x/", "x/gone"];
+    let before: &[&str] =
+        &["a/", "a/zz/", "a/b/", "a/b/old", "a/b/c/", "a/b/c/old/", "old", "q/", "x/", "x/gone"];
     for (options, sources) in [
         (&["-aR", "--delete"][..], &["a/b/c"][..]),
         (&["-aR", "--delete"], &["a/b/c", "x"]),
@@ -215,7 +216,24 @@ fn only_directories_that_are_copied_are_deleted_from() {
         (&["-aRn", "--delete-during"], &["a/b/c", "x/"]),
         (&["-aR", "--delete", "--no-implied-dirs"], &["a/b/c"]),
         (&["-aR", "--delete-missing-args"], &["a/zz", "top"]),
+        (&["-aR", "--delete-missing-args"], &["a/zz/"]),
+        (&["-aR", "--delete-missing-args"], &["old/"]),
+        (&["-aR", "--delete-missing-args"], &["old/."]),
         (&["-aR", "--delete-missing-args"], &["x/gone", "x/h", "a/b/old"]),
+    ] {
+        check(&Case { options, sources, before, ..PLAIN });
+    }
+}
+
+#[test]
+fn a_slash_behind_what_is_no_directory_counts_for_nothing() {
+    needs_dsync!();
+    for (options, sources, before) in [
+        (&["-aR"][..], &["top/"][..], &["x/", "x/h"][..]),
+        (&["-aR"], &["a/b/g/.", "x2/"], &["x2"]),
+        (&["-aR", "--delete-missing-args"], &["x2/"], &["x2"]),
+        (&["-aRi"], &["x/h/", "la/", "links/l/"], &[]),
+        (&["-aRL"], &["x2/"], &["x2"]),
     ] {
         check(&Case { options, sources, before, ..PLAIN });
     }

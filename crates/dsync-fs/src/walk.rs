@@ -290,7 +290,7 @@ impl Walk {
                 let path = RelPath::parse(path).map_err(invalid)?;
                 let base = base.into_os_string().into_vec();
                 let form = RelativeForm { base, path, contents, from_root: false };
-                opening.path(Path::new(OsStr::from_bytes(&form.base)), &form, (true, &options))?
+                opening.path(Path::new(OsStr::from_bytes(&form.base)), &form, &options)?
             };
             if let Err(Unopened { missing, operation, error }) = opened {
                 let is_link = operation == WalkOperation::FollowLink;

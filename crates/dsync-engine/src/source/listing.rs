@@ -96,6 +96,14 @@ fn report_lost(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
     shared.session.control.flush()
 }
 
+/// Returns whether the one operand is missing, whose name it is that goes at the destination: it may have
+/// another name there, like a single file that is copied.
+fn lacks_one(operands: &[PathBuf], walk: &Walk) -> bool {
+    let ([operand], [only]) = (operands, walk.operand_problems()) else { return false };
+    let has_slash = [&b"/"[..], b"/."].iter().any(|end| operand.as_os_str().as_bytes().ends_with(end));
+    !has_slash && only.missing.as_ref().is_some_and(|missing| missing.depth() == 1)
+}
+
 /// Returns the operation that fails for an operand, or for a link that is one and cannot be followed.
 fn looking_at(is_link: bool) -> Operation {
     if is_link { Operation::FollowLink } else { Operation::Stat }
@@ -132,11 +140,7 @@ pub(super) fn run(
     }
 
     let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
-    // A single missing operand, which is removed there, may have another name there, like a single
-    // file that is copied.
-    let names_one = |missing: &RelPath| missing.depth() == 1;
-    let removes_one = options.delete_missing_args
-        && matches!(walk.operand_problems(), [only] if operands.len() == 1 && only.missing.as_ref().is_some_and(names_one));
+    let removes_one = options.delete_missing_args && lacks_one(operands, &walk);
     let single_file = walk.single_file() || removes_one;
     let tops = Tops { root: root_attributes, named: walk.named(), single_file };
     shared.session.control.send(&ControlMessage::Tops(tops))?;

@@ -180,7 +180,7 @@ impl Opening {
         if form.from_root {
             self.root_on_the_way(base, options);
         }
-        self.path(base, &form, (false, options))
+        self.path(base, &form, options)
     }
 
     /// Adds the path of an operand, or of a list's line, if there is something to copy.
@@ -188,7 +188,7 @@ impl Opening {
         &mut self,
         base: &Path,
         form: &RelativeForm,
-        (is_line, options): (bool, &WalkOptions),
+        options: &WalkOptions,
     ) -> Result<Opened, WalkError> {
         let &RelativeForm { ref path, mut contents, .. } = form;
         let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(Ok(())) };
@@ -204,8 +204,8 @@ impl Opening {
         let by_name = || target_of(&parent, above.depth(), &name, options);
         let as_directory = || self.open_way(layer, path, options).and_then(|dir| dir.metadata());
         let found = match contents.then(as_directory) {
-            // As rsync: in a list a slash counts for nothing after what leads to no directory.
-            Some(Err(error)) if is_line && leads_to_no_directory(&error) => {
+            // As rsync: a slash counts for nothing after what leads to no directory.
+            Some(Err(error)) if leads_to_no_directory(&error) => {
                 contents = false;
                 by_name()
             }
@@ -231,7 +231,7 @@ impl Opening {
             self.skipped.push(path.clone());
             return Ok(Ok(()));
         }
-        self.single = !is_dir && above.is_root();
+        self.single = !is_dir && above.is_root() && !form.contents;
         let barren = || {
             let top = (&*parent, layer, found.dev);
             let scope = self.scope_of(layer);
