@@ -132,7 +132,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
                 && seen.rsync.all_text().contains("make_bak: skipping non-regular file")
                 && seen.dsync.stderr_text().contains("Operation not permitted");
-            seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
+            // rsync removes a link or special file whose backup would have too long a name.
+            let is_too_long = seen.rsync.stderr_text().contains("failed: File name too long (36)")
+                && seen.dsync.stderr_text().contains("its name or depth is not possible here");
+            let is_left = seen.finding.line.starts_with("extra: ")
+                && seen.dsync_says_of_it("its name or depth is not possible here")
+                || seen.finding.line.starts_with("missing: ") && seen.is_within(&["--backup-dir"]);
+            is_too_long && is_left
+                || seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
         },
     },
     Known {
