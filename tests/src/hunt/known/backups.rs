@@ -3,7 +3,7 @@
 use super::Known;
 use crate::{
     hunt::{judge::Class, options},
-    tree::Kind,
+    tree::{Kind, Node},
 };
 
 /// The entries of the section.
@@ -135,8 +135,10 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync removes a link or special file whose backup would have too long a name.
             let is_too_long = seen.rsync.stderr_text().contains("failed: File name too long (36)")
                 && seen.dsync.stderr_text().contains("its name or depth is not possible here");
-            let is_left = seen.finding.line.starts_with("extra: ")
-                && seen.dsync_says_of_it("its name or depth is not possible here")
+            let is_special = |node: &Node| {
+                node.path.starts_with(b"w/d") && !matches!(node.kind, Kind::Dir | Kind::Spliced(_))
+            };
+            let is_left = seen.finding.line.starts_with("extra: ") && seen.namesakes().any(is_special)
                 || seen.finding.line.starts_with("missing: ") && seen.is_within(&["--backup-dir"]);
             is_too_long && is_left
                 || seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
@@ -160,7 +162,10 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let path = seen.path().to_owned();
             let stuck = seen.rsync.all_text().contains("could not make way for new");
-            let is_presence = seen.is_presence() || seen.about(&["mtime"]);
+            // A file that rsync has renamed in it may have names elsewhere.
+            let is_name = seen.finding.line.starts_with("not one file: ")
+                || seen.finding.line.starts_with("should not be one file: ");
+            let is_presence = seen.is_presence() || seen.about(&["mtime"]) || is_name;
             // rsync removes older backups that it finds there.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_backup = |line: &str| line.starts_with("*deleting") && line.ends_with(suffix);

@@ -45,7 +45,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_lost = seen.about(&["size", "content"])
                 && seen.is_within(&["--backup-dir"])
                 && seen.is_empty_after_rsync()
-                && seen.namesakes().any(is_link);
+                && (seen.namesakes().any(is_link) || seen.is_linked() && seen.case.world.iter().any(is_link));
             let backs_up = seen.case.has(&["-b", "--backup", "--backup-dir"]);
             seen.case.has(&["--fake-super"]) && backs_up && (fails || is_lost)
         },

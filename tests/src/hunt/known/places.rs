@@ -203,11 +203,20 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `-U`, a link that differs in its access time is not the one of an alternate directory.",
+        says: "With `-U`, what differs in its access time is not the one of an alternate directory.",
         explains: |seen| {
             let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
-            seen.case.has_letter('U') && has_alternate && seen.is(Class::Tree) && is_link
+            // Of a file rsync lists the time, and leaves it out or links it.
+            let name = seen.printed_path();
+            let is_listed =
+                |line: &str| line.starts_with(".f......u..") && line.ends_with(&format!(" {name}"));
+            let is_copied = (seen.finding.line.starts_with("extra: ")
+                || seen.finding.line.starts_with("not one file: ")
+                || seen.about(&["atime"]))
+                && seen.is_sources_own()
+                && seen.rsync.stdout_text().lines().any(is_listed);
+            seen.case.has_letter('U') && has_alternate && seen.is(Class::Tree) && (is_link || is_copied)
         },
     },
     Known {

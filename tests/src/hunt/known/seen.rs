@@ -129,7 +129,9 @@ impl Seen<'_> {
 
     /// Returns whether the path's entry is an empty file after rsync.
     pub(super) fn is_empty_after_rsync(&self) -> bool {
-        find(self.theirs, self.path()).is_some_and(|(kind, content)| kind == "file" && content.is_empty())
+        self.theirs.iter().any(|(path, facts)| {
+            (facts.kind, facts.size) == ("file", 0) && path.escape_ascii().to_string() == self.path()
+        })
     }
 
     /// Returns whether the path's entry is a file after dsync that is as long as the source's, or

@@ -122,6 +122,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.is_sources_own() || seen.is_root())
                 && (calls.iter().any(|call| seen.rsync_says_of_it(call))
                     || seen.rsync_says_of_it("[receiver] open \""));
+            // Nothing is copied into a directory that cannot be made, nor moved.
+            let skips = "*** Skipping any contents from this failed directory ***";
+            let is_in_one = seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
+            let is_moved = seen.path().starts_with("w/s/")
+                && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
+                && (seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]));
+            let is_copied = is_copied || (is_in_one || is_moved) && seen.rsync.stderr_text().contains(skips);
             seen.case.is_nobody
                 && seen.case.world.iter().any(is_locked)
                 && seen.rsync.stderr_text().lines().any(fails)
