@@ -14,7 +14,7 @@ use std::sync::{
 pub struct CancelToken {
     flag: Arc<AtomicBool>,
     /// The token of which this one is a part.
-    parent: Option<Arc<AtomicBool>>,
+    parent: Option<Arc<Self>>,
 }
 
 impl CancelToken {
@@ -30,13 +30,11 @@ impl CancelToken {
 
     /// Returns whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
-        let set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
-        set(&self.flag) || self.parent.as_ref().is_some_and(set)
+        self.flag.load(Ordering::Acquire) || self.parent.as_ref().is_some_and(|whole| whole.is_cancelled())
     }
 
     /// Returns a token that is cancelled with this one, and can be cancelled without it.
     pub(crate) fn part(&self) -> Self {
-        debug_assert!(self.parent.is_none(), "a part of a part");
-        Self { flag: Arc::default(), parent: Some(Arc::clone(&self.flag)) }
+        Self { flag: Arc::default(), parent: Some(Arc::new(self.clone())) }
     }
 }

@@ -173,6 +173,9 @@ fn contents(source: &Source, options: &SyncOptions) -> Result<(), SyncError> {
     if options.contents_as_listed && !options.checksum {
         return invalid("contents_as_listed", "needs checksum");
     }
+    if options.contents_from_disk && !options.checksum {
+        return invalid("contents_from_disk", "needs checksum");
+    }
     if options.contents_as_listed && options.writing.inplace {
         return invalid(
             "writing.inplace",

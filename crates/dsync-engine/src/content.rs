@@ -17,6 +17,8 @@ use crate::State;
 pub(crate) struct Contents<'a> {
     /// Contents that are known of earlier runs.
     pub(crate) state: Option<&'a State>,
+    /// Whether contents come from the disk, whatever memory and the state have of them.
+    pub(crate) from_disk: bool,
     /// Set when the run ends.
     pub(crate) stopped: &'a AtomicBool,
 }
@@ -26,18 +28,40 @@ impl Contents<'_> {
     /// unless the hash is known.
     ///
     /// # Errors
-    /// Those of `open`, and as [`hash`].
+    /// Those of `open`, and as [`hash`]; from the disk also one that
+    /// [`has_changed`] knows.
     pub(crate) fn hash(
         &self,
         stamp: impl FnOnce() -> Option<Stamp>,
         open: impl FnOnce() -> io::Result<SourceFile>,
     ) -> io::Result<[u8; 32]> {
+        if self.from_disk {
+            return self.hash_from_disk(stamp(), &open()?);
+        }
         let Some(state) = self.state else { return hash(&open()?, self.stopped) };
         match stamp().and_then(|stamp| state.content_of(&stamp)) {
             Some(known) => Ok(known),
             None => state.content_or(&open()?, |file| hash(file, self.stopped)),
         }
     }
+
+    /// Hashes a file from the disk, which must be the one that was looked at, from the first byte to
+    /// the last.
+    fn hash_from_disk(&self, listed: Option<Stamp>, file: &SourceFile) -> io::Result<[u8; 32]> {
+        let is_listed = listed.is_none_or(|listed| listed == file.stamp());
+        file.forget_cached();
+        let hash = hash(file, self.stopped)?;
+        if is_listed && file.is_unchanged()? { Ok(hash) } else { Err(io::Error::other(Changed)) }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the file changed while it was read")]
+struct Changed;
+
+/// Returns whether an error of [`Contents::hash`] says that the file changed while it was read.
+pub(crate) fn has_changed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Changed>())
 }
 
 /// Hashes the first `len` bytes of a file.

@@ -468,7 +468,8 @@ impl Session {
 
     /// Returns the contents of this end's files.
     pub(crate) fn contents(&self) -> Contents<'_> {
-        Contents { state: self.state.as_ref(), stopped: self.halt.stop_flag() }
+        let from_disk = self.options.contents_from_disk;
+        Contents { state: self.state.as_ref(), from_disk, stopped: self.halt.stop_flag() }
     }
 
     /// Returns the longest silence of the peer.

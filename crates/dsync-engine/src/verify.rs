@@ -9,6 +9,8 @@
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
 mod ages;
+mod judge;
+mod remote;
 
 use std::{
     io::{self, BufWriter},
@@ -21,25 +23,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_delta::ContentHasher;
 use dsync_fs::{
     DirRef, Kind, Links, Metadata, OperatorFiles, Stamp, Walk, WalkOptions, WalkedEntry, default_readers,
     is_own_name,
 };
 use dsync_wire::{
-    event::{Changes, FileType, Progress},
+    event::{Changes, Progress},
     setters,
 };
 use rayon::prelude::*;
 
 use crate::{
-    CancelToken, Workers, content, exit_code,
+    CancelToken, SyncError, Workers, content, exit_code,
     manifest::{Manifest, ManifestError, ManifestWriter, Record, Totals, compare_paths},
     plan::{file_type_of, timestamp},
     whole_file::{WholeFile, place},
 };
 use ages::Ages;
 pub use ages::{AgesProblem, MaxAge};
+use judge::{Read, difference};
+pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
 
 /// The way in which a tree is read.
 #[derive(Debug, Clone)]
@@ -207,6 +210,18 @@ pub enum VerifyError {
         #[source]
         source: io::Error,
     },
+    /// The session with the other end of a [`RemoteTree`] failed.
+    #[error("the other end cannot be verified")]
+    Session(#[from] Box<SyncError>),
+    /// The other end listed an entry that belongs before the last one.
+    #[error("the other end listed '{}' out of order", .path.escape_ascii())]
+    Disorder {
+        /// Path below the root.
+        path: Vec<u8>,
+    },
+    /// The other end failed to read more paths than this end keeps.
+    #[error("the other end cannot read too many of its directories")]
+    TooManyProblems,
     /// The threads that read could not be started.
     #[error("cannot start threads")]
     Threads,
@@ -447,13 +462,13 @@ impl Check<'_> {
         let (found, records): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
         let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number));
         let wants = |(found, (number, record)): (&Found, &(usize, Record))| {
-            self.reader.wants(found, record) && is_due(*number)
+            self.reader.reading.wants(&found.record(), record) && is_due(*number)
         };
         let wanted: Vec<bool> = found.iter().zip(&records).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
         for ((found, read), (number, record)) in read.into_iter().zip(records) {
             let is_read = matches!(read, Read::Content(_));
-            let difference = difference(&found, read, &record);
+            let difference = difference(&found.record(), read, &record);
             if is_read && let Some(ages) = &mut self.ages {
                 ages.note(number, matches!(difference, None | Some(Difference::Attributes(_))));
             }
@@ -473,46 +488,6 @@ impl Check<'_> {
         if let Some(Err(error)) = self.ages.as_mut().map(|ages| ages.save(end)) {
             self.observer.ages(&AgesProblem::Unsaved(error));
         }
-    }
-}
-
-/// Compares an entry, whose content may have been read, with its record.
-fn difference(found: &Found, read: Read, record: &Record) -> Option<Difference> {
-    let now = found.record();
-    let mut changes = Changes::NONE;
-    let mut set = |differs: bool, change| {
-        if differs {
-            changes.insert(change);
-        }
-    };
-    set(now.mode != record.mode, Changes::PERMS);
-    set(now.uid != record.uid, Changes::OWNER);
-    set(now.gid != record.gid, Changes::GROUP);
-    if now.kind != record.kind || now.text != record.text {
-        set(true, Changes::CONTENT);
-        return Some(Difference::Edited(changes));
-    }
-    // Times of other types change with what is in them, or for no reason that matters.
-    let is_file = now.kind == FileType::File;
-    set(is_file && now.size != record.size, Changes::SIZE);
-    set(is_file && now.mtime != record.mtime, Changes::TIME);
-
-    let is_same = match read {
-        Read::Failed(error) => return Some(Difference::Unreadable(error)),
-        Read::Busy => return Some(Difference::Busy),
-        Read::Not => None,
-        Read::Content(hash) => record.content.map(|recorded| recorded == hash),
-    };
-    let looks_edited = changes.contains(Changes::SIZE) || changes.contains(Changes::TIME);
-    match is_same {
-        Some(false) if !looks_edited => Some(Difference::Rot),
-        Some(false) => {
-            changes.insert(Changes::CONTENT);
-            Some(Difference::Edited(changes))
-        }
-        None if looks_edited => Some(Difference::Edited(changes)),
-        _ if changes.is_empty() => None,
-        _ => Some(Difference::Attributes(changes)),
     }
 }
 
@@ -621,16 +596,6 @@ impl Iterator for Entries {
     }
 }
 
-/// The result of reading an entry's content.
-enum Read {
-    /// It has none, or it was not asked for.
-    Not,
-    Content([u8; 32]),
-    /// It changed meanwhile, twice.
-    Busy,
-    Failed(io::Error),
-}
-
 /// Reads contents, and tells how far it is.
 struct Reader<'a> {
     reading: &'a Reading,
@@ -654,24 +619,6 @@ impl<'a> Reader<'a> {
     /// Makes it read from the disk what a manifest with these sums has.
     fn verifying(self, totals: Totals) -> Self {
         Self { from_disk: true, totals, ..self }
-    }
-
-    /// Returns whether a file's content is compared.
-    fn wants(&self, found: &Found, record: &Record) -> bool {
-        let is_same_kind = found.metadata.kind == Kind::File && record.kind == FileType::File;
-        // A file of another length needs no look.
-        is_same_kind
-            && record.content.is_some()
-            && found.metadata.size == record.size
-            && self.samples(&record.path)
-    }
-
-    /// Returns whether a path is among the share that is read.
-    fn samples(&self, path: &[u8]) -> bool {
-        let mut hasher = ContentHasher::new();
-        hasher.update(&self.reading.seed.to_le_bytes()).update(path);
-        let [first, second, ..] = hasher.finish();
-        u64::from(u16::from_le_bytes([first, second])) * 100 < u64::from(self.reading.percent) << 16
     }
 
     /// Reads the contents of the files that are `wanted`, by their number, on all threads.

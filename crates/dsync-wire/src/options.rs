@@ -211,6 +211,10 @@ pub struct SyncOptions {
     /// once more, before it gets its name. With `checksum` only, and not with files that are written in
     /// place. Set by a run of [`Source::Manifest`](https://docs.rs/dsync-engine).
     pub contents_as_listed: bool,
+    /// Read the contents that `checksum` compares from the disk, not from memory, and not at all from
+    /// earlier runs. A file that changes while it is read is a failure. With `checksum` only. Set by
+    /// verifying a remote tree.
+    pub contents_from_disk: bool,
     /// List the names of entries that the source leaves out by a judgement of its own, and leave alone
     /// whatever has these names at the destination. With `delete` only, and not with
     /// `delete_excluded`.
@@ -303,6 +307,7 @@ setters!(SyncOptions {
     event_done: bool,
     event_contents: bool,
     contents_as_listed: bool,
+    contents_from_disk: bool,
     names_hidden: bool,
     rulings: bool,
     explain: Vec<Vec<u8>>,

@@ -13,7 +13,7 @@ use dsync_wire::{
 };
 
 use super::catalogue::Listed;
-use crate::{plan::timestamp, rules};
+use crate::{content, plan::timestamp, rules};
 
 /// Opens a listed file.
 pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
@@ -58,7 +58,7 @@ pub(super) fn cause(error: &io::Error) -> Cause {
     if error.kind() == io::ErrorKind::NotFound {
         return Cause::Vanished;
     }
-    if dsync_fs::is_target_changed(error) {
+    if dsync_fs::is_target_changed(error) || content::has_changed(error) {
         return Cause::Changed;
     }
     if dsync_fs::LeadsOut::of(error).is_some() {
