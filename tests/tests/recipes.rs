@@ -74,7 +74,8 @@ fn plant(home: &Path, sshd: &Sshd) {
     script("bare", &bare);
     let bare = format!("*--deploy*) set -- --transport=ssh -e {home}/bin/bare \"$@\" ;;");
     let explains = format!("'explain '*) shift; set -- explain {remote} \"$@\" ;;");
-    let with_path = format!("{explains}\n*nas:*) set -- {remote} \"$@\" ;;");
+    let verifies = format!("'verify '*) shift; set -- verify {remote} \"$@\" ;;");
+    let with_path = format!("{explains}\n{verifies}\n*nas:*) set -- {remote} \"$@\" ;;");
     script("dsync", &format!("case \"$*\" in {bare} {with_path} esac\nexec {dsync} \"$@\""));
     script("docker", "shift 3\nexec \"$@\"");
 }

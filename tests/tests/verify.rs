@@ -185,6 +185,17 @@ fn mistakes_are_named() {
     }
 }
 
+/// Changes the block with this content below the filesystem, whose blocks have 1 KiB or more.
+fn lose_block(image: &Path, wanted: &[u8]) {
+    let image = fs::File::options().read(true).write(true).open(image).unwrap();
+    let mut block = [0; 1024];
+    let at = (0..image.metadata().unwrap().len()).step_by(block.len()).find(|&at| {
+        image.read_exact_at(&mut block, at).unwrap();
+        wanted.starts_with(&block)
+    });
+    image.write_all_at(b"lost", at.expect("the file's block")).unwrap();
+}
+
 #[test]
 fn what_the_disk_lost_is_found_although_memory_still_has_it() {
     needs_dsync!();
@@ -199,14 +210,7 @@ fn what_the_disk_lost_is_found_although_memory_still_has_it() {
     let _ = verify("--record").expect_code(0);
     let _ = Run::of("sync").run().expect_code(0);
 
-    // A block of the disk changes below the filesystem, whose blocks have 1 KiB or more.
-    let image = fs::File::options().read(true).write(true).open(scratch.at("disk.img")).unwrap();
-    let (mut block, wanted) = ([0; 1024], noise(2, 4096));
-    let at = (0..image.metadata().unwrap().len()).step_by(block.len()).find(|&at| {
-        image.read_exact_at(&mut block, at).unwrap();
-        wanted.starts_with(&block)
-    });
-    image.write_all_at(b"lost", at.expect("the file's block")).unwrap();
+    lose_block(&scratch.at("disk.img"), &noise(2, 4096));
 
     let outcome = verify("-q").expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
@@ -294,4 +298,88 @@ fn an_empty_source_and_a_missing_tree_are_told_apart() {
     assert!(missing.stderr_text().contains("there is none"), "{}", missing.account());
     let both = Run::dsync().args(["verify", "--record", "--against", "x"]).arg(scratch.dst()).run();
     assert!(both.expect_code(1).stderr_text().contains("--against"));
+}
+
+/// Verifies a tree of another host.
+fn verify_there(sshd: &Sshd, tree: &Path, words: &[&str]) -> Outcome {
+    let run = Run::dsync().args(["verify", "-e"]).arg(sshd.shell()).arg("--dsync-path").arg(program());
+    run.args(words).arg(sshd.operand(tree)).run()
+}
+
+#[test]
+fn a_tree_on_another_host_is_recorded_and_verified_from_here() {
+    needs_dsync!();
+    let (sshd, scratch) = (Sshd::shared(), recorded());
+    let tree = scratch.src();
+    let manifest = scratch.at("list").display().to_string();
+    let there = |words: &[&str]| verify_there(sshd, &tree, &[words, &["--manifest", &manifest]].concat());
+    let recorded = there(&["--record"]).expect_code(0);
+    assert!(recorded.stdout_text().starts_with("7 entries, 4 files of 18 bytes"), "{}", recorded.account());
+    let own = fs::read(scratch.at("src.dsync-manifest")).unwrap();
+    assert!(fs::read(&manifest).unwrap() == own, "another manifest than on that host");
+    let sound = there(&[]).expect_code(0);
+    assert_eq!(sound.stdout_text(), "7 entries compared, 18 bytes read: 4 files are sound\n");
+
+    rot(&tree.join("two"));
+    fs::write(tree.join("one"), "longer").unwrap();
+    fs::remove_file(tree.join("sub/three")).unwrap();
+    let outcome = there(&["-q"]).expect_code(23);
+    let expected = "edited     one (size, time)\nrot        two\nmissing    sub/three\n";
+    assert_eq!(outcome.stdout_text(), expected, "{}", outcome.account());
+
+    let (json, with_ages) = (there(&["--json"]).expect_code(23), there(&["--json", "--max-age=1h"]));
+    for outcome in [json, with_ages.expect_code(23)] {
+        let last = outcome.stdout_text();
+        let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+        let counts = [&last["rot"], &last["edited"], &last["missing"], &last["sound"]];
+        assert_eq!(counts, [1, 1, 1, 1], "{last}");
+    }
+    // Rot shows by reading only.
+    for words in [["-n"], ["--percent=0"]] {
+        let unread = there(&words).expect_code(23).stdout_text();
+        assert!(unread.contains("0 bytes read") && !unread.contains("rot"), "{unread}");
+    }
+}
+
+#[test]
+fn mistakes_about_a_remote_tree_are_named() {
+    needs_dsync!();
+    let (sshd, scratch) = (Sshd::shared(), recorded());
+    let manifest = scratch.at("src.dsync-manifest").display().to_string();
+    let there = |tree: &Path, words: &[&str], code, text: &str| {
+        let outcome = verify_there(sshd, tree, words).expect_code(code);
+        assert!(outcome.stderr_text().contains(text), "{}", outcome.account());
+    };
+    there(&scratch.src(), &[], 1, "name it with --manifest FILE");
+    let given = ["--manifest", &manifest];
+    there(&scratch.at("none"), &given, 3, "no such file or directory");
+    there(&scratch.src().join("one"), &given, 3, "ot a directory");
+    there(&scratch.src(), &["--manifest", "/nowhere/list"], 11, "cannot read the manifest");
+    // A record that fails leaves no manifest.
+    let wanted = scratch.at("wanted").display().to_string();
+    there(&scratch.at("none"), &["--record", "--manifest", &wanted], 3, "no such file or directory");
+    assert!(!scratch.at("wanted").exists());
+
+    let share = |words: &[&str]| Run::dsync().args(["verify", "--manifest", &manifest]).args(words).run();
+    let outcome = share(&["host::"]).expect_code(1);
+    assert!(outcome.stderr_text().contains("host::"), "{}", outcome.account());
+    let outcome = share(&["-e", "ssh", "host::nas"]).expect_code(1);
+    assert!(outcome.stderr_text().contains("--rsh"), "{}", outcome.account());
+}
+
+#[test]
+fn what_a_disk_of_another_host_lost_is_found_although_its_memory_still_has_it() {
+    needs_dsync!();
+    let (sshd, scratch) = (Sshd::shared(), Scratch::new());
+    let Some(disk) = Mount::of_type("ext4", &scratch.at("disk")) else { return };
+    let tree = disk.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), noise(2, 4096)).unwrap();
+    let list = scratch.at("list").display().to_string();
+    let _ = verify_there(sshd, &tree, &["--record", "--manifest", &list]).expect_code(0);
+    let _ = Run::of("sync").run().expect_code(0);
+    lose_block(&scratch.at("disk.img"), &noise(2, 4096));
+
+    let outcome = verify_there(sshd, &tree, &["-q", "--manifest", &list]).expect_code(23);
+    assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
 }

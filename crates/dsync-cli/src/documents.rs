@@ -52,7 +52,7 @@ Makes this user's key known to the server at HOST, and the server here, over ssh
 dsync key [\-\-file FILE] [\-\-comment TEXT]
 Makes a key for servers that need no ssh if there is none, and prints its public line.
 .TP
-dsync verify DIR
+dsync verify [HOST:]DIR
 Compares DIR with its manifest and tells rot from edits; \-\-record writes the manifest, \-\-help has its options.
 .TP
 dsync man
@@ -222,7 +222,7 @@ mod tests {
     dsync completions SHELL
     dsync doctor [HOST:]DIR
     dsync explain [OPTIONS] SRC DST PATH...
-    dsync verify DIR [--against SRC]
+    dsync verify [HOST:]DIR [--against SRC]
     dsync state [--state-dir DIR] [--clear]
     dsync man
     dsync [OPTIONS] SRC... HOST::SHARE/DST
@@ -268,11 +268,16 @@ differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `u
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--max-age 30d` reads the files that were not read and found sound within thirty days, so that a run each night reads what is due; a run that
 was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
-one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.
+one with the counts. `-x` stays on one filesystem, `-q` prints differences only.
+`-n` reads no content at all.
+
+`verify HOST:DIR`, `verify HOST::SHARE/DIR` and `verify dsync://HOST:PORT/SHARE/DIR` verify a tree at another end by a manifest of this one: `--manifest FILE` names it, and
+with `--record` writes it. The other end lists its tree and reads the files that are due, from its disk; only names, attributes and hashes are sent. Whoever may copy from there may
+verify; a key that may only write is refused with 42. The exit code is 3 where there is no such directory. The findings are the other end's own word, and numbers of devices are not compared.
 
 `verify DIR --against SRC` compares two trees and needs no manifest. Either may be `HOST:DIR` or `HOST::SHARE/DIR`. Both ends read what they have, only hashes are sent, and nothing
 is changed. `missing` and `new` are entries of SRC and of DIR only, `edited` files differ in size or time too, `differs` in content alone or because DIR's cannot be read.
-`-e` and `--dsync-path` reach the host. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
+`-e` and `--dsync-path` reach the host, here as above. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
 
 `state` lists what runs with `--state` have kept, a line for each pair of trees; `state --clear` removes it, which costs the next run time and
 nothing else. `--state-dir DIR` names another directory than `$XDG_STATE_HOME/dsync` (`~/.local/state/dsync`).";

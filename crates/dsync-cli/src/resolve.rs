@@ -21,7 +21,7 @@ use std::{
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteTiming, Destination, EventLevel, FilesFrom, IdRule,
     Job, Links, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source, SyncOptions,
-    TransportChoice, WritePolicy,
+    TransportChoice, WritePolicy, verify::RemoteTree,
 };
 
 pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting};
@@ -114,6 +114,26 @@ pub(crate) fn order(
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
+}
+
+/// Returns the only operand as a directory of another end; `None` if it is one of this machine.
+///
+/// # Errors
+/// [`UsageError`].
+pub(crate) fn remote_tree(
+    flags: &Flags,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<RemoteTree<'static>>, UsageError> {
+    let (operands, share) = address::rewrite(&flags.operands)?;
+    let Source::Remote { host, mut paths } = read_sources(&operands)? else { return Ok(None) };
+
+    let mut connect = connect_options(flags, environment)?;
+    if let Some(share) = &share {
+        check_for_share(flags)?;
+        address::lead(&mut connect, share);
+    }
+    let tree = paths.pop().map(|path| RemoteTree::on(host, path).connect(connect));
+    Ok(tree.map(|tree| tree.resources(resources(flags, environment))))
 }
 
 /// Returns the ends of a run whose source is a batch.

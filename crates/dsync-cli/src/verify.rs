@@ -4,6 +4,7 @@
 //! the last line has the counts. Nothing of the tree is changed.
 
 mod against;
+mod remote;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,7 +20,8 @@ use dsync_engine::{
     manifest::Totals,
     schema::Found,
     verify::{
-        self, AgesProblem, Difference, Finding, MaxAge, Reading, Verified, VerifyError, VerifyObserver,
+        self, AgesProblem, Difference, Finding, MaxAge, Reading, RemoteTree, Verified, VerifyError,
+        VerifyObserver,
     },
 };
 use serde::Serialize;
@@ -31,6 +33,7 @@ use crate::{
     escape::{Escaped, escape_text, json_line},
     messages,
     numbers::{Number, Style},
+    rules::Rules,
     signals,
     usage::UsageError,
     words,
@@ -42,11 +45,11 @@ const SCHEMA: u64 = 1;
 /// The words behind `dsync verify`.
 #[derive(Debug, clap::Args)]
 struct Flags {
-    /// The directory to verify
+    /// The directory to verify: here, or HOST:DIR or HOST::SHARE/DIR, which needs --manifest
     #[arg(value_name = "PATH")]
     path: PathBuf,
 
-    /// The manifest; PATH.dsync-manifest beside the directory where none is named
+    /// The manifest, a file here; PATH.dsync-manifest beside a directory here where none is named
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 
@@ -54,11 +57,11 @@ struct Flags {
     #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
     against: Option<OsString>,
 
-    /// With --against, the remote shell
+    /// The remote shell
     #[arg(short = 'e', long, value_name = "COMMAND")]
     rsh: Option<OsString>,
 
-    /// With --against, the program on the remote host
+    /// The program on the remote host
     #[arg(long, value_name = "PROGRAM")]
     dsync_path: Option<OsString>,
 
@@ -69,6 +72,10 @@ struct Flags {
     /// Read the content of this share of the files, others each time; compare all others by size and time
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     percent: u8,
+
+    /// Read no content: compare all files by size and time, and change no times of --max-age
+    #[arg(short = 'n', long, conflicts_with_all = ["against", "record", "percent"])]
+    dry_run: bool,
 
     /// Read only the files that were not read and found sound within this time, as 30d, 12h or 2w, and go on
     /// where an interrupted run ended; FILE.verified beside the manifest keeps the times
@@ -135,7 +142,22 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
 /// Verifies the tree against its manifest, or records that.
 fn by_manifest(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
-    let outcome = perform(flags, teller, cancel);
+    let needs_manifest = "a directory of another host is compared with a manifest of this one: name it with \
+         --manifest FILE; `dsync verify --record --manifest FILE HOST:DIR` writes it";
+
+    let tree = match remote::tree(flags) {
+        Ok(Some(_)) if flags.manifest.is_none() => {
+            blame(needs_manifest);
+            return exit_code::USAGE;
+        }
+        Ok(tree) => tree,
+        Err(error) => {
+            blame(&escape_text(&error.to_string()));
+            return error.exit_code();
+        }
+    };
+
+    let outcome = perform(flags, tree.as_ref(), teller, cancel);
     teller.bar.clear();
     match outcome {
         Ok(Outcome::Recorded(totals, path)) => {
@@ -186,22 +208,34 @@ enum Outcome {
     Verified(Verified),
 }
 
-fn perform(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> Result<Outcome, VerifyError> {
+fn perform(
+    flags: &Flags,
+    remote: Option<&RemoteTree<'_>>,
+    teller: &Teller,
+    cancel: &CancelToken,
+) -> Result<Outcome, VerifyError> {
     let path = flags.manifest.clone().unwrap_or_else(|| beside(&flags.path));
     // Another seed each time, so that in the end every file was read.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let reading = Reading::default()
-        .percent(flags.percent)
+        .percent(if flags.dry_run { 0 } else { flags.percent })
         .seed(u64::from(now.subsec_nanos()) ^ now.as_secs())
         .max_age(flags.max_age.map(|age| MaxAge::new(age, times_beside(&path))))
         .one_file_system(flags.one_file_system);
 
     if flags.record {
-        let totals = verify::record_to_file(&flags.path, &path, &reading, teller, cancel)?;
+        let totals = match remote {
+            Some(tree) => verify::record_remote_to_file(tree, &path, &reading, cancel)?,
+            None => verify::record_to_file(&flags.path, &path, &reading, teller, cancel)?,
+        };
         return Ok(Outcome::Recorded(totals, path));
     }
     let manifest = Manifest::open(&path)?;
-    verify::verify(&flags.path, &manifest, &reading, teller, cancel).map(Outcome::Verified)
+    let verified = match remote {
+        Some(tree) => verify::verify_remote(tree, &manifest, &reading, teller, cancel)?,
+        None => verify::verify(&flags.path, &manifest, &reading, teller, cancel)?,
+    };
+    Ok(Outcome::Verified(verified))
 }
 
 /// Returns the manifest's place where none is named: beside the tree, where no `--delete` reaches it.
@@ -399,6 +433,14 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
             "cannot use '{manifest}.verified' for --max-age: {}; move away what is there, or name another manifest",
             words::system_words(source)
         ),
+        VerifyError::Session(error) => messages::failure(error, &Rules::default()),
+        VerifyError::Disorder { path } => format!(
+            "the other end listed '{}' out of order, so nothing more is verified: dsync there is damaged or hostile",
+            Escaped(path)
+        ),
+        VerifyError::TooManyProblems => {
+            format!("the other end cannot read too many directories of '{tree}': verify it as a user who can")
+        }
         VerifyError::Cancelled if flags.record => "interrupted; nothing is recorded".to_owned(),
         VerifyError::Cancelled if flags.max_age.is_some() => {
             "interrupted; the same command goes on with the rest".to_owned()
@@ -414,6 +456,11 @@ fn failure_code(error: &VerifyError) -> u8 {
         VerifyError::Entry { .. } => exit_code::PARTIAL,
         VerifyError::Cancelled => exit_code::INTERRUPTED,
         VerifyError::Threads => exit_code::START,
+        // A code that means differences elsewhere: there is no such tree.
+        VerifyError::Session(error) if error.exit_code() == exit_code::PARTIAL => exit_code::FILE_SELECTION,
+        VerifyError::Session(error) => error.exit_code(),
+        VerifyError::Disorder { .. } => exit_code::STREAM,
+        VerifyError::TooManyProblems => exit_code::PARTIAL,
         _ => exit_code::FILE_IO,
     }
 }

@@ -168,6 +168,15 @@ impl Arena {
         (running, pipe)
     }
 
+    /// Starts the client, which verifies a tree at the other end against a manifest of the arena's.
+    pub fn verify(&self, relay: &str, manifest: &str) -> (Running, Pipe) {
+        let shell = Shell::new(self.scratch.path(), relay);
+        let run = shell.command("verify").arg("--manifest").arg(self.scratch.at(manifest));
+        let running = run.arg(format!("{}:x", Carrier::Pipe.host())).start();
+        let pipe = shell.accept();
+        (running, pipe)
+    }
+
     /// Starts the client, which pushes from the tree.
     pub fn push(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         self.push_over(Carrier::Pipe, relay, flags)

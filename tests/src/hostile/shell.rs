@@ -40,6 +40,12 @@ impl Shell {
         run.arg(format!("--transport={}", carrier.option())).limit(PATIENCE)
     }
 
+    /// Makes a run of a command of the program, whose remote shell leads here.
+    pub fn command(&self, command: &str) -> Run {
+        let run = Run::dsync().arg(command).env(SOCKET, &self.socket);
+        run.arg("-e").arg(&self.relay).limit(PATIENCE)
+    }
+
     /// Returns the pipe to the client.
     ///
     /// # Panics

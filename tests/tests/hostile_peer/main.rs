@@ -22,6 +22,7 @@ mod rules;
 mod spans;
 mod spelling;
 mod standing;
+mod verify;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

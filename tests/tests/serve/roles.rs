@@ -7,7 +7,7 @@ use std::{
 };
 
 use dsync_tests::{
-    needs_dsync,
+    Run, needs_dsync,
     run::{is_alive, wait_for},
     scratch::slash,
     tree::noise,
@@ -76,8 +76,25 @@ fn performed(operation: &str, nas: &Nas) -> bool {
             let _ = nas.pull(&["--remove-source-files"]);
             !nas.there("file").exists()
         }
+        "verify" => verifies(nas),
         other => panic!("no test has the operation '{other}' of docs/server.md"),
     }
+}
+
+/// Records the tree from afar, lets a file rot, and returns whether a verification finds it.
+fn verifies(nas: &Nas) -> bool {
+    let verify = |words: &[&str]| {
+        let run = Run::dsync().args(["verify", "--manifest"]).arg(nas.scratch.at("manifest"));
+        let run = match &nas.server {
+            Some(_) => run.env("XDG_CONFIG_HOME", nas.config("home")),
+            None => run.arg("-e").arg(nas.shell()),
+        };
+        run.args(words).arg(nas.operand("tree")).run()
+    };
+    let recorded = verify(&["--record"]).code() == Some(0);
+    nas.plant("file", "same", "lost");
+    let found = verify(&[]);
+    recorded && found.code() == Some(23) && found.stdout_text().starts_with("rot        file\n")
 }
 
 /// Kills a push in a large file and pushes again; returns whether the second run sent less than all.

@@ -78,9 +78,7 @@ fn order(flags: &Flags, source: &OsString) -> Result<Order, UsageError> {
     if flags.one_file_system {
         words.push("-x".into());
     }
-    for (option, value) in [("--rsh", &flags.rsh), ("--dsync-path", &flags.dsync_path)] {
-        words.extend(value.iter().flat_map(|value| [option.into(), value.clone()]));
-    }
+    words.extend(super::remote::way(flags));
     words.extend(["--".into(), source, path]);
     resolve::order(&flags::parse(words)?, &|name| std::env::var_os(name))
 }
