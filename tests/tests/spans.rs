@@ -10,8 +10,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, Run, Scope, Scratch, Sshd, Via, assert_same, differences, needs_dsync, scratch::slash,
-    tree::set_mtime,
+    Outcome, Run, Scope, Scratch, Sshd, Via, assert_same, differences, needs_dsync, program, scratch::slash,
+    strace::watch, tree::set_mtime,
 };
 
 /// Numbers that are the same on every machine.
@@ -203,6 +203,30 @@ fn bytes(outcome: &Outcome) -> u64 {
 
 /// Bytes that signs of life may add on a slow machine, in several minutes.
 const SIGNS_OF_LIFE: u64 = 30_000;
+
+#[test]
+fn a_destination_lists_each_directory_once() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    let directories = 200;
+    for directory in 0..directories {
+        let directory = scratch.src().join(format!("directory{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        (0..40).for_each(|file| fs::write(directory.join(format!("file{file}")), "").unwrap());
+    }
+    copy(&scratch.src(), &scratch.dst());
+
+    // The client is the destination, and its own lists are all that it reads.
+    let (outcome, calls) = watch("getdents64", &scratch.at("calls"), |run| {
+        let run = run.args(["-a", "--stats", "--transport=ssh", "--dsync-path"]).arg(program());
+        run.arg("-e").arg(sshd.shell()).arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
+    });
+    let outcome = outcome.expect_code(0);
+    assert!(bytes(&outcome) < 8_000 + SIGNS_OF_LIFE, "{}", outcome.account());
+    // One call for the names of a directory, and one for its end.
+    assert!(calls.len() >= 2 * directories, "{} calls", calls.len());
+    assert!(calls.len() < 3 * directories, "{} calls", calls.len());
+}
 
 #[test]
 fn a_run_without_changes_sends_digests() {

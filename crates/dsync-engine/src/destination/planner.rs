@@ -31,6 +31,7 @@ mod frontier;
 mod fuzzy;
 mod ground;
 mod leftovers;
+mod listings;
 mod merge;
 mod own_walk;
 mod place;

@@ -154,8 +154,9 @@ impl<'a> Comparison<'a> {
             self.current = Some(merge);
             return Ok(());
         }
+        let path = merge.shared().clone();
         self.finish(merge, listing.complete)?;
-        self.frontier.descend();
+        self.frontier.descend(&path);
         Ok(())
     }
 
@@ -173,7 +174,6 @@ impl<'a> Comparison<'a> {
             if announced.id == id {
                 return Ok(announced);
             }
-            self.frontier.skip(&announced);
             self.ground.settle_unlisted(self.site, &announced)?;
         }
         Err(misbehaved(PeerMisbehaved::NoSuchParent { parent: id }))
@@ -201,7 +201,7 @@ impl<'a> Comparison<'a> {
         // Before anything of it is asked for: what arrives may be a file of rules.
         self.protection.enter(&path);
         self.protection.tell(self.site)?;
-        let (dir, listed) = match self.open_announced(&path, state) {
+        let (dir, listed) = match self.open_announced((&shared, &path), state) {
             Ok(opened) => opened,
             Err(error) => {
                 self.site.open.close(shared.len() as u64);
@@ -223,7 +223,7 @@ impl<'a> Comparison<'a> {
     /// entries that were listed ahead.
     fn open_announced(
         &mut self,
-        path: &RelPath,
+        (shared, path): (&SharedPath, &RelPath),
         state: Presence,
     ) -> io::Result<(Option<Arc<Dir>>, Option<ListedPart>)> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
@@ -231,7 +231,7 @@ impl<'a> Comparison<'a> {
             Presence::Imagined => Ok((None, None)),
             Presence::New => Ok((Some(self.ground.open_beneath(path)?), None)),
             _ => {
-                let mut part = self.frontier.next_part().ok_or_else(gone)?;
+                let mut part = self.frontier.next_part(shared).ok_or_else(gone)?;
                 match part.dir.take() {
                     Some(dir) => Ok((Some(dir), Some(part))),
                     None => Err(part.error.unwrap_or_else(gone)),
@@ -292,7 +292,7 @@ impl<'a> Comparison<'a> {
         is_wanted: impl Fn(&Component) -> bool,
     ) -> Result<Option<(Component, io::Result<Metadata>)>, SyncError> {
         while merge.own.wants_part() {
-            match self.frontier.next_part() {
+            match self.frontier.next_part(&directory.shared) {
                 Some(part) => self.take_own(merge, directory, part)?,
                 None => merge.own.end(),
             }

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Dir, ListAhead, ListedPart, RelPath, SharedPath, SpoolHome, Wanted, default_readers};
+use dsync_fs::{Dir, ListedPart, RelPath, SharedPath, SpoolHome, Wanted};
 use dsync_wire::{
     budget::{Held, Share},
     message::EntryId,
 };
 
-use super::super::Site;
+use super::{super::Site, listings::Listings};
 use crate::{SyncError, set_bytes::ALLOCATION};
 
 /// A directory that the source will list.
@@ -89,15 +89,15 @@ pub(super) struct Frontier {
     children: Vec<Announced>,
     /// Memory of both.
     held: Held,
-    /// Lists the destination's own directories; none where there is nothing to list.
-    ahead: Option<ListAhead>,
+    /// The destination's own listings; none where there is nothing to list.
+    listings: Option<Listings>,
 }
 
 impl Frontier {
     /// Returns one without directories.
     pub(super) fn new(site: &Site<'_>) -> Result<Self, SyncError> {
         let held = site.session.budget.take(Share::Paths, 0)?;
-        Ok(Self { next: Vec::new(), children: Vec::new(), held, ahead: None })
+        Ok(Self { next: Vec::new(), children: Vec::new(), held, listings: None })
     }
 
     /// Begins with the root; `own` is its directory at the destination, and the home of its
@@ -114,11 +114,15 @@ impl Frontier {
 
         if let Some((own, spools)) = own {
             let open = usize::try_from(site.open.count.limit() / 4).unwrap_or(usize::MAX);
-            self.ahead = Some(ListAhead::new(Arc::clone(own), default_readers(), open, spools.clone()));
+            let held = site.session.budget.nothing(Share::Listings);
+            self.listings = Some(Listings::new(own, spools, open, held));
         }
 
+        if let Some(listings) = self.listings.as_mut().filter(|_| root.is_old()) {
+            listings.begin();
+        }
         self.announce(root)?;
-        self.descend();
+        self.next.append(&mut self.children);
         Ok(())
     }
 
@@ -130,10 +134,10 @@ impl Frontier {
     }
 
     /// Ends the current directory: its own directories come next, and are listed ahead.
-    pub(super) fn descend(&mut self) {
-        if let Some(ahead) = &mut self.ahead {
+    pub(super) fn descend(&mut self, current: &SharedPath) {
+        if let Some(listings) = &mut self.listings {
             let old = self.children.iter().filter(|directory| directory.is_old());
-            ahead.expect(old.map(|directory| directory.path.clone()));
+            listings.descend(current, old.map(|directory| directory.path.clone()).collect());
         }
         self.next.extend(self.children.drain(..).rev());
     }
@@ -145,9 +149,14 @@ impl Frontier {
         Some(announced)
     }
 
-    /// Returns the next part of the destination's own listing.
-    pub(super) fn next_part(&mut self) -> Option<ListedPart> {
-        self.ahead.as_mut().and_then(ListAhead::next_part)
+    /// Returns the next part of the destination's own listing of a directory.
+    pub(super) fn next_part(&mut self, path: &SharedPath) -> Option<ListedPart> {
+        self.listings.as_mut()?.next_part(path)
+    }
+
+    /// Returns the destination's own listings, for the walk that answers spans.
+    pub(super) fn listings(&mut self) -> Option<&mut Listings> {
+        self.listings.as_mut()
     }
 
     /// Returns the number of the directory of this path, if its listing may come next.
@@ -163,12 +172,5 @@ impl Frontier {
             old.map(|directory| directory.path.clone()).collect()
         };
         Ahead { current: None, children: old(&self.children), next: old(&self.next) }
-    }
-
-    /// Passes over the destination's own listing of a directory that the source does not list.
-    pub(super) fn skip(&mut self, announced: &Announced) {
-        if announced.is_old() {
-            while self.next_part().is_some_and(|part| !part.last) {}
-        }
     }
 }

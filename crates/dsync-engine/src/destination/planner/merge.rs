@@ -125,6 +125,11 @@ impl Merge {
         self.shared.to_path() == *path
     }
 
+    /// Returns the directory's path below the root.
+    pub(super) fn shared(&self) -> &SharedPath {
+        &self.shared
+    }
+
     /// Returns the path of a directory that the destination has, and the last name of the source's
     /// listing.
     pub(super) fn standing(&self) -> Option<(SharedPath, Option<Vec<u8>>)> {

@@ -9,7 +9,7 @@ use std::{cmp::Ordering, collections::HashMap, io, sync::Arc, vec};
 
 use dsync_fs::{
     Choice, Component, FilterSet, Kind, ListAhead, Metadata, RelPath, SharedPath, WalkedEntry, Within,
-    default_readers, is_own_name,
+    is_own_name,
 };
 use dsync_wire::{
     budget::{Held, Share},
@@ -21,6 +21,7 @@ use super::{
     super::{Site, weight::of_entry},
     comparison::Comparison,
     frontier::Ahead,
+    listings::{Listings, names},
 };
 use crate::{SyncError, source::listed_entry};
 
@@ -44,10 +45,13 @@ pub(super) struct OwnStretch {
 
 /// The walk.
 pub(super) struct OwnWalk {
-    ahead: ListAhead,
+    /// Lists the directory in which the walk began, of which the comparison has taken a part.
+    first: Option<ListAhead>,
     /// Directories to come, the next one last.
     next: Vec<SharedPath>,
     current: Option<Current>,
+    /// Whether a directory was not where the walk looked for it.
+    is_astray: bool,
     /// An item beyond the last stretch.
     beyond: Option<OwnItem>,
     /// Memory of the directories to come.
@@ -110,24 +114,23 @@ impl OwnWalk {
     /// Begins where the comparison stands; `None` where the destination has nothing to compare.
     pub(super) fn begin(
         site: &Site<'_>,
-        comparison: &Comparison<'_>,
+        comparison: &mut Comparison<'_>,
         filter: &FilterSet,
     ) -> Result<Option<Self>, SyncError> {
-        let Some(root) = comparison.ground.root().filter(|_| !comparison.ground.target.created) else {
+        if comparison.ground.root().is_none() || comparison.ground.target.created {
             return Ok(None);
-        };
+        }
         let Ahead { current, children, mut next } = comparison.ahead();
-        let open = usize::try_from(site.open.count.limit() / 4).unwrap_or(usize::MAX);
-        let mut ahead =
-            ListAhead::new(Arc::clone(root), default_readers(), open, comparison.ground.spools.clone());
+        let Some(listings) = comparison.frontier.listings() else { return Ok(None) };
+        listings.begin_walk();
+        let first = current.as_ref().map(|(shared, _)| listings.list_again(shared));
         let begun = current.map(|(shared, after)| {
             next.push(shared);
             (children, after)
         });
         let held = site.session.budget.take(Share::Paths, next.iter().map(path_bytes).sum())?;
-        ahead.expect(next.iter().rev().cloned());
 
-        let mut walk = Self { ahead, next, current: None, beyond: None, held };
+        let mut walk = Self { first, next, current: None, is_astray: false, beyond: None, held };
         if let Some((children, after)) = begun {
             walk.enter(filter);
             if let Some(current) = &mut walk.current {
@@ -144,12 +147,17 @@ impl OwnWalk {
 
     /// Takes all items up to the last one of a span. `None` if they are many more than the span has,
     /// or more than this end may hold: the walk is of no use then.
-    pub(super) fn stretch(&mut self, site: &Site<'_>, span: &Span, terms: &Terms<'_>) -> Option<OwnStretch> {
+    pub(super) fn stretch(
+        &mut self,
+        (site, listings): (&Site<'_>, &mut Listings),
+        span: &Span,
+        terms: &Terms<'_>,
+    ) -> Option<OwnStretch> {
         let held = site.session.budget.nothing(Share::Listings);
         let mut stretch = OwnStretch { items: Vec::new(), held };
         let most = span.items as usize + span.items as usize / 2 + SLACK;
 
-        while let Some(item) = self.beyond.take().or_else(|| self.item(terms)) {
+        while let Some(item) = self.beyond.take().or_else(|| self.item(listings, terms)) {
             if item.is_beyond(span) {
                 self.beyond = Some(item);
                 break;
@@ -160,11 +168,11 @@ impl OwnWalk {
                 return None;
             }
         }
-        Some(stretch)
+        (!self.is_astray).then_some(stretch)
     }
 
     /// Returns the next item.
-    fn item(&mut self, terms: &Terms<'_>) -> Option<OwnItem> {
+    fn item(&mut self, listings: &mut Listings, terms: &Terms<'_>) -> Option<OwnItem> {
         loop {
             if self.current.is_none() && !self.enter(&terms.filter) {
                 return None;
@@ -180,18 +188,26 @@ impl OwnWalk {
                     });
                 }
                 None if current.last => {
-                    let Current { path, complete, children, .. } = self.current.take()?;
+                    let Current { shared, path, complete, children, .. } = self.current.take()?;
+                    self.first = None;
                     // Without room for them they are not looked at.
                     if self.held.grow(children.iter().map(path_bytes).sum()).is_ok() {
-                        self.ahead.expect(children.iter().cloned());
+                        listings.walk_into(&shared, children.clone());
                         self.next.extend(children.into_iter().rev());
                     }
                     return Some(OwnItem { path, content: OwnContent::End { complete } });
                 }
-                None => match self.ahead.next_part() {
-                    Some(part) => current.take(part),
-                    None => current.last = true,
-                },
+                None => {
+                    let part = match &mut self.first {
+                        Some(first) => first.next_part(),
+                        None => listings.walk_part(&current.shared),
+                    };
+                    let Some(part) = part else {
+                        self.is_astray = true;
+                        return None;
+                    };
+                    current.take(part);
+                }
             }
         }
     }
@@ -287,11 +303,6 @@ impl OwnItem {
         };
         (size_of::<Self>() + content) as u64
     }
-}
-
-/// Returns the names of a path, in whose order directories are listed.
-fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
 }
 
 /// Returns the bytes of a directory to come, here and where it is listed ahead.

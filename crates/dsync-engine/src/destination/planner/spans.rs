@@ -57,7 +57,7 @@ enum Own {
 }
 
 /// The walks that a source may make this end begin. Each copies the paths of all directories to come and
-/// reads some of them ahead, while a span that needs one is some bytes.
+/// lists the current one again, while a span that needs one is some bytes.
 #[derive(Default)]
 struct Walks {
     begun: u64,
@@ -174,7 +174,7 @@ impl Planner<'_> {
         let can_begin =
             matches!(spans.own, Own::Idle) || matches!(spans.own, Own::Lost) && spans.waiting.is_empty();
         if can_begin && spans.walks.begin() {
-            spans.own = OwnWalk::begin(self.site, &self.comparison, &spans.filter)?
+            spans.own = OwnWalk::begin(self.site, &mut self.comparison, &spans.filter)?
                 .map_or(Own::Nothing, |walk| Own::Walking(Box::new(walk)));
         }
         let unknown = SpanAnswer::Pieces(Vec::new());
@@ -186,7 +186,8 @@ impl Planner<'_> {
 
         let owners = std::mem::take(&mut spans.owners);
         let terms = Terms { options: &self.site.policy.options, filter: spans.filter.clone(), owners };
-        let stretch = walk.stretch(self.site, span, &terms);
+        let listings = self.comparison.frontier.listings();
+        let stretch = listings.and_then(|listings| walk.stretch((self.site, listings), span, &terms));
         spans.owners = terms.owners;
         let Some(stretch) = stretch else {
             spans.own = Own::Lost;
