@@ -121,8 +121,6 @@ pub(super) fn run(
     manifest: Option<&Manifest>,
     key: Option<SpanKey>,
 ) -> Result<(), SyncError> {
-    // On a short path the bytes cost less than the destination's second reading of its tree.
-    let key = key.filter(|_| !shared.session.link.is_near());
     let mut lister = Lister::new(shared, key, rules::of_xattrs(&shared.session.options)?);
     lister.expected = manifest.map(Expected::new).transpose()?;
     let options = &shared.session.options;
