@@ -41,8 +41,10 @@ fn told_of(item: Item) -> Outcome {
     session.tops();
     session.control(&listing(0, &[item]));
     session.control(&Message::new(8).int(2).int(5).frame());
-    for number in 0..4 {
-        let lane = session.lane(number);
+    let lanes = [0, 1, 2, 3].map(|number| session.lane(number));
+    // The last lane ends after the last request.
+    while session.hear().0 != 14 {}
+    for lane in lanes {
         session.lanes.send(lane, &Message::new(70).frame());
         session.lanes.finish(lane);
     }
