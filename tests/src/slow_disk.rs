@@ -49,18 +49,14 @@ impl SlowDisk {
     /// # Panics
     /// If `backing` cannot be read.
     pub fn mount(backing: &Path, at: &Path) -> Option<Self> {
-        Self::mount_with(backing, at, None)
+        Self::mount_with(backing, at, Reads::InCompany)
     }
 
-    /// Does the same, but nobody waits for company: only the gate makes a reader wait.
+    /// Does the same with content that is read in another way, and names that nobody waits for.
     ///
     /// # Panics
     /// If `backing` cannot be read.
-    pub fn mount_gated(backing: &Path, at: &Path, gate: &Arc<Gate>) -> Option<Self> {
-        Self::mount_with(backing, at, Some(Arc::clone(gate)))
-    }
-
-    fn mount_with(backing: &Path, at: &Path, gate: Option<Arc<Gate>>) -> Option<Self> {
+    pub fn mount_with(backing: &Path, at: &Path, how: Reads) -> Option<Self> {
         let (reads, listings) = (Arc::default(), Arc::default());
         let root = attr(&File::open(backing).expect("the directory to show")).expect("its attributes");
         let nodes = HashMap::from([(INodeNo::ROOT, backing.to_owned())]);
@@ -69,7 +65,7 @@ impl SlowDisk {
             root: root.ino,
             reads: Arc::clone(&reads),
             listings: Arc::clone(&listings),
-            gate,
+            how,
         };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("slow".to_owned()), MountOption::RO];
@@ -91,6 +87,18 @@ impl SlowDisk {
     pub fn listings_at_once(&self) -> usize {
         self.listings.most()
     }
+}
+
+/// The answer to a read of content.
+#[derive(Debug)]
+pub enum Reads {
+    /// It comes when enough others wait with it, or after a while.
+    InCompany,
+    /// It comes at once, but for the reads that a gate keeps.
+    Gated(Arc<Gate>),
+    /// It comes at once, but for a file, named by the end of its path, that cannot be read from an
+    /// offset on.
+    Broken(PathBuf, u64),
 }
 
 /// A read that waits until another file is read, which shows that the two are read at once.
@@ -178,8 +186,7 @@ struct Shown {
     root: INodeNo,
     reads: Arc<Queue>,
     listings: Arc<Queue>,
-    /// In place of waiting for company.
-    gate: Option<Arc<Gate>>,
+    how: Reads,
 }
 
 impl Filesystem for Shown {
@@ -222,19 +229,22 @@ impl Filesystem for Shown {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match &self.gate {
-            Some(gate) => gate.pass(&self.path(ino), offset + u64::from(asked)),
-            None => self.reads.wait(),
+        let (path, end) = (self.path(ino), offset + u64::from(asked));
+        let mut is_readable = true;
+        match &self.how {
+            Reads::InCompany => self.reads.wait(),
+            Reads::Gated(gate) => gate.pass(&path, end),
+            Reads::Broken(file, from) => is_readable = !path.ends_with(file) || end <= *from,
         }
         let mut bytes = vec![0; asked as usize];
-        match File::open(self.path(ino)).and_then(|file| file.read_at(&mut bytes, offset)) {
-            Ok(read) => reply.data(&bytes[..read]),
-            Err(_) => reply.error(Errno::EIO),
+        match File::open(path).and_then(|file| file.read_at(&mut bytes, offset)) {
+            Ok(read) if is_readable => reply.data(&bytes[..read]),
+            _ => reply.error(Errno::EIO),
         }
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {
-        if last == 0 && self.gate.is_none() {
+        if last == 0 && matches!(self.how, Reads::InCompany) {
             self.listings.wait();
         }
         stingy::list(&self.path(ino), last, reply);

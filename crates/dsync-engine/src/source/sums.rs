@@ -150,6 +150,7 @@ fn early_sums(
     let kept = KeptSignature::new(Arc::clone(sums.index()), held);
     let (rest, signature) = (rests.remove(&entry), Some(kept.clone()));
     let wanted = Wanted { entry, attempt, rest, signature, tail: None };
+    // With a signature it is sent in segments, whatever its length.
     let file = inbox::push(shared, wanted)?.ok_or_else(|| inbox::not_listed(entry))?;
     Ok(Arriving::Early(Early { sums, kept, file }))
 }
