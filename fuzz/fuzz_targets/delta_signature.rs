@@ -3,8 +3,8 @@
 #![no_main]
 
 use dsync_delta::{
-    BlockLen, IndexedSignature, Key, Layout, RefineRequest, Segments, SignatureDecoder, SumsFormat, Token,
-    TokenSink, search_segment,
+    ArrivingSignature, BlockLen, IndexedSignature, Key, Layout, RefineRequest, Segments, SignatureDecoder,
+    SumsFormat, Token, TokenSink, search_segment,
 };
 use dsync_fuzz::within_memory;
 use libfuzzer_sys::fuzz_target;
@@ -22,6 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let formats = [SumsFormat::StrongAndWeak, SumsFormat::StrongOnly, SumsFormat::WeakOnly];
     let format = formats[usize::from(format) % formats.len()];
     request(layout, format, rest);
+    within_memory(1 << 20, rest.len(), || arriving(layout, usize::from(split) + 1, rest));
     within_memory(1 << 20, rest.len(), || {
         let Ok(mut decoder) = SignatureDecoder::new(layout, format, MAX_BLOCKS) else { return };
         for piece in rest.chunks(usize::from(split) + 1) {
@@ -36,6 +37,20 @@ fuzz_target!(|data: &[u8]| {
         search(&index, rest);
     });
 });
+
+/// Feeds the same bytes into an index that is searched before it is whole. The verdict on them is that
+/// on a whole signature.
+fn arriving(layout: Layout, piece_len: usize, bytes: &[u8]) {
+    let whole = SignatureDecoder::new(layout, SumsFormat::StrongOnly, MAX_BLOCKS)
+        .and_then(|mut whole| whole.push(bytes).and_then(|()| whole.finish()).map(drop));
+    let arriving = ArrivingSignature::new(layout, &Key::derive(&[]), MAX_BLOCKS);
+    let arrived = arriving.and_then(|mut arriving| {
+        let pushed = bytes.chunks(piece_len).try_for_each(|piece| arriving.push(piece));
+        search(arriving.index(), bytes);
+        pushed.and_then(|()| arriving.finish())
+    });
+    assert_eq!(arrived, whole);
+}
 
 /// Decodes the same bytes as a request to refine.
 fn request(layout: Layout, format: SumsFormat, bytes: &[u8]) {
