@@ -256,7 +256,10 @@ fn lanes_that_ended_unread_are_still_open_ones() {
     session.lanes.wait_for_end();
     flood.judge("client", watched.finish());
     let outcome = client.wait().expect_code(STREAM);
-    assert!(outcome.stderr_text().contains("more than 72 lanes"), "{}", outcome.account());
+    // The lanes that were taken up end inside a frame; either may be noticed first.
+    let reasons = ["more than 72 lanes", "connection ended inside a frame"];
+    let text = outcome.stderr_text();
+    assert!(reasons.iter().any(|reason| text.contains(reason)), "{}", outcome.account());
 }
 
 #[test]
