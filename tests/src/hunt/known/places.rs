@@ -96,6 +96,20 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--delay-updates`, a file needs no `--partial-dir` to arrive.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let is_refused =
+                |line: &str| line.contains("[receiver] rename ") && line.contains("Permission denied");
+            let is_discarded = seen.rsync_says_of_it("Unable to create partial-dir for")
+                || seen.rsync_says_of_it("[receiver] rename ") && says.lines().any(is_refused);
+            let is_exit =
+                seen.is(Class::Exit) && seen.dsync.code() == Some(0) && says.lines().any(is_refused);
+            let is_it = is_exit || seen.is(Class::Tree) && is_discarded && seen.looks_like_the_sources();
+            seen.case.has(&["--delay-updates"]) && seen.case.has(&["--partial-dir"]) && is_it
+        },
+    },
+    Known {
         says: "An absolute `--partial-dir` is made at once, and `--temp-dir` is used under `--inplace` too.",
         explains: |seen| {
             let is_parent = seen.path() == "%/" || seen.path() == "w";
