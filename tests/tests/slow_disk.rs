@@ -114,3 +114,19 @@ fn a_long_old_file_that_cannot_be_read_to_its_end_does_no_harm() {
     let literal = outcome.stat("Literal data");
     assert!(literal > LONG / 4, "{literal} literal bytes: the end was read\n{}", outcome.account());
 }
+
+#[test]
+fn a_new_file_that_cannot_be_read_while_the_old_one_is_signed_fails_alone() {
+    let scratch = Scratch::new();
+    let (behind, disk) = (scratch.at("behind"), scratch.at("disk"));
+    plant_images(&behind);
+    fs::create_dir(&disk).unwrap();
+    let broken = Reads::Broken("new/image".into(), 0);
+    let Some(_mounted) = SlowDisk::mount_with(&behind, &disk, broken) else { return };
+
+    let sshd = Sshd::shared();
+    let run = sshd.run(Via::Ssh).args(["-a", "--ignore-times", "--copy-dest"]).arg(disk.join("old"));
+    let outcome = run.arg(slash(&disk.join("new"))).arg(sshd.operand(scratch.dst())).run().expect_code(23);
+    let text = outcome.stderr_text();
+    assert!(text.contains("Input/output error") && !text.contains("protocol error"), "{}", outcome.account());
+}

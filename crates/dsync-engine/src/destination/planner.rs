@@ -415,7 +415,10 @@ impl Planner<'_> {
         self.requests.flush()?;
         self.comparison.end()?;
         self.site.account.progress.totals_final.store(true, Ordering::Release);
-        if !self.transfers.awaited.drained(&self.site.session.halt) {
+        let Transfers { awaited, signing, .. } = self.transfers;
+        let halt = &self.site.session.halt;
+        // The source hears of no end between the sums of a file.
+        if !awaited.drained(halt) || !signing.drained(halt) {
             return Ok(None);
         }
 

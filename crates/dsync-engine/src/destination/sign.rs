@@ -193,7 +193,11 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     basis.advise_sequential();
     site.session.note_length(len);
     let basis = Basis { file: basis, layout, signature_bytes: bytes, credit };
+    if !transfers.signing.take(1, &site.session.halt) {
+        return Ok(true);
+    }
     let announced = first_sums(transfers, file, basis)?;
+    transfers.signing.give(1);
     if !announced {
         transfers.signatures.give(credit);
     }

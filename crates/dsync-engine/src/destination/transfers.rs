@@ -35,6 +35,8 @@ pub(super) struct Transfers<'a> {
     pub(super) awaited: Credit,
     /// Entries that the source may remove and has not seen to.
     pub(super) unremoved: Credit,
+    /// Old files of which the source has not got the last sums. The file itself may be over.
+    pub(super) signing: Credit,
     /// Bytes of signatures that the source holds.
     pub(super) signatures: Credit,
     /// The number that the next listed entry gets.
@@ -63,6 +65,7 @@ impl<'a> Transfers<'a> {
             sharing: Sharing::default().until(site.session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
+            signing: Credit::new(u64::MAX),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
             ending: Ending {
