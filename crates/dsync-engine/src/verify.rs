@@ -310,6 +310,16 @@ pub fn record_to_file(
     Ok(totals)
 }
 
+/// Opens the times at which files were found sound, where [`Reading::max_age`] asks for them.
+fn ages(
+    reading: &Reading,
+    manifest: &Manifest,
+    observer: &dyn VerifyObserver,
+) -> Result<Option<Ages>, VerifyError> {
+    let open = |max_age| Ages::open(max_age, manifest, |problem| observer.ages(&problem));
+    reading.max_age.as_ref().map(open).transpose().map_err(|source| VerifyError::Ages { source })
+}
+
 /// Verifies a tree against a manifest. The manifest's own file is left out where it is in the tree,
 /// like that of [`Reading::max_age`].
 ///
@@ -322,11 +332,9 @@ pub fn verify(
     observer: &dyn VerifyObserver,
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
-    let open = |max_age| Ages::open(max_age, manifest, |problem| observer.ages(&problem));
-    let ages = reading.max_age.as_ref().map(open).transpose();
     let mut check = Check {
         reader: Reader::new(reading, cancel, observer).verifying(manifest.totals()),
-        ages: ages.map_err(|source| VerifyError::Ages { source })?,
+        ages: ages(reading, manifest, observer)?,
         observer,
         verified: Verified::default(),
         batch: Vec::new(),

@@ -191,7 +191,7 @@ fn only_due_files_are_read_and_no_content_is_sent() {
     let (first, _) = scene.verify(&manifest, &reading);
     assert_eq!((first.bytes_read, first.sound, first.unread), (manifest.totals().bytes, files, 0));
     assert!(scene.sent.load(Ordering::Relaxed) < 64 << 10, "{:?}", scene.sent);
-    // What rots now was sound a moment ago, and an edit shows without reading.
+    // A file that rots now was sound a moment ago, and an edit shows without reading.
     rot(&scene.at("ab"));
     fs::write(scene.at("b"), "edited").unwrap();
     let (second, heard) = scene.verify(&manifest, &reading);

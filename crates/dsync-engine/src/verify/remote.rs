@@ -250,13 +250,11 @@ pub fn verify_remote(
     observer: &dyn VerifyObserver,
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
-    let open = |max_age| Ages::open(max_age, manifest, |problem| observer.ages(&problem));
-    let ages = reading.max_age.as_ref().map(open).transpose();
     let mut audit = Audit {
         manifest,
         reading,
         observer,
-        ages: ages.map_err(|source| VerifyError::Ages { source })?,
+        ages: super::ages(reading, manifest, observer)?,
         verified: Verified::default(),
         problems: Problems::default(),
         files_read: 0,

@@ -135,7 +135,7 @@ impl Ground {
 
     /// Returns the operands below a directory that the source does not have, in the order of their bytes.
     pub(super) fn missing_within(&self, path: &RelPath) -> impl Iterator<Item = &RelPath> {
-        // What begins with the path and a slash, which no other path does.
+        // All that begins with the path and a slash comes after this, and no other path begins so.
         let first = RelPath::parse(&[path.as_bytes(), b"/\x01"].concat()).ok();
         let from = first.into_iter().flat_map(|first| self.missing.range(first..));
         let within = [path.as_bytes(), b"/"].concat();

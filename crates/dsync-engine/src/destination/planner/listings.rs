@@ -1,11 +1,11 @@
 //! The destination's own listings, each read once: by the comparison, or before it by the walk that
 //! answers spans ([`super::own_walk`]).
 //!
-//! Both go through the tree in one order. What the walk has taken is kept for the comparison until it
+//! Both go through the tree in one order. The parts that the walk has taken are kept for the comparison until it
 //! comes there. The walk is never far ahead: by the spans that may wait, and a part of a listing.
 //!
 //! Law: the comparison gets each part of each directory that it asks for, in order, however far the walk
-//! went and wherever it was given up. What neither of them has announced is listed when it is asked for.
+//! went and wherever it was given up. A directory that neither of them has announced is listed when it is asked for.
 
 use std::{cmp::Ordering, collections::VecDeque, io, sync::Arc};
 
@@ -191,7 +191,7 @@ impl Listings {
         if !is_new {
             return;
         }
-        // What is left of the parent comes before its children.
+        // The rest of the parent comes before its children.
         while self.announced.last().is_some_and(|next| order(next, parent).is_le()) {
             if self.keep_next().is_none() {
                 return;
