@@ -135,3 +135,29 @@ fn a_copy_that_is_compared_by_content_keeps_its_access_time() {
         fs::remove_dir_all(scratch.src()).unwrap();
     });
 }
+
+#[test]
+fn a_file_that_was_only_read_is_linked_from_an_alternate_directory() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    let number = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
+    for options in [&["-aU"][..], &["-aU", "--delay-updates"]] {
+        every_way(&scratch, &[options, &["--link-dest=../alt"]].concat(), |copy, to| {
+            let alternate = to.parent().unwrap().join("alt");
+            plant(&alternate);
+            NAMES.iter().for_each(|name| read_at(&scratch.src().join(name), (1_400_000_000, 5)));
+            let _ = copy().run().expect_quiet_success();
+            for name in NAMES {
+                let (old, new) = (alternate.join(name), to.join(name));
+                assert_eq!(number(&old), number(&new), "{name} {options:?}");
+                assert_eq!(atime(&new), (1_400_000_000, 5), "{name}");
+            }
+            let again = copy().arg("-i").run().expect_quiet_success().stdout_text();
+            // Reading the text of a link changes its time, for whoever reads it.
+            let others: Vec<_> = again.lines().filter(|line| !line.starts_with(".L")).collect();
+            assert!(others.is_empty(), "{again}");
+            [&alternate, to].map(|made| fs::remove_dir_all(made).unwrap());
+        });
+    }
+}

@@ -480,16 +480,34 @@ fn a_root_that_locks_its_owner_out_is_worked_in_under_fake_super_too() {
 }
 
 #[test]
-fn a_directory_that_its_owner_may_not_write_to_is_worked_in_under_fake_super_too() {
+fn a_directory_that_locks_its_owner_out_is_worked_in_under_fake_super_too() {
     needs_dsync!();
     needs_root!();
-    let scratch = Scratch::new();
-    Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
-    Tree::of([Node::dir("d")]).plant(&scratch.dst());
-    let sub = scratch.dst().join("d");
-    set_mode(&sub, 0o500);
-    let _ = as_nobody(&scratch, &["-rt", "--fake-super"]).expect_quiet_success();
-    assert!(sub.join("f").exists());
-    assert_eq!(mode(&sub), 0o700);
-    assert!(survey(&sub)[&b""[..]].xattrs["user.rsync.%stat"].starts_with(b"40500 "));
+    for (old, options) in
+        [0o500, 0o300, 0o100, 0].into_iter().flat_map(|old| [(old, &["-rt"][..]), (old, &["-rtp"])])
+    {
+        let scratch = Scratch::new();
+        Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::dir("d"), Node::file("d/old", 2, 10), Node::dir("left")]).plant(&scratch.dst());
+        let sub = scratch.dst().join("d");
+        set_mode(&sub, old);
+        set_mode(&scratch.dst().join("left"), old);
+        let options = [options, &["--fake-super", "--delete"]].concat();
+        let _ = as_nobody(&scratch, &options).expect_quiet_success();
+        assert!(sub.join("f").exists() && !sub.join("old").exists(), "{options:?} {old:o}");
+        assert!(!scratch.dst().join("left").exists(), "{options:?} {old:o}");
+        if options.contains(&"-rt") {
+            assert_eq!(mode(&sub), 0o700 | old);
+            let noted = &survey(&sub)[&b""[..]].xattrs["user.rsync.%stat"];
+            assert!(
+                noted.starts_with(format!("{:o} ", 0o40_000 | old).as_bytes()),
+                "{}",
+                noted.escape_ascii()
+            );
+        } else {
+            assert_eq!(mode(&sub), mode(&scratch.src().join("d")), "{old:o}");
+        }
+        let again = as_nobody(&scratch, &[&options[..], &["-i"]].concat()).expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "{options:?} {old:o}");
+    }
 }

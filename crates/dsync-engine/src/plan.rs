@@ -409,7 +409,7 @@ impl Policy {
     ) -> Changes {
         let mut changes = Changes::NONE;
         // Whatever the inode says: damaged stored attributes must be written anew.
-        let damaged = existing.origin == Origin::Damaged;
+        let damaged = matches!(existing.origin, Origin::Damaged | Origin::Unreadable);
         if self.keeps_time(entry) && !self.same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
         }
@@ -509,7 +509,9 @@ impl Policy {
 /// Returns the attributes that a directory needs under `--fake-super` before anything is made in it.
 /// It keeps its permissions in a note from then on, and itself has those of its user as well.
 fn noted_while_worked_in(existing: &Metadata) -> Option<Wanted> {
-    let keeps_out = existing.origin == Origin::Inode && existing.mode & OWNER_WORKS != OWNER_WORKS;
+    // A directory with a note has these, unless somebody took them away by hand.
+    let says_itself = matches!(existing.origin, Origin::Inode | Origin::Unreadable);
+    let keeps_out = says_itself && existing.mode & OWNER_WORKS != OWNER_WORKS;
     let is_needed = keeps_out && !Privileges::current().is_root();
     is_needed.then(|| Wanted { mode: Some(existing.mode), ..Wanted::default() })
 }

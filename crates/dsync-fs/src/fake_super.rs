@@ -105,6 +105,11 @@ pub(crate) fn uncover(metadata: &mut Metadata, place: &Place<'_>) -> io::Result<
         Ok(len) => value.get(..len).and_then(Stored::parse),
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
         Err(Errno::RANGE) => None,
+        // A run that works in the directory lets itself in first.
+        Err(Errno::ACCESS) if metadata.kind == Kind::Dir => {
+            metadata.origin = Origin::Unreadable;
+            return Ok(());
+        }
         Err(error) => return Err(error.into()),
     };
     match stored.filter(|stored| (stored.kind == Kind::Dir) == (metadata.kind == Kind::Dir)) {
@@ -145,6 +150,10 @@ pub(crate) fn apply(
     let stored = Stored { kind, mode, device, uid, gid };
     if stored.inode_mode() != inode.mode {
         chmod(fd, handle, stored.inode_mode())?;
+    }
+    if now.origin == Origin::Unreadable {
+        now = *inode;
+        uncover(&mut now, &place)?;
     }
 
     let mut withheld = match &wanted.extended {

@@ -194,6 +194,8 @@ pub enum Origin {
     Stored,
     /// The inode, because `user.rsync.%stat` exists but cannot be read.
     Damaged,
+    /// The inode, because this process may not read the attributes of the directory.
+    Unreadable,
     /// The inode of a device that stands for a regular file of its content.
     Device,
 }

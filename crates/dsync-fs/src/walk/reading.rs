@@ -765,11 +765,13 @@ impl Reading {
     }
 }
 
-/// Returns the reason why an entry cannot be listed: the note that stands for its attributes is damaged,
-/// or the other end has no spelling for its name.
+/// Returns the reason why an entry cannot be listed: the note that stands for its attributes is damaged
+/// or may not be read, or the other end has no spelling for its name.
 fn fault_of(dir: &Dir, name: &Component, metadata: &Metadata) -> Option<io::Error> {
-    if metadata.origin == Origin::Damaged {
-        return Some(fake_super::damaged());
+    match metadata.origin {
+        Origin::Damaged => return Some(fake_super::damaged()),
+        Origin::Unreadable => return Some(rustix::io::Errno::ACCESS.into()),
+        Origin::Inode | Origin::Stored | Origin::Device => {}
     }
     (is_unspelled(name.as_bytes()) && dir.spelling().is_some()).then(unspellable)
 }

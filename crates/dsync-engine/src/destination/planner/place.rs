@@ -154,7 +154,7 @@ impl Place<'_> {
     pub(super) fn link(&self, found: &Alternate) -> Result<Option<Placed>, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Some(self.made())) };
         let hands = &self.site.hands;
-        let link = |name: &Component| hands.make_hard_link(dir, name, &found.dir, self.name);
+        let link = |name: &Component| self.link_as(dir, name, found);
         if self.site.delayed.get().is_some() {
             let made = self.make_late(FileType::File, false, link)?;
             return Ok(made.ok().map(|()| self.made()));
@@ -177,6 +177,21 @@ impl Place<'_> {
             self.done(Operation::WriteFile, Ok(()))?
         };
         Ok(Some(if linked { self.made() } else { Placed::Failed }))
+    }
+
+    /// Links a file of an alternate directory as `name`, and sets the access time, which all its names share.
+    fn link_as(&self, dir: &Dir, name: &Component, found: &Alternate) -> io::Result<()> {
+        let hands = &self.site.hands;
+        hands.make_hard_link(dir, name, &found.dir, self.name)?;
+        if found.late == Wanted::default() {
+            return Ok(());
+        }
+        // Only the owner may set that: where this fails a copy has it, and takes the name.
+        let set = hands.dress(dir, name, found.metadata.kind, &found.late).map(|_| ());
+        if set.is_err() && name != self.name {
+            hands.remove_file(dir, name)?;
+        }
+        set
     }
 
     /// Removes the old entry of a file that an alternate directory makes needless.
