@@ -143,3 +143,36 @@ fn rules_hold_over_the_wire_in_both_directions() {
         }
     }
 }
+
+#[test]
+fn a_pull_deletes_as_little_of_what_filters_hide_as_rsync_does() {
+    let sshd = Sshd::shared();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("a"), Node::file("a/f", 1, 10), Node::file(".cvsignore", 2, 0)])
+        .plant(&scratch.src());
+    std::fs::write(scratch.src().join(".cvsignore"), "listed\n").unwrap();
+    let old = ["a/f~", ".git/config", "x.o", "listed", "excluded", "extra"];
+    for rules in [&["-C"][..], &["--filter=-C"], &["--filter=:C"], &["-C", "--exclude=excluded"]] {
+        for delete in ["--delete", "--delete-excluded"] {
+            let operands = |to: &str| [sshd.operand(slash(&scratch.src())), slash(&scratch.at(to))];
+            let [ours, theirs] = ["dsync", "rsync"].map(|name| {
+                for path in old {
+                    let path = scratch.at(name).join(path);
+                    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    std::fs::write(path, "old").unwrap();
+                }
+                // One that arrives counts with dsync at once, with rsync in the next run.
+                std::fs::copy(scratch.src().join(".cvsignore"), scratch.at(name).join(".cvsignore")).unwrap();
+                let run = if name == "dsync" {
+                    sshd.run(Via::Ssh)
+                } else {
+                    Run::of("rsync").arg("-e").arg(sshd.shell())
+                };
+                let _ =
+                    run.args(["-a", delete]).args(rules).args(operands(name)).run().expect_quiet_success();
+                old.map(|path| scratch.at(name).join(path).exists())
+            });
+            assert_eq!(ours, theirs, "{rules:?} {delete}: of {old:?}");
+        }
+    }
+}

@@ -76,7 +76,8 @@ pub(crate) fn order(
     let watched = watched(flags, (&source, &destination))?;
     let files = operator_files(flags, &destination);
     let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
-    let mut rules = Rules::collect(&flags.selection, &files, &CvsNames::of_user())?;
+    let protect = flags.deletion.delete_excluded && matches!(source, Source::Remote { .. });
+    let mut rules = Rules::collect(&flags.selection, &files, &CvsNames { protect, ..CvsNames::of_user() })?;
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
     }

@@ -64,7 +64,8 @@ impl Rules {
         }
         if selection.cvs_exclude {
             let reader = Reader { files, from0: false, zero_ends, cvs };
-            for text in [b":C", b"-C"] {
+            let names: &[u8] = if cvs.protect { b"-Csr" } else { b"-C" };
+            for text in [b":C", names] {
                 let rule = ParsedRule::read(text).map_err(|fault| Place::CommandLine.refusal(text, fault))?;
                 rules.add_parsed(rule, &Place::CommandLine, reader, 0)?;
             }
@@ -270,6 +271,10 @@ pub(crate) struct CvsNames {
     pub(crate) file: Vec<u8>,
     /// The words of `$CVSIGNORE`.
     pub(crate) variable: Vec<u8>,
+    /// Whether `-C` protects what it leaves out, also under `--delete-excluded`: with rsync it does where
+    /// the destination is the operator's own end, though in no other direction. Whoever relied on that
+    /// loses no `.git`.
+    pub(crate) protect: bool,
 }
 
 impl CvsNames {
@@ -278,7 +283,7 @@ impl CvsNames {
         let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
         let file = home.and_then(|path| read_pattern_file(path.as_os_str(), &OperatorFiles::default()).ok());
         let variable = std::env::var_os("CVSIGNORE").map(|value| value.as_bytes().to_vec());
-        Self { file: file.unwrap_or_default(), variable: variable.unwrap_or_default() }
+        Self { file: file.unwrap_or_default(), variable: variable.unwrap_or_default(), protect: false }
     }
 }
 
@@ -444,10 +449,13 @@ mod tests {
         assert_eq!(shown(&collect(&["-FFF"]).unwrap()), ["-/.rsync-filter :", "-.rsync-filter"]);
         assert_eq!(shown(&collect(&["-F", "-0"]).unwrap()), ["-/.rsync-filter :0"]);
         assert_eq!(shown(&collect(&["--exclude", "-F", "-FF"]).unwrap()).len(), 3);
-        let cvs = CvsNames { file: b"q  w\n! z".to_vec(), variable: b"v".to_vec() };
+        let cvs = CvsNames { file: b"q  w\n! z".to_vec(), variable: b"v".to_vec(), protect: true };
         let flags = flags::parse(["-f", "-Cs"].iter().map(OsString::from)).unwrap();
         let rules = Rules::collect(&flags.selection, &OperatorFiles::default(), &cvs).unwrap();
         assert_eq!(shown(&rules), ["-z s", "-v s"]);
+        let flags = flags::parse(["-C"].iter().map(OsString::from)).unwrap();
+        let rules = Rules::collect(&flags.selection, &OperatorFiles::default(), &cvs).unwrap();
+        assert_eq!(shown(&rules), ["-.cvsignore :Cwn", "-z sr", "-v sr"]);
     }
 
     #[test]
