@@ -68,6 +68,11 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
 
     let calm = world.dsync(case, &[]);
     verdict.account.push_str(&calm.account());
+    if calm.code() == Some(4) {
+        // The run before ended before it could say so.
+        verdict.refused = calm.stderr_text().lines().next().map(str::to_owned);
+        return verdict;
+    }
     if calm.code() != Some(0) {
         let line = format!("the run in peace ends with {:?} is {}", calm.code(), calm.stderr_text());
         verdict.findings.push(Finding { class: Class::Live, line });

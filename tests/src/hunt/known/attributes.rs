@@ -149,7 +149,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_special =
                 |node: &Node| has_bits(node) || seen.case.has_letter('X') && has_capability(node);
             let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
-                || seen.about(&["owner", "mtime", "extended attributes"]) && seen.namesakes().any(is_special);
+                || seen.about(&["owner", "mtime", "atime", "extended attributes"])
+                    && seen.namesakes().any(is_special);
             // Without a time of its own a copy is made again by each run.
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')

@@ -25,8 +25,19 @@ pub(super) const ENTRIES: &[Known] = &[
                 && !seen.case.has(&["--backup-dir"])
                 && seen.path().ends_with(suffix)
                 && !seen.namesakes().any(|node| node.path.starts_with(b"w/s"));
-            seen.about(&["owner", "mode", "mtime", "extended attributes"])
-                && (is_beside || seen.is_within(&["--backup-dir"]))
+            // A user's copy cannot have another's owner, but the entry itself has it.
+            let refused = |line: &str| {
+                ["[generator] chgrp \"", "[generator] chown \""].iter().any(|call| line.contains(call))
+                    && line.contains("failed: Operation not permitted (1)")
+            };
+            let is_moved = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && seen.case.is_nobody
+                && seen.case.has(&["--backup-dir"])
+                && seen.rsync.stderr_text().lines().any(refused);
+            is_moved
+                || seen.about(&["owner", "mode", "mtime", "extended attributes"])
+                    && (is_beside || seen.is_within(&["--backup-dir"]))
         },
     },
     Known {

@@ -273,6 +273,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-b`, an entry of the source's that has a backup's name is not listed as new.",
+        explains: |seen| {
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_new = codes(seen)
+                .is_some_and(|(ours, theirs)| theirs.ends_with("+++++++++") && !ours.ends_with("+++++++++"));
+            seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.path().ends_with(suffix)
+                && is_new
+                && seen.namesakes().any(|node| node.path.starts_with(b"w/s"))
+        },
+    },
+    Known {
         says: "With `-J`, a link that differs from an alternate one is listed without its time.",
         explains: |seen| {
             let is_less = codes(seen).is_some_and(|(ours, theirs)| {
@@ -289,7 +302,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_new = codes(seen).is_some_and(|(ours, theirs)| {
                 ours.get(1..2) == Some("f") && !ours.ends_with('+') && theirs.ends_with("f+++++++++")
             });
-            is_new && seen.case.is_nobody && seen.rsync_says_of_it("[generator] failed to open ")
+            // A single file may get another name.
+            let refused = "[generator] failed to open ";
+            let is_refused = seen.rsync_says_of_it(refused)
+                || seen.case.operands.len() == 2 && seen.rsync.stderr_text().contains(refused);
+            is_new && seen.case.is_nobody && is_refused
         },
     },
 ];

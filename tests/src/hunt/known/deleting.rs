@@ -79,7 +79,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "What is to be removed keeps its mode.",
         explains: |seen| {
             let is_unlocked = seen.modes().is_some_and(|(ours, theirs)| theirs == ours | 0o200);
-            is_unlocked && seen.case.is_nobody
+            // A list shows the owner's permissions as well.
+            let has_list = seen.differs_in_owner_of_list() && seen.rsync_says_of_it("delete_file: unlink(");
+            (is_unlocked || has_list) && seen.case.is_nobody
         },
     },
     Known {
@@ -143,6 +145,21 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--remove-source-files"])
                 && seen.case.has(&["--link-dest"])
                 && (is_gone || of_directory)
+        },
+    },
+    Known {
+        says: "With `--copy-unsafe-links`, a link that was followed leaves the source.",
+        explains: |seen| {
+            let is_kept = seen.rsync.all_text().contains("Skipping sender remove for changed file");
+            let is_source = seen.path().starts_with("w/s")
+                && (seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]));
+            // Its directory has changed, and the next run says so.
+            let of_directory = seen.is(Class::Second) && seen.finding.line.contains("'.d..t......");
+            let is_told = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
+            seen.case.has(&["--copy-unsafe-links"])
+                && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
+                && is_kept
+                && (is_source || of_directory || is_told)
         },
     },
     Known {

@@ -46,7 +46,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let follows = follows || seen.case.has(&["--copy-unsafe-links"]);
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
-            follows && seen.about(&["extended attributes"]) && seen.namesakes().any(is_link)
+            let is_one = seen.namesakes().any(is_link) || seen.is_linked();
+            follows && seen.about(&["extended attributes"]) && is_one
         },
     },
     Known {

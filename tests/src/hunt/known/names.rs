@@ -100,7 +100,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A path that is named goes through links of root and of the own user.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            let is_refused = says.contains("the link '") && says.contains("belongs to user");
+            let is_refused = says.contains("the link '") && says.contains("belongs to user")
+                || says.contains("a link on the way belongs to another user and leads out of the source");
             // A slash behind a link that leads nowhere is the link's own end: nobody follows it.
             let refuses = "refusing to follow a symlink owned by an untrusted user";
             let is_copied = seen.is(Class::Exit) && seen.dsync.code() == Some(0)

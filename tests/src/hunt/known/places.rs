@@ -36,6 +36,8 @@ pub(super) const ENTRIES: &[Known] = &[
                     && [&b"/.part"[..], b"/sub"].iter().any(|name| node.path.ends_with(name))
             };
             // The file's other names change with it.
+            let is_taken_up = seen.finding.line.starts_with("should not be one file: ")
+                && seen.finding.paths().iter().any(|path| path.contains("/.part/"));
             let is_other_name = seen.finding.line.starts_with("not one file: ")
                 || seen.is_linked()
                     && seen.about(&["size", "content", "mode", "owner", "extended attributes"]);
@@ -49,7 +51,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_copied = seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
             let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
                 && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
-            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode || is_in_place || is_in_the_way)
+            seen.case.has(&["--partial-dir"])
+                && (is_in_it || takes_mode || is_taken_up || is_in_place || is_in_the_way)
         },
     },
     Known {

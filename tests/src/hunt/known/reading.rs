@@ -125,7 +125,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "When filters leave out every operand, no destination is made.",
         explains: |seen| {
             let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
-            let by_rules = ["--exclude", "--exclude-from", "--filter", "-F", "-FF", "-C", "--files-from"];
+            let by_rules =
+                ["--exclude", "--exclude-from", "--filter", "-F", "-FF", "-C", "--files-from", "--old-dirs"];
             // rsync looks at the directory for backups, although none will be made.
             let is_needless = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(1), Some(0))

@@ -43,7 +43,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_several = seen.case.operands.len() > 2;
             let of_tree = seen.is_presence()
                 || seen.about(&["mtime", "size", "content", "type", "mode", "owner", "extended attributes"]);
-            reads_files(seen) && is_several && of_tree
+            // What rsync left out is made anew each time, where times are not kept.
+            let is_again = seen.is(Class::Second) && !seen.case.has_letter('t') && !seen.case.has_letter('a');
+            reads_files(seen) && is_several && (of_tree || is_again)
         },
     },
     Known {
