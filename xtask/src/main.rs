@@ -124,6 +124,11 @@ const VERBS: &[Verb] = &[
         help: "what has to hold on the lab's paths, each row beside its bar [NAMES]",
         run: rivals::figures,
     },
+    Verb {
+        name: "scaling",
+        help: "the share of each workload that one thread does alone [--mib N] [--inputs NAMES]",
+        run: rivals::scaling,
+    },
 ];
 
 fn main() -> ExitCode {

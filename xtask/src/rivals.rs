@@ -1,4 +1,4 @@
-//! `cargo xtask rivals` and `lab-figures`: build the programs to measure, then run the race of the
+//! `cargo xtask rivals`, `lab-figures` and `scaling`: build the programs to measure, then run the race of the
 //! tests package.
 
 use std::process::Command;
@@ -41,6 +41,14 @@ pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
         race.env("LAB_PUMP", root().join("target/release/examples/pump"));
     }
     run_command(race.arg("--bars").args(args))
+}
+
+/// Measures the share of each workload that one thread does alone.
+///
+/// # Errors
+/// Those of the commands.
+pub(crate) fn scaling(args: &[String]) -> Result<(), TaskError> {
+    run_command(prepare()?.arg("--scaling").args(args))
 }
 
 /// Makes the race without the program to measure.

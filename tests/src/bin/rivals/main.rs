@@ -9,7 +9,8 @@
 //! the largest process of each end other than ssh. Results are checked. A tool that is missing or
 //! fails has a row that says so.
 //!
-//! `--bars` (`cargo xtask lab-figures`) measures the requirements instead: see `bars.rs`.
+//! `--bars` (`cargo xtask lab-figures`) measures the requirements instead, and `--scaling` (`cargo xtask
+//! scaling`) what each thread does: see `bars.rs` and `scaling.rs`.
 
 mod bars;
 mod input;
@@ -17,6 +18,7 @@ mod meter;
 mod plot;
 mod race;
 mod report;
+mod scaling;
 mod tool;
 
 use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
@@ -47,10 +49,10 @@ struct Options {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((flag, rest)) = args.split_first()
-        && flag == "--bars"
-    {
-        return bars::run(rest);
+    match args.split_first() {
+        Some((flag, rest)) if flag == "--bars" => return bars::run(rest),
+        Some((flag, rest)) if flag == "--scaling" => return scaling::run(rest),
+        _ => {}
     }
     let Some(options) = parse(args.into_iter()) else {
         eprintln!(

@@ -206,7 +206,7 @@ impl Sampler {
 }
 
 /// Returns a process and its descendants, with their names.
-fn descendants(root: u32) -> BTreeMap<u32, String> {
+pub(crate) fn descendants(root: u32) -> BTreeMap<u32, String> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
