@@ -277,7 +277,7 @@ fn a_tree_on_another_host_is_compared_and_no_content_is_sent() {
         [[here, sshd.operand(&source)], [there, source.clone().into_os_string()]]
     };
     for operands in both() {
-        assert!(compare(operands, 0).stdout_text().ends_with("compared: 1 files are equal\n"));
+        assert!(compare(operands, 0).stdout_text().ends_with("compared: 1 file is equal\n"));
     }
     rot(&tree.join("file"));
     for operands in both() {

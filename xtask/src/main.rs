@@ -126,7 +126,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "scaling",
-        help: "the share of each workload that one thread does alone [--mib N] [--inputs NAMES]",
+        help: "the share of each workload that one thread does alone [--mib N] [--inputs NAMES] [--threads]",
         run: rivals::scaling,
     },
 ];

@@ -32,7 +32,7 @@ use crate::{
     console::{blame, say, show},
     escape::{Escaped, escape_text, json_line},
     messages,
-    numbers::{Number, Style},
+    numbers::{Number, Style, counted},
     rules::Rules,
     signals,
     usage::UsageError,
@@ -337,10 +337,10 @@ fn verified_text(verified: &Verified) -> String {
     let number = |value| Number(value, Style::Commas);
 
     let mut text = format!(
-        "{} entries compared, {} bytes read: {} files are sound",
-        number(entries),
-        number(bytes_read),
-        number(sound)
+        "{} compared, {} read: {} sound",
+        counted(entries, "entry", "entries"),
+        counted(bytes_read, "byte", "bytes"),
+        counted(sound, "file is", "files are")
     );
     let counts = [
         (unread, "compared by size and time only"),
@@ -368,10 +368,10 @@ fn recorded_text(totals: Totals, path: &Path) -> String {
     let path = Escaped(path.as_os_str().as_encoded_bytes());
     let Totals { entries, files, bytes, without_content, .. } = totals;
     let mut text = format!(
-        "{} entries, {} files of {} bytes recorded in '{path}'",
-        number(entries),
-        number(files),
-        number(bytes)
+        "{}, {} of {} recorded in '{path}'",
+        counted(entries, "entry", "entries"),
+        counted(files, "file", "files"),
+        counted(bytes, "byte", "bytes")
     );
     if without_content > 0 {
         text.push_str(&format!("; {} changed meanwhile and have no content there", number(without_content)));

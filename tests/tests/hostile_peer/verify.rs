@@ -66,7 +66,7 @@ fn a_hash_decides_and_its_absence_is_no_sound_file() {
     needs_dsync!();
     let honest = *blake3::hash(CONTENT).as_bytes();
     let sound = told_of(hashed(honest));
-    assert!(sound.stdout_text().contains("1 files are sound"), "{}", sound.account());
+    assert!(sound.stdout_text().contains("1 file is sound"), "{}", sound.account());
 
     let wrong = told_of(hashed([7; 32])).expect_code(23);
     assert!(wrong.stdout_text().starts_with("rot        file\n"), "{}", wrong.account());

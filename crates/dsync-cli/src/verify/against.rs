@@ -21,7 +21,7 @@ use crate::{
     console::{blame, say},
     escape::escape_text,
     flags, messages,
-    numbers::{Number, Style},
+    numbers::{Number, Style, counted},
     resolve::{self, Order},
     usage::UsageError,
 };
@@ -117,7 +117,8 @@ impl Counts {
 
     fn text(&self, entries: u64, sound: u64) -> String {
         let number = |value| Number(value, Style::Commas);
-        let mut text = format!("{} entries compared: {} files are equal", number(entries), number(sound));
+        let entries = counted(entries, "entry", "entries");
+        let mut text = format!("{entries} compared: {} equal", counted(sound, "file is", "files are"));
         for (count, what) in self.named().into_iter().filter(|(count, _)| *count > 0) {
             text.push_str(&format!(", {} {what}", number(count)));
         }

@@ -29,12 +29,14 @@ struct Options {
     dir: PathBuf,
     mib: u64,
     inputs: Option<Vec<String>>,
+    /// Whether each row is followed by all threads of the run.
+    threads: bool,
 }
 
 /// Measures all workloads and prints the table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let Some(options) = parse(args) else {
-        eprintln!("usage: cargo xtask scaling [--dir DIR] [--mib N] [--inputs NAMES]");
+        eprintln!("usage: cargo xtask scaling [--dir DIR] [--mib N] [--inputs NAMES] [--threads]");
         eprintln!("  inputs: {}", INPUTS.iter().map(|input| input.name()).collect::<Vec<_>>().join(","));
         return ExitCode::FAILURE;
     };
@@ -53,7 +55,12 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         for way in WAYS {
             input.reset(&dir);
             match measure(&dir, way, &shell) {
-                Ok(threads) => println!("{}", row(input.name(), way, &threads)),
+                Ok(threads) => {
+                    println!("{}", row(input.name(), way, &threads));
+                    if options.threads {
+                        threads.by_name().iter().for_each(|line| println!("{line}"));
+                    }
+                }
                 Err(why) => println!("| {} | {way} | {why} |", input.name()),
             }
         }
@@ -63,13 +70,14 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn parse(args: &[String]) -> Option<Options> {
-    let mut options = Options { dir: env::temp_dir(), mib: 256, inputs: None };
+    let mut options = Options { dir: env::temp_dir(), mib: 256, inputs: None, threads: false };
     let mut args = args.iter();
     while let Some(flag) = args.next() {
         match flag.as_str() {
             "--dir" => options.dir = args.next()?.into(),
             "--mib" => options.mib = args.next()?.parse().ok().filter(|mib| *mib > 0)?,
             "--inputs" => options.inputs = Some(args.next()?.split(',').map(str::to_owned).collect()),
+            "--threads" => options.threads = true,
             _ => return None,
         }
     }
@@ -147,6 +155,20 @@ impl Threads {
                 thread.bytes = ["rchar: ", "wchar: "].iter().map(|name| field(&account, name)).sum();
             }
         }
+    }
+
+    /// Returns a line for all threads of a name in a process, as each name is a phase of the run.
+    fn by_name(&self) -> Vec<String> {
+        let mut groups: BTreeMap<(u32, &str), Vec<&Thread>> = BTreeMap::new();
+        for ((process, _), thread) in &self.0 {
+            groups.entry((*process, stem(&thread.name))).or_default().push(thread);
+        }
+        let line = |((process, name), threads): (&(u32, &str), &Vec<&Thread>)| {
+            let seconds = threads.iter().map(|thread| thread.seconds).sum::<f64>();
+            let mib = threads.iter().map(|thread| thread.bytes >> 20).sum::<u64>();
+            format!("    {process:>8} {name:<16} x{:<3} {seconds:6.2} s {mib:>6} MiB", threads.len())
+        };
+        groups.iter().map(line).collect()
     }
 
     /// Returns the threads that share their work with no other.
