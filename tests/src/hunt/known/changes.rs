@@ -152,14 +152,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A special file of another type is listed as new.",
+        says: "A special file or device of another type is listed as new.",
         explains: |seen| {
-            let is_new =
-                codes(seen).is_some_and(|(ours, theirs)| ours == "cS+++++++++" && theirs.starts_with("cSc"));
-            let is_fifo = |node: &Node| matches!(node.kind, Kind::Fifo);
-            let is_socket = |node: &Node| matches!(node.kind, Kind::Socket);
+            let is_new = |kind: &str| {
+                codes(seen).is_some_and(|(ours, theirs)| {
+                    ours == format!("c{kind}+++++++++") && theirs.starts_with(&format!("c{kind}c"))
+                })
+            };
+            let has = |is_one: fn(&Kind) -> bool| seen.case.world.iter().any(|node| is_one(&node.kind));
+            let of_fifos = has(|kind| matches!(kind, Kind::Fifo)) && has(|kind| matches!(kind, Kind::Socket));
+            let is_block = |kind: &Kind| matches!(kind, Kind::BlockDevice(..));
+            let of_devices = has(is_block) && has(|kind| matches!(kind, Kind::CharDevice(..)));
             // A single file may get another name, and the old one be the second name of another.
-            is_new && seen.case.world.iter().any(is_fifo) && seen.case.world.iter().any(is_socket)
+            is_new("S") && of_fifos || is_new("D") && of_devices
         },
     },
     Known {
