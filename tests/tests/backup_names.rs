@@ -247,3 +247,25 @@ fn a_backup_that_looks_like_an_entry_of_the_source_is_not_taken_for_it() {
         }
     }
 }
+
+#[test]
+fn what_is_deleted_first_takes_no_name_of_the_sources_for_its_backup() {
+    needs_dsync!();
+    for delete in ["--delete-before", "--delete-during", "--delete-after"] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("gone~", 1, 30), Node::dir("sub"), Node::file("sub/gone~", 2, 30)])
+            .plant(&scratch.src());
+        let old = ["gone", "gone~", "sub/gone", "sub/gone~"].into_iter().zip(11..);
+        let old = old.map(|(name, seed)| Node { mtime: (1_200_000_000, 0), ..Node::file(name, seed, 40) });
+        Tree::of([Node::dir("sub")].into_iter().chain(old).collect::<Vec<_>>()).plant(&scratch.dst());
+        let before = contents(&scratch.dst());
+        let run = Run::dsync().args(["-ab", delete]).arg(slash(&scratch.src())).arg(slash(&scratch.dst()));
+        let _ = run.run().expect_quiet_success();
+        let after = contents(&scratch.dst());
+        assert!(
+            before.iter().all(|old| after.contains(old)),
+            "{delete}: {:?}",
+            survey(&scratch.dst()).keys()
+        );
+    }
+}

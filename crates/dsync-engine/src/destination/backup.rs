@@ -172,6 +172,10 @@ impl Backups {
         let claimed = &mut *self.claimed.write().unwrap_or_else(PoisonError::into_inner);
         for name in names {
             let path = directory.join(&name);
+            // With `--delete-before` each listing comes twice.
+            if claimed.paths.contains(&path) {
+                continue;
+            }
             claimed.held.grow((path.as_bytes().len() + CLAIM_BYTES) as u64)?;
             claimed.paths.insert(path);
         }

@@ -323,11 +323,7 @@ impl Planner<'_> {
         if is_new {
             self.comparison.judge(&mut merge, listing)?;
         }
-
-        if let (Some(directory), Some(backups)) = (&merge.directory, self.site.backups.get()) {
-            let names = listing.entries.iter().map(|entry| entry.name.as_bytes());
-            backups.claim(&directory.path, names, listing.last)?;
-        }
+        self.comparison.claim_names(&merge, listing)?;
         for entry in &listing.entries {
             let munged = munge::on(entry, &self.site.policy.options);
             let entry = munged.as_ref().unwrap_or(entry);

@@ -105,6 +105,15 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
+    /// Keeps the names of a listing from being those of backups.
+    pub(super) fn claim_names(&self, merge: &Merge, listing: &Listing) -> Result<(), SyncError> {
+        if let (Some(directory), Some(backups)) = (&merge.directory, self.site.backups.get()) {
+            let names = listing.entries.iter().map(|entry| entry.name.as_bytes());
+            backups.claim(&directory.path, names, listing.last)?;
+        }
+        Ok(())
+    }
+
     /// Finds the destination's entry of this name; the entries before it are extraneous.
     pub(super) fn meet(
         &mut self,

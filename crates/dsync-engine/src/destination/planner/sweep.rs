@@ -64,6 +64,7 @@ impl Sweep {
     ) -> Result<(), SyncError> {
         let mut merge = comparison.turn_to(listing.dir, requests)?;
         comparison.judge(&mut merge, &listing)?;
+        comparison.claim_names(&merge, &listing)?;
         for entry in &listing.entries {
             let id = EntryId(self.next_entry);
             self.next_entry += 1;
