@@ -16,6 +16,8 @@ use crate::tree::{Kind, Node};
 pub(super) struct Case {
     pub seed: u64,
     pub carrier: Carrier,
+    /// Whether the remote end is bound to the root of the host with all rights: the same must come of it.
+    pub is_confined: bool,
     /// Whether it runs as a user without privileges.
     pub is_nobody: bool,
     pub umask: u32,
@@ -64,6 +66,9 @@ impl Carrier {
 /// Letters of options that cases have by their long names too.
 const LONG: &[(char, &str)] = &[('O', "--omit-dir-times"), ('J', "--omit-link-times"), ('y', "--fuzzy")];
 
+/// Makes the dice of [`Case::add_own`] others than those of the rest.
+const OWN: u64 = 0x006f_776e;
+
 /// The user without privileges.
 pub(super) const NOBODY: u32 = 65_534;
 
@@ -78,6 +83,7 @@ impl Case {
         let mut case = Self {
             seed,
             carrier,
+            is_confined: false,
             is_nobody,
             umask: *dice.pick(&[0o22, 0o22, 0o22, 0o2, 0o77, 0]),
             options,
@@ -91,7 +97,25 @@ impl Case {
         if dice.chance(6) && case.may_be_live() {
             live::enliven(&mut case, &mut dice);
         }
+        case.add_own(&mut Dice::new(seed ^ OWN), without);
         case
+    }
+
+    /// Adds what only dsync has and what may change no result. It is drawn apart, so that the rest of a
+    /// seed's case does not depend on it.
+    fn add_own(&mut self, dice: &mut Dice, without: &[String]) {
+        // A bound end touches no device and keeps no link, and takes an absolute one for one that leads out.
+        let is_refused = self.has(&["--write-devices", "--copy-devices"]) || self.has_letter('K');
+        let follows = self.has_letter('L') || self.has_letter('k') || self.has(&["--copy-unsafe-links"]);
+        let is_absolute = |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@"));
+        let leads_out = follows && self.world.iter().any(is_absolute);
+        self.is_confined = self.carrier != Carrier::Local && !is_refused && !leads_out && dice.chance(40);
+        for option in ["--detect-renamed", "--state"] {
+            let is_left_out = self.is_live || without.iter().any(|word| word == option);
+            if dice.chance(12) && !is_left_out {
+                self.options.push(option.into());
+            }
+        }
     }
 
     /// Returns whether an option of one of these names is given.

@@ -418,6 +418,7 @@ mod tests {
         let case = |links: &[Node]| Case {
             seed: 0,
             carrier: Carrier::Local,
+            is_confined: false,
             is_nobody: false,
             umask: 0o22,
             options: ["-r", "-k"].map(String::from).into(),

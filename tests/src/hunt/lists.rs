@@ -54,6 +54,8 @@ fn changes(text: &[u8]) -> Changes {
         }
         // Which of a file's names others are linked to is the program's choice.
         let rest = if code[0] == b'h' { before(rest, b" => ") } else { rest };
+        // From where a file of another name came, with `--detect-renamed`.
+        let rest = if code[1] == b'f' { before(rest, b" <- ") } else { rest };
         let code = String::from_utf8_lossy(code).trim_end().to_owned();
         changes.entry((code.starts_with('*'), unescaped(rest))).or_default().push(code);
     }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn lists_are_compared_by_name_whatever_their_order_and_escapes() {
         let rsync = b".d..t...... ./\n>f+++++++++ \\#303\\#244\nhf+++++++++ b => a\n*deleting   c\n";
-        let dsync = b"*deleting   c\n>f+++++++++ \xc3\xa4\nhf+++++++++ b => d\n.d..t...... ./\n";
+        let dsync = b"*deleting   c\n>f+++++++++ \xc3\xa4 <- e/f\nhf+++++++++ b => d\n.d..t...... ./\n";
         assert_eq!(differences(rsync, dsync), [""; 0]);
         let dsync = b"*deleting   c\n>f.st...... \xc3\xa4\n>f+++++++++ c\n.f          b\n.d..t...... ./\n";
         let wanted = [

@@ -302,8 +302,9 @@ fn one(plan: &Plan, seed: u64, filesystem: &Filesystem, filesystems: &[Filesyste
     let world = world(0, 0, filesystems);
     let case = Case::of(seed, &plan.without);
     println!(
-        "{} {:?} {:?} nobody: {}, live: {}",
+        "{}{} {:?} {:?} nobody: {}, live: {}",
         case.carrier.label(),
+        if case.is_confined { " confined" } else { "" },
         case.options,
         case.operands,
         case.is_nobody,

@@ -82,7 +82,7 @@ pub(super) const DIRECTORIES: &[&str] =
     &["--backup-dir", "--partial-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"];
 
 /// Options that only dsync has; rsync does not get them.
-const OWN: &[&str] = &["--durability", "--allow-empty-source", "--transport"];
+const OWN: &[&str] = &["--durability", "--allow-empty-source", "--transport", "--detect-renamed", "--state"];
 
 /// Pairs that one of the programs refuses, or whose second option has no effect beside the first.
 const APART: &[(&[&str], &[&str])] = &[

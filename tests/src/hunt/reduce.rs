@@ -85,6 +85,7 @@ impl Reducer<'_> {
         self.attempt(|case| case.carrier_local());
         self.options();
         self.nodes();
+        self.attempt(|case| case.is_confined = false);
         self.attempt(|case| case.is_nobody = false);
         self.attempt(|case| case.umask = 0o22);
         for index in 0..self.case.world.len() {

@@ -6,7 +6,7 @@ use super::{
     case::{Carrier, Case},
     judge::Finding,
     options,
-    world::{SHELL, nobody},
+    world::{CONFINED, SHELL, nobody},
 };
 use crate::tree::{Kind, Node, Piece};
 
@@ -29,6 +29,11 @@ pub(super) fn script(case: &Case, filesystem: &str, finding: &Finding, often: &s
     text.extend(head.bytes());
     if case.carrier != Carrier::Local {
         text.extend(format!("cat >\"$BASE/rsh\" <<'END'\n{SHELL}END\nchmod 755 \"$BASE/rsh\"\n").bytes());
+        let confined = format!("#!/bin/sh\nexec \"$D\" {CONFINED}\n");
+        text.extend(
+            format!("export D\ncat >\"$BASE/bound\" <<'END'\n{confined}END\nchmod 755 \"$BASE/bound\"\n")
+                .bytes(),
+        );
     }
     text.extend(b"plant() {\n  rm -rf \"$W\" \"$O\"; mkdir \"$W\" \"$O\"; umask 022\n");
     for (root, nodes) in [("W", &case.world), ("O", &case.other)] {
@@ -61,7 +66,8 @@ fn tail(case: &Case) -> String {
             words.insert(0, "--modify-window=-1".into());
         }
         if let Carrier::Push(transport) | Carrier::Pull(transport) = case.carrier {
-            words.insert(0, "-e \"$BASE/rsh\"".into());
+            let shell = if case.is_confined && !is_rsync { "bound" } else { "rsh" };
+            words.insert(0, format!("-e \"$BASE/{shell}\""));
             if is_rsync {
                 words.insert(0, "--rsync-path=rsync".into());
             } else {

@@ -30,6 +30,10 @@ pub(super) struct World {
     /// The directory on the other filesystem, `%`.
     pub other: PathBuf,
     shell: PathBuf,
+    /// The remote shell of a key that is bound to the root of the host.
+    confined_shell: PathBuf,
+    /// Where both ends keep their `--state`.
+    state: PathBuf,
     /// The room of both at first.
     rooms: [Room; 2],
 }
@@ -49,12 +53,17 @@ pub(super) type Survey = BTreeMap<Vec<u8>, Facts>;
 impl World {
     /// Prepares two directories that are this world's alone.
     pub(super) fn new(root: PathBuf, other: PathBuf) -> Self {
-        let shell = root.with_extension("shell");
-        fs::write(&shell, SHELL).expect("the remote shell");
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("the remote shell's mode");
+        let confined = format!("#!/bin/sh\nexec '{}' {CONFINED}\n", program().display());
+        let [shell, confined_shell] = [("shell", SHELL), ("confined", &confined)].map(|(name, text)| {
+            let path = root.with_extension(name);
+            fs::write(&path, text).expect("a remote shell");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a remote shell's mode");
+            path
+        });
+        let state = root.with_extension("state");
         // The directories themselves do not exist yet.
         let rooms = [&root, &other].map(|root| Room::of(root.parent().expect("a directory above")));
-        Self { root, other, shell, rooms }
+        Self { root, other, shell, confined_shell, state, rooms }
     }
 
     /// Returns whether a filesystem of this world lacks the room for a case.
@@ -65,6 +74,11 @@ impl World {
     /// Plants the entries of the case.
     pub(super) fn plant(&self, case: &Case) {
         self.clear();
+        let _ = fs::remove_dir_all(&self.state);
+        fs::create_dir(&self.state).expect("a directory for the state");
+        if case.is_nobody {
+            std::os::unix::fs::chown(&self.state, Some(NOBODY), Some(NOBODY)).expect("an owner");
+        }
         for (root, nodes) in [(&self.root, &case.world), (&self.other, &case.other)] {
             model::rooted(nodes, self.root.as_os_str().as_bytes()).plant(root);
             if case.is_nobody {
@@ -130,9 +144,11 @@ impl World {
         }
         run = run.arg(program).args(self.words(case, program)).args(more);
         if case.carrier != Carrier::Local {
-            run = run.arg("-e").arg(&self.shell).arg(path);
+            let is_bound = case.is_confined && !program.ends_with("rsync");
+            run = run.arg("-e").arg(if is_bound { &self.confined_shell } else { &self.shell }).arg(path);
         }
         run = run.cwd(&self.root.join(case.cwd)).env("LC_ALL", "C").env("HOME", "/nonexistent");
+        run = run.env("XDG_STATE_HOME", &self.state);
         // rsync may hang in a process that it started, e.g. where that opens a fifo as a basis. It would
         // keep the filesystem and what was removed there.
         run = run.in_own_group().limit(if program.ends_with("rsync") { RSYNC_LIMIT } else { LIMIT });
@@ -223,6 +239,9 @@ pub(super) const FILLS: &str = "rsync fills the filesystem";
 /// The remote host's name, which any remote shell other than ssh uses.
 pub(super) const HOST: &str = "127.0.0.1";
 
+/// The command that a bound key runs, whatever it is asked for.
+pub(super) const CONFINED: &str = "--server --restrict /";
+
 /// A remote shell that stays here: it drops its options and the host.
 pub(super) const SHELL: &str = "#!/bin/sh\n\
     while [ \"$1\" != 127.0.0.1 ]; do shift; done\n\
@@ -248,6 +267,7 @@ mod tests {
         let case = Case {
             seed: 0,
             carrier: Carrier::Local,
+            is_confined: false,
             is_nobody: false,
             umask: 0o22,
             options: ["-r", "-k"].map(String::from).into(),

@@ -186,7 +186,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Another user's link that a run has put in the place of the destination is refused by the next one.",
         explains: |seen| {
-            let says = "the second run ends with 42: 'error: refusing destination '";
+            let says = "the second run ends with 42: 'dsync: error: refusing destination '";
             // rsync does not look where no operand is left.
             let is_unasked = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(42))
