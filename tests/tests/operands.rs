@@ -134,6 +134,14 @@ fn directories_that_hold_only_directories_are_pruned() {
         Case { options: &["-amn", "--delete-during"], before: old, ..PLAIN },
         Case { options: &["-am", "--delete-excluded", "--exclude=g"], before: old, ..PLAIN },
         Case { options: &["-dltm"], ..PLAIN },
+        // A protected directory is kept, with those above it and not with those in it.
+        Case { options: &["-am", "--filter=P e2/"], ..PLAIN },
+        Case { options: &["-am", "--filter=protect e1"], ..PLAIN },
+        Case { options: &["-am", "--filter=P *e*", "--filter=R e2"], ..PLAIN },
+        Case { options: &["-am", "--filter=P /full/empty/"], sources: &["full", "e1"], ..PLAIN },
+        Case { options: &["-am", "--filter=P e2/", "--delete"], before: old, ..PLAIN },
+        Case { options: &["-am", "--filter=P e2/", "--delete-excluded"], before: old, ..PLAIN },
+        Case { options: &["-am", "--filter=R e1", "--filter=H e2"], ..PLAIN },
     ] {
         check(&case);
     }

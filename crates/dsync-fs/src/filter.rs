@@ -147,11 +147,15 @@ impl FilterSet {
 
     /// Returns whether a rule for these ends counts at the end that is asked.
     fn applies(&self, ends: Ends) -> bool {
+        self.applies_at(self.at_destination, ends)
+    }
+
+    fn applies_at(&self, destination: bool, ends: Ends) -> bool {
         match ends {
-            Ends::Unstated => !(self.at_destination && self.deletes_excluded),
+            Ends::Unstated => !(destination && self.deletes_excluded),
             Ends::Both => true,
-            Ends::Source => !self.at_destination,
-            Ends::Destination => self.at_destination,
+            Ends::Source => !destination,
+            Ends::Destination => destination,
         }
     }
 
@@ -224,6 +228,17 @@ impl FilterSet {
         };
         let decided = self.rules.iter().find(decides).map(|rule| rule.include);
         decided.or_else(|| self.is_own_directory(path, is_dir).then_some(false))
+    }
+
+    /// Returns whether the first rule that matches a directory at the destination protects it,
+    /// whichever end is asked. As [`check`](Self::check).
+    pub(crate) fn protects_directory(&self, path: &[u8]) -> bool {
+        let subject = Subject { path, is_dir: true, perishing: false };
+        let decides = |rule: &&Rule| {
+            let What::Pattern(pattern) = &rule.what else { return false };
+            self.applies_at(true, rule.ends) && rule.matches(pattern, subject)
+        };
+        self.rules.iter().find(decides).is_some_and(|rule| !rule.include)
     }
 
     fn is_own_directory(&self, path: &[u8], is_dir: bool) -> bool {

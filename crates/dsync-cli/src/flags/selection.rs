@@ -117,7 +117,8 @@ pub(crate) struct Selection {
     ///
     /// After the rules have left out what they exclude. With --delete such directories go at the
     /// destination. What --max-size, --min-size or the lack of -l or -D leaves out counts as there,
-    /// and so does a directory that cannot be read.
+    /// and so does a directory that cannot be read. A rule that protects a directory keeps it and
+    /// those above it: --filter='P NAME/'.
     #[arg(short = 'm', long)]
     pub(crate) prune_empty_dirs: bool,
     /// Skip symbolic links that lead out of the copied tree

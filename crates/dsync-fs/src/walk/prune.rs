@@ -5,7 +5,8 @@
 //! law: each directory is looked through once, however deep the tree is. What a look learns of
 //! directories that the walk lists later is remembered until then.
 //!
-//! A directory that cannot be read is not barren: the walk reports it.
+//! A directory that cannot be read is not barren: the walk reports it. Nor is one that a rule of the
+//! command line protects at the destination: with rsync too that is how an empty directory is kept.
 
 use std::{
     collections::HashMap,
@@ -108,13 +109,17 @@ impl Looks {
 }
 
 /// Returns the directories in a directory, and the rules in force in it; `None` if it has anything
-/// else, or may have. `scope` has the rules above.
+/// else, or may have, or is protected. `scope` has the rules above.
 fn directories_of(
     options: &WalkOptions,
     (above, device): (&Dir, u64),
     within: &RelPath,
     (path, scope): (&RelPath, &Scope),
 ) -> io::Result<Option<(Vec<Component>, Scope)>> {
+    if options.filter.protects_directory(path.as_bytes()) {
+        return Ok(None);
+    }
+
     let dir = above.open_beneath(&path.below(within).unwrap_or_default())?;
     if options.one_file_system && Some(device) != dir.device().ok() {
         return Ok(Some((Vec::new(), Scope::default())));
