@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
+    batch,
     case::Case,
     known::{self, Seen},
     laws::{self, Trees},
@@ -277,6 +278,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         let trees = Trees { before, theirs, is_theirs_done, ours: &ours };
         broken.extend(laws::breaches(case, &trees, &dsync));
     }
+    broken.extend(batch::breaches(case, world, (&dsync, &ours), since));
     excuse(verdict, case, before.as_ref(), (&rsync, &theirs), (&dsync, &ours)).with_breaches(broken)
 }
 

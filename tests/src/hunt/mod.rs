@@ -6,6 +6,7 @@
 //! (`script`).
 
 mod areas;
+mod batch;
 mod case;
 pub mod dice;
 mod filesystems;

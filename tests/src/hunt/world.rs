@@ -66,6 +66,11 @@ impl World {
         Self { root, other, shell, confined_shell, state, rooms }
     }
 
+    /// Returns the directory of what both ends keep beside the trees; planting empties it.
+    pub(super) fn kept(&self) -> &Path {
+        &self.state
+    }
+
     /// Returns whether a filesystem of this world lacks the room for a case.
     pub(super) fn is_full(&self) -> bool {
         self.rooms.iter().any(Room::is_used_up)
