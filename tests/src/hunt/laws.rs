@@ -74,6 +74,8 @@ fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
     let value = case.options.iter().find_map(|option| option.strip_prefix("--backup-dir="));
     let place = value.map(options::place);
     let within = place.as_ref().and_then(|place| path.strip_prefix(place.as_bytes())?.strip_prefix(b"/"));
+    let suffix = case.options.iter().find_map(|option| option.strip_prefix("--suffix=")).unwrap_or_default();
+    let within = within.map(|within| within.strip_suffix(suffix.as_bytes()).unwrap_or(within));
     let backed_up = within.and_then(|within| trees.before.get(&[b"w/d/", within].concat()));
     let here = trees.ours.get(path);
     backed_up.zip(here).is_some_and(|(old, here)| (old.kind, &old.content) == (here.kind, &here.content))

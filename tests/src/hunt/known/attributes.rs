@@ -77,7 +77,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 umask & 0o77 != 0 && is_there && others(&ours) == others(&theirs)
             });
             let is_either = is_masked_list || seen.modes().is_some_and(is_more);
-            seen.case.has_letter('X') && !seen.case.has_letter('p') && is_either
+            let has_attributes = "XA".chars().any(|letter| seen.case.has_letter(letter));
+            has_attributes && !seen.case.has_letter('p') && is_either
         },
     },
     Known {
@@ -97,8 +98,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let ids = seen.values().filter(|_| seen.about(&["owner"]));
             let ids = ids.and_then(|(ours, theirs)| Some((ours.split_once(", ")?, theirs.split_once(", ")?)));
             ids.is_some_and(|(ours, theirs)| {
-                let is_of_group = ours.0 == theirs.0 && is_last("--no-g", "--groupmap");
-                is_of_group || ours.1 == theirs.1 && is_last("--no-o", "--usermap")
+                let maps = |option: &str, map: &str| is_last(option, map) || is_last(option, "--chown");
+                let is_of_group = ours.0 == theirs.0 && maps("--no-g", "--groupmap");
+                is_of_group || ours.1 == theirs.1 && maps("--no-o", "--usermap")
             })
         },
     },
@@ -117,7 +119,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.case.has(&["--copy-unsafe-links"]);
             let is_followed =
                 |node: &Node| matches!(node.kind, Kind::Symlink(_)) && node.path.starts_with(b"w/s");
-            let is_one = seen.is_of_several_types() || follows && seen.namesakes().any(is_followed);
+            // A single entry may get another name.
+            let is_renamed = seen.case.operands.len() == 2 && !seen.case.operands[0].ends_with('/');
+            let is_one =
+                seen.is_of_several_types() || is_renamed || follows && seen.namesakes().any(is_followed);
             seen.about(&["mode"]) && !seen.case.has_letter('p') && is_one
         },
     },

@@ -3,6 +3,7 @@
 use super::{Known, Seen};
 use crate::{
     compare::Facts,
+    hunt::options,
     tree::{Kind, Node},
 };
 
@@ -140,7 +141,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_less = |(ours, theirs): (&str, &str)| {
                 theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
             };
-            let is_only = only(seen).is_some_and(|code| without(code, &[10]).ends_with("........"));
+            // One that is made shows the type alone.
+            let is_only = only(seen).is_some_and(|code| without(code, &[2, 10]).ends_with("......."));
             let is_theirs = is_only && seen.finding.line.starts_with("only rsync lists ");
             let is_either = is_theirs || codes(seen).is_some_and(is_less);
             seen.case.has_letter('X')
@@ -258,8 +260,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A directory that an option names is not listed as deleted.",
         explains: |seen| {
             let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
-            let directory = format!("w/d/{}", seen.path());
-            is_told && seen.case.deletes() && (seen.has_place_at(&directory) || seen.has_place_in(&directory))
+            let directory = options::place(seen.path());
+            // rsync tells what gives way to a backup in its directory.
+            let is_of_backup = seen.case.has(&["--backup-dir"]) && seen.has_place_around(&directory);
+            let is_one = seen.has_place_at(&directory) || seen.has_place_in(&directory) || is_of_backup;
+            is_told && seen.case.deletes() && is_one
         },
     },
     Known {

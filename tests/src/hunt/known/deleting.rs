@@ -148,6 +148,20 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A file that a list names by several ways is copied by each before `--remove-source-files` removes it.",
+        explains: |seen| {
+            let words = "file has vanished: ";
+            let is_told = seen.is(Class::Exit) && seen.rsync.code() == Some(24);
+            let is_copied = (seen.finding.line.starts_with("extra: ")
+                || seen.finding.line.starts_with("missing: ") && seen.path().starts_with("w/s"))
+                && seen.rsync_says_of_it(words);
+            seen.case.has(&["--remove-source-files", "--remove-sent-files"])
+                && seen.case.has(&["--files-from"])
+                && seen.rsync.all_text().contains(words)
+                && (is_told || is_copied)
+        },
+    },
+    Known {
         says: "With `--copy-unsafe-links`, a link that was followed leaves the source.",
         explains: |seen| {
             let is_kept = seen.rsync.all_text().contains("Skipping sender remove for changed file");

@@ -126,7 +126,20 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
             let has_backup = is_extra && (seen.is_within(&["--backup-dir"]) || is_beside);
             let is_replaced = has_backup && seen.ours.values().any(|facts| facts.inode.is_some());
-            seen.case.has_letter('H') && (is_other && seen.is_linked() || is_new || is_replaced)
+            // The first one is missing, so its content is asked for, and cannot be read.
+            let is_unread = (seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                || seen.finding.line.starts_with("missing: ")
+                || seen.finding.line.starts_with("not one file: "))
+                && seen.case.is_nobody
+                && seen.dsync.stderr_text().contains("cannot read '")
+                && seen.has_links_in_source();
+            // Names that only the destination has stay names of the old file.
+            let splits = ["not one file: ", "should not be one file: "];
+            let is_apart = splits.iter().any(|what| seen.finding.line.starts_with(what))
+                && seen.has_links_in_destination();
+            let is_either = is_new || is_replaced || is_unread || is_apart;
+            seen.case.has_letter('H') && (is_other && seen.is_linked() || is_either)
         },
     },
     Known {
@@ -146,7 +159,9 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `-H`, a name that cannot be made costs none of the file's others.",
         explains: |seen| {
-            let stuck = seen.rsync.all_text().contains("could not make way for new");
+            let stuck = ["could not make way for new", "recv_generator: failed to stat "]
+                .iter()
+                .any(|words| seen.rsync.all_text().contains(words));
             let is_lost = stuck && seen.finding.line.starts_with("extra: ") && seen.is_linked();
             let fails = seen.is(Class::Exit)
                 && (seen.rsync.code() == Some(13) && seen.rsync.stderr_text().contains("Hlink node data")
@@ -156,6 +171,16 @@ pub(super) const ENTRIES: &[Known] = &[
                         && seen.case.has(&["--safe-links"])
                         && seen.rsync.stderr_text().contains("File-list index "));
             seen.case.has_letter('H') && (is_lost || fails)
+        },
+    },
+    Known {
+        says: "With `-H --safe-links`, each name of a link is judged by its own place.",
+        explains: |seen| {
+            let is_left_out = seen.finding.line.starts_with("missing: ")
+                || ["not one file: ", "should not be one file: "]
+                    .iter()
+                    .any(|what| seen.finding.line.starts_with(what));
+            seen.case.has_letter('H') && seen.case.has(&["--safe-links"]) && is_left_out && seen.is_linked()
         },
     },
     Known {

@@ -43,6 +43,15 @@ pub(super) const ENTRIES: &[Known] = &[
                     && seen.about(&["size", "content", "mode", "owner", "extended attributes"]);
             let is_in_place =
                 (seen.about(&["mtime"]) || is_other_name) && seen.case.world.iter().any(is_link);
+            // It may remove it then, or what it has begun with.
+            let says = seen.rsync.stderr_text();
+            let is_lost = seen.case.world.iter().any(is_link)
+                && (seen.rsync.code() == Some(2)
+                    && says.contains("got a block match with no basis file for")
+                    || seen.dsync.code() == Some(0)
+                        && says.contains("_acl: sys_acl_get_file(")
+                        && says.contains("No such file or directory"))
+                && (seen.is(Class::Exit) || seen.finding.line.starts_with("extra: "));
             // A directory is where rsync wants to put its part.
             let calls = ["] unlink \"", "[receiver] rename \""];
             let fails = |line: &str| {
@@ -52,7 +61,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
                 && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
             seen.case.has(&["--partial-dir"])
-                && (is_in_it || takes_mode || is_taken_up || is_in_place || is_in_the_way)
+                && (is_in_it || takes_mode || is_taken_up || is_in_place || is_lost || is_in_the_way)
         },
     },
     Known {
@@ -279,8 +288,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.dsync.stderr_text().contains("cannot set attributes of")
                 && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
             let is_listed = seen.lacks_a_list_of_its_directory();
-            seen.case.options.iter().any(is_elsewhere)
-                && (has_new_time || has_new_owner || is_others || is_own || is_listed)
+            // So it has no backup.
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let has_backup = seen.case.has(&["-b", "--backup-dir"])
+                && seen.finding.line.starts_with("missing: ")
+                && (seen.path().ends_with(suffix) || seen.is_within(&["--backup-dir"]));
+            let is_one = has_new_time || has_new_owner || has_backup;
+            seen.case.options.iter().any(is_elsewhere) && (is_one || is_others || is_own || is_listed)
         },
     },
     Known {

@@ -63,7 +63,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
             let is_told = says.contains("error: cannot open source '") || is_missing || is_locked;
             let others = seen.rsync.stderr_text();
-            let is_others = others.contains("] change_dir")
+            let is_of_list = seen.case.has(&["--files-from"]) && others.contains("The temp-dir ");
+            let is_told = is_told || is_of_list && says.contains("cannot read the attributes of '");
+            let is_others = is_of_list
+                || others.contains("] change_dir")
                 || others.contains("] link_stat ") && others.contains("ERROR: cannot stat destination ");
             // In a pull its remote end gives up, and the other loses it.
             let is_others_code = [Some(3), Some(12)].contains(&seen.rsync.code())
@@ -178,7 +181,9 @@ pub(super) const ENTRIES: &[Known] = &[
             // Each reads the files of rules at a time of its own, and the copy has what was then.
             let is_of_rules = areas::FILES.iter().any(|name| seen.path().ends_with(name));
             // The other name was read before.
-            seen.about(&["atime"]) && (!is_copy || is_of_rules || seen.is_linked())
+            // Nothing is copied.
+            let is_dry = seen.case.has(&["-n"]);
+            seen.about(&["atime"]) && (!is_copy || is_of_rules || is_dry || seen.is_linked())
         },
     },
     Known {

@@ -234,6 +234,13 @@ impl Seen<'_> {
         self.places().any(within)
     }
 
+    /// Returns whether an option names a directory that this one is in.
+    pub(super) fn has_place_around(&self, directory: &str) -> bool {
+        let is_around =
+            |place: String| directory.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        self.places().any(is_around)
+    }
+
     /// Returns whether an option names a directory inside the destination.
     pub(super) fn has_place_inside(&self) -> bool {
         self.has_place_in("w/d")
@@ -289,6 +296,12 @@ impl Seen<'_> {
     /// Returns whether two names of the destination are of one file.
     pub(super) fn has_links_in_destination(&self) -> bool {
         let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_)) && node.path.starts_with(b"w/d/");
+        self.case.world.iter().any(is_link)
+    }
+
+    /// Returns whether two names of the source are of one file.
+    pub(super) fn has_links_in_source(&self) -> bool {
+        let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_)) && node.path.starts_with(b"w/s");
         self.case.world.iter().any(is_link)
     }
 

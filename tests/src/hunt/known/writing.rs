@@ -47,7 +47,7 @@ pub(super) const ENTRIES: &[Known] = &[
                     || seen.finding.line.starts_with("extra: ")
                         && seen.case.has(&["--compare-dest"])
                         && seen.is_as_long_as_the_sources()
-                    || seen.case.has(&["--remove-source-files"])
+                    || seen.case.has(&["--remove-source-files", "--remove-sent-files"])
                         && (seen.path().starts_with("w/s")
                             // The source's directory has changed, and the next run says so.
                             || seen.is(Class::Second) && seen.finding.line.contains("'.d..t......")))
