@@ -272,7 +272,8 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::RemoveSource => "--remove-source-files",
         Demand::CopyDevices => "--copy-devices",
         Demand::WriteDevices => "--write-devices",
-        Demand::KeepDirlinks => "--keep-dirlinks",
+        // The other one follows links at the destination as this one does.
+        Demand::KeepDirlinks => "--keep-dirlinks and --no-implied-dirs",
         Demand::InsecureLinks => "--insecure-links",
         Demand::CopyAs => "--copy-as",
         _ => "what was asked for",

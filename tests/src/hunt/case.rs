@@ -105,7 +105,8 @@ impl Case {
     /// seed's case does not depend on it.
     fn add_own(&mut self, dice: &mut Dice, without: &[String]) {
         // A bound end touches no device and keeps no link, and takes an absolute one for one that leads out.
-        let is_refused = self.has(&["--write-devices", "--copy-devices"]) || self.has_letter('K');
+        let is_refused = self.has(&["--write-devices", "--copy-devices", "--no-implied-dirs"]);
+        let is_refused = is_refused || self.has_letter('K');
         let follows = self.has_letter('L') || self.has_letter('k') || self.has(&["--copy-unsafe-links"]);
         let is_absolute = |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@"));
         let leads_out = follows && self.world.iter().any(is_absolute);

@@ -41,7 +41,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && codes(seen).is_some_and(|(ours, theirs)| {
                     without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
                 });
-            seen.case.has_letter('H') && seen.is_linked() && (is_either || is_only || is_done)
+            // A link that is followed is one more name.
+            let is_followed = seen.case.has_letter('L')
+                && seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)))
+                && seen.has_links_in_source();
+            let is_one = seen.is_linked() || is_followed;
+            seen.case.has_letter('H') && is_one && (is_either || is_only || is_done)
         },
     },
     Known {
@@ -263,8 +268,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let directory = options::place(seen.path());
             // rsync tells what gives way to a backup in its directory.
             let is_of_backup = seen.case.has(&["--backup-dir"]) && seen.has_place_around(&directory);
-            let is_one = seen.has_place_at(&directory) || seen.has_place_in(&directory) || is_of_backup;
-            is_told && seen.case.deletes() && is_one
+            let is_own = seen.has_place_at(&directory) || seen.has_place_in(&directory);
+            is_told && (seen.case.deletes() && is_own || is_of_backup)
         },
     },
     Known {

@@ -15,7 +15,9 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--files-from"])
                 && seen.case.deletes()
                 && is_missed
-                && (seen.is_presence() || seen.about(&["mtime"]))
+                && (seen.is_presence()
+                    || seen.about(&["mtime"])
+                    || seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(25), Some(23)))
         },
     },
     Known {

@@ -225,24 +225,23 @@ pub(super) const ENTRIES: &[Known] = &[
                 let of = |attributes: &BTreeMap<_, _>| attributes.contains_key("security.capability");
                 of(&ours) && !of(&theirs)
             });
-            seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"]) && (has_more || has_capability)
+            // Without `-A` a list is what a new file gets there; rsync takes the alternate's mode for it.
+            let has_own_list = !seen.case.has_letter('A')
+                && !seen.case.has_letter('p')
+                && seen.attributes().is_some_and(|(mut ours, mut theirs)| {
+                    let list = "system.posix_acl_access";
+                    ours.remove(list).is_some() && theirs.remove(list).is_some() && ours == theirs
+                });
+            let is_one = has_more || has_capability || has_own_list;
+            seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"]) && is_one
         },
     },
     Known {
-        says: "With `-U`, what differs in its access time is not the one of an alternate directory.",
+        says: "With `-U`, a link that an alternate directory has gets the source's access time.",
         explains: |seen| {
             let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
-            // Of a file rsync lists the time, and leaves it out or links it.
-            let name = seen.printed_path();
-            let is_listed =
-                |line: &str| line.starts_with(".f......u..") && line.ends_with(&format!(" {name}"));
-            let is_copied = (seen.finding.line.starts_with("extra: ")
-                || seen.finding.line.starts_with("not one file: ")
-                || seen.about(&["atime"]))
-                && seen.is_sources_own()
-                && seen.rsync.stdout_text().lines().any(is_listed);
-            seen.case.has_letter('U') && has_alternate && seen.is(Class::Tree) && (is_link || is_copied)
+            seen.case.has_letter('U') && has_alternate && seen.about(&["atime"]) && is_link
         },
     },
     Known {
@@ -300,7 +299,8 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A link in an alternate directory leads to no alternate.",
         explains: |seen| {
-            let given = seen.case.options.iter().filter(|option| option.starts_with("--link-dest="));
+            let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
+            let given = seen.case.options.iter().filter(|option| alternates.contains(&options::name(option)));
             let given = given.filter_map(|option| option.split_once('='));
             let places: Vec<String> = given.map(|(_, value)| options::place(value)).collect();
             let is_link = |node: &Node| {
@@ -312,9 +312,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 path.starts_with("w/d") || places.iter().any(|place| path.starts_with(&format!("{place}/")))
             };
             // rsync has linked it to a file of the source's, or of anybody's.
-            seen.finding.line.starts_with("not one file: ")
-                && seen.case.world.iter().any(is_link)
-                && !seen.finding.paths().iter().all(is_at_home)
+            let is_linked = seen.finding.line.starts_with("not one file: ")
+                && !seen.finding.paths().iter().all(is_at_home);
+            // Or it finds the source itself behind the link, and leaves out what is equal.
+            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let is_left_out =
+                follows && seen.case.has(&["--compare-dest"]) && seen.finding.line.starts_with("extra: ");
+            seen.case.world.iter().any(is_link) && (is_linked || is_left_out)
         },
     },
     Known {
