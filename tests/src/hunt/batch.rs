@@ -76,7 +76,7 @@ fn is_recorded(case: &Case) -> bool {
         "--remove-source-files",
         "--remove-sent-files",
     ];
-    let is_one = mixed(case.seed ^ BATCHES) % 8 == 0;
+    let is_one = mixed(case.seed ^ BATCHES).is_multiple_of(8);
     is_one && !case.has_letter('U') && !case.has_letter('y') && !case.has(ELSEWHERE)
 }
 

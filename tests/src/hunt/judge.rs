@@ -235,13 +235,8 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     let is_dry_wanted =
         class.is_none_or(|class| matches!(class, Class::DryRun | Class::Refused | Class::Law));
     let mut broken = Vec::new();
-    let dry = before.as_ref().filter(|_| is_dry_wanted && !case.has(&["-n"])).map(|before| {
-        let dry = world.dsync(case, &["-n"]);
-        let changed = compare(before, &world.survey(since), Scope::EVERYTHING).into_iter();
-        let line = |line| format!("changed by a dry run: {line}");
-        broken.extend(changed.map(|changed| Finding { class: Class::Law, line: line(changed) }));
-        dry
-    });
+    let dry = before.as_ref().filter(|_| is_dry_wanted && !case.has(&["-n"]));
+    let dry = dry.map(|before| dry_run(case, world, (before, since), &mut broken));
     let dsync = world.dsync(case, &[]);
     let ours = world.survey(since);
     verdict.account.push_str(&dsync.account());
@@ -280,6 +275,20 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     }
     broken.extend(batch::breaches(case, world, (&dsync, &ours), since));
     excuse(verdict, case, before.as_ref(), (&rsync, &theirs), (&dsync, &ours)).with_breaches(broken)
+}
+
+/// Runs dsync dry; what that changes is a breach.
+fn dry_run(
+    case: &Case,
+    world: &World,
+    (before, since): (&Survey, i64),
+    broken: &mut Vec<Finding>,
+) -> Outcome {
+    let dry = world.dsync(case, &["-n"]);
+    let changed = compare(before, &world.survey(since), Scope::EVERYTHING).into_iter();
+    let line = |line| format!("changed by a dry run: {line}");
+    broken.extend(changed.map(|changed| Finding { class: Class::Law, line: line(changed) }));
+    dry
 }
 
 fn excuse(
