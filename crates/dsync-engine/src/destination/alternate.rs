@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, Wanted};
+use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, Timestamp};
 use dsync_wire::{
     event::{Action, Changes},
     message::{Cause, Entry, Operation, Problem},
@@ -50,8 +50,8 @@ pub(super) struct Alternate {
     pub(super) decision: Decision,
     /// Whether the destination itself has the same content.
     pub(super) adds_nothing: bool,
-    /// The attribute that an equal file gets: the source's access time, if it has another.
-    pub(super) late: Wanted,
+    /// The access time that an equal file gets: the source's, if it has another.
+    pub(super) access_time: Option<Timestamp>,
 }
 
 /// Opens a directory; a relative path starts at `below`, which need not exist, in `base`.
@@ -189,14 +189,14 @@ impl Level {
             let contents = site.session.contents();
             let here = Here { dir: Some(dir), name: Some(name), within: None, contents };
             let mut decision = site.policy.compare(entry, mapped, &metadata, &here);
-            let late = access_time_apart(&mut decision);
+            let access_time = access_time_apart(&mut decision);
             let action = decision.action;
             let better = |best: &Alternate| {
                 best.decision.action == Action::Update && matches!(action, Action::Keep | Action::Retag)
             };
             if action == Action::Keep || best.as_ref().is_none_or(better) {
                 let dir = Arc::clone(dir);
-                best = Some(Alternate { dir, metadata, decision, adds_nothing: false, late });
+                best = Some(Alternate { dir, metadata, decision, adds_nothing: false, access_time });
             }
             if action == Action::Keep {
                 break;
@@ -209,11 +209,11 @@ impl Level {
 
 /// Makes an entry that differs in its access time only an equal one, as reading alone changes that time:
 /// whoever backs up what somebody has read needs no copy of it. Returns the time to be set.
-fn access_time_apart(decision: &mut Decision) -> Wanted {
+fn access_time_apart(decision: &mut Decision) -> Option<Timestamp> {
     if decision.action != Action::Retag || decision.changes != Changes::ACCESS_TIME {
-        return Wanted::default();
+        return None;
     }
     decision.action = Action::Keep;
     decision.changes = Changes::NONE;
-    Wanted { atime: decision.wanted.atime, ..Wanted::default() }
+    decision.wanted.atime
 }

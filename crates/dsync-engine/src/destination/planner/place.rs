@@ -183,11 +183,10 @@ impl Place<'_> {
     fn link_as(&self, dir: &Dir, name: &Component, found: &Alternate) -> io::Result<()> {
         let hands = &self.site.hands;
         hands.make_hard_link(dir, name, &found.dir, self.name)?;
-        if found.late == Wanted::default() {
-            return Ok(());
-        }
+        let Some(atime) = found.access_time else { return Ok(()) };
         // Only the owner may set that: where this fails a copy has it, and takes the name.
-        let set = hands.dress(dir, name, found.metadata.kind, &found.late).map(|_| ());
+        let wanted = Wanted { atime: Some(atime), ..Wanted::default() };
+        let set = hands.dress(dir, name, found.metadata.kind, &wanted).map(|_| ());
         if set.is_err() && name != self.name {
             hands.remove_file(dir, name)?;
         }
