@@ -107,7 +107,7 @@ impl IndexedSignature {
     }
 
     /// Returns the key of all sums and roots.
-    pub(crate) fn key(&self) -> &Key {
+    pub fn key(&self) -> &Key {
         &self.key
     }
 

@@ -79,6 +79,7 @@ mod signature;
 pub mod stream;
 mod stretches;
 mod subtree;
+mod summing;
 mod token;
 mod tuning;
 mod weak;
@@ -102,6 +103,7 @@ pub use crate::{
         signature_parallel,
     },
     stretches::StretchSigner,
+    summing::{SegmentSums, SignatureCollector},
     token::{DecodeError, MAX_LITERAL, Token, TokenDecoder, TokenEncoder},
     tuning::{block_len, first_format, refined_block_lens, segment_log2, worthwhile},
 };

@@ -11,9 +11,11 @@ use std::{collections::BTreeMap, ops::Range};
 use blake3::hazmat::{ChainingValue, HasherExt, merge_subtrees_non_root, merge_subtrees_root};
 
 use crate::{
+    block::Layout,
     key::Key,
     num::{len_u64, saturating_usize},
     root::FileRoot,
+    summing::{BlockHasher, SegmentSums},
     tuning,
 };
 
@@ -161,10 +163,17 @@ enum Value {
 /// Computes the value of one segment from its bytes, fed in order and in pieces of any length.
 #[derive(Debug, Clone)]
 pub struct SegmentHasher {
-    hasher: blake3::Hasher,
+    hashing: Hashing,
     is_root: bool,
     expected: u64,
     got: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Hashing {
+    Whole(Box<blake3::Hasher>),
+    /// The sums of its blocks are wanted.
+    Blocks(Box<BlockHasher>),
 }
 
 impl SegmentHasher {
@@ -177,14 +186,31 @@ impl SegmentHasher {
         let range = segments.range(index);
         let mut hasher = key.hasher();
         hasher.set_input_offset(range.start);
-        Ok(Self { hasher, is_root: segments.count() == 1, expected: range.end - range.start, got: 0 })
+        let (hashing, is_root) = (Hashing::Whole(Box::new(hasher)), segments.count() == 1);
+        Ok(Self { hashing, is_root, expected: range.end - range.start, got: 0 })
+    }
+
+    /// Starts segment `index`, and the sums of the file's blocks in it. A file of one block has none,
+    /// nor one whose blocks are longer than its segments.
+    ///
+    /// Memory: the sums, 32 bytes for each block, and one block.
+    ///
+    /// # Errors
+    /// [`SegmentError::NoSuchSegment`].
+    pub fn summing(key: &Key, segments: &Segments, index: u64, layout: Layout) -> Result<Self, SegmentError> {
+        let mut this = Self::new(key, segments, index)?;
+        if layout.block_count() > 1 && layout.block_len().bytes() <= segments.segment_len() {
+            let start = segments.range(index).start;
+            this.hashing = Hashing::Blocks(Box::new(BlockHasher::new(key, layout, start, this.is_root)));
+        }
+        Ok(this)
     }
 
     /// Hashes the next bytes. Bytes beyond the segment's length are counted, not hashed, and
     /// [`finish`](Self::finish) reports them.
     pub fn update(&mut self, bytes: &[u8]) {
         let room = saturating_usize(self.expected.saturating_sub(self.got));
-        self.hasher.update(&bytes[..bytes.len().min(room)]);
+        self.hashing.update(&bytes[..bytes.len().min(room)]);
         self.got = self.got.saturating_add(len_u64(bytes.len()));
     }
 
@@ -194,7 +220,7 @@ impl SegmentHasher {
         let mut left = len.min(room);
         while left > 0 {
             let piece = saturating_usize(left).min(ZEROS.len());
-            self.hasher.update(&ZEROS[..piece]);
+            self.hashing.update(&ZEROS[..piece]);
             left -= len_u64(piece);
         }
         self.got = self.got.saturating_add(len);
@@ -205,14 +231,37 @@ impl SegmentHasher {
     /// # Errors
     /// [`SegmentError::WrongLength`] unless exactly the segment's bytes were fed in.
     pub fn finish(self) -> Result<SegmentValue, SegmentError> {
+        self.finish_with_sums().map(|(value, _)| value)
+    }
+
+    /// Returns the segment's value, and the sums of its blocks if it was started with them.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_with_sums(self) -> Result<(SegmentValue, Option<SegmentSums>), SegmentError> {
         if self.got != self.expected {
             return Err(SegmentError::WrongLength { expected: self.expected, got: self.got });
         }
-        Ok(SegmentValue(if self.is_root {
-            Value::Root(FileRoot::from_bytes(*self.hasher.finalize().as_bytes()))
-        } else {
-            Value::Subtree(self.hasher.finalize_non_root())
-        }))
+        let value = match self.hashing {
+            Hashing::Blocks(hasher) => {
+                let (value, sums) = hasher.finish();
+                return Ok((value, Some(sums)));
+            }
+            Hashing::Whole(hasher) if self.is_root => {
+                Value::Root(FileRoot::from_bytes(*hasher.finalize().as_bytes()))
+            }
+            Hashing::Whole(hasher) => Value::Subtree(hasher.finalize_non_root()),
+        };
+        Ok((SegmentValue(value), None))
+    }
+}
+
+impl Hashing {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Whole(hasher) => _ = hasher.update(bytes),
+            Self::Blocks(hasher) => hasher.update(bytes),
+        }
     }
 }
 

@@ -19,7 +19,7 @@
 //! **Encoding**: per block, in order, 8 bytes of strong sum and 4 bytes of weak sum, little-endian,
 //! each only if the [`SumsFormat`] includes it. The layout is sent separately.
 
-use blake3::hazmat::HasherExt;
+use blake3::hazmat::{ChainingValue, HasherExt};
 
 use crate::{
     block::{BlockIndex, BlockRun, Layout},
@@ -214,11 +214,19 @@ impl BlockSummer {
 
     /// Computes the sums of a whole block; `bytes` must not be empty.
     pub(crate) fn sum(&self, block: BlockIndex, bytes: &[u8]) -> Sums {
-        let strong = self.strong.then(|| {
-            let start = self.layout.range(block).start;
-            StrongSum::of(&self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root())
-        });
-        (strong, self.secret.map(|secret| secret.sum(bytes)))
+        let strong = self.strong.then(|| StrongSum::of(&self.value(block, bytes)));
+        (strong, self.weak(bytes))
+    }
+
+    /// Computes the subtree value of a whole block.
+    pub(crate) fn value(&self, block: BlockIndex, bytes: &[u8]) -> ChainingValue {
+        let start = self.layout.range(block).start;
+        self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root()
+    }
+
+    /// Computes the weak sum of a whole block, if the format has them.
+    pub(crate) fn weak(&self, bytes: &[u8]) -> Option<WeakSum> {
+        self.secret.map(|secret| secret.sum(bytes))
     }
 
     /// Reads and sums a run of blocks that lies in the layout.
