@@ -17,7 +17,7 @@
 //! destination           Report;  source: Bye
 //! ```
 
-use std::{ops::Range, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
@@ -542,6 +542,19 @@ pub struct NeedDelta {
     pub block_len: BlockLen,
     /// The sums that follow: strong ones included at first, in a further round as requested.
     pub format: SumsFormat,
+    /// The key of all sums and of all segments' values of this attempt; `None` for the session's. With
+    /// [`FILE_KEYS`](crate::version::FILE_KEYS) only, and never in a further round.
+    pub key: Option<FileKey>,
+}
+
+/// The key of one file's sums and values. `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FileKey(pub [u8; 32]);
+
+impl fmt::Debug for FileKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FileKey(..)")
+    }
 }
 
 /// A request for the end of a file.

@@ -14,7 +14,7 @@ pub const OLDEST_VERSION: u16 = 1;
 pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
-pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS;
+pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -26,3 +26,7 @@ pub const CONNECTIONS: u64 = 2;
 /// The feature bit of a link of two carriers: the client may choose TLS and QUIC at once, and a
 /// lane may go on over the other one.
 pub const TWO_CARRIERS: u64 = 4;
+
+/// The feature bit of keys of files: a destination may send sums that were made under another key than
+/// the session's, and the key with them.
+pub const FILE_KEYS: u64 = 8;

@@ -6,8 +6,8 @@ use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     event::Progress,
     message::{
-        Cause, ControlMessage, EntryId, FileState, Landed, NeedDelta, NeedTail, Operation, Problem, Rest,
-        SpanAnswer, Sums,
+        Cause, ControlMessage, EntryId, FileKey, FileState, Landed, NeedDelta, NeedTail, Operation, Problem,
+        Rest, SpanAnswer, Sums,
     },
 };
 
@@ -84,7 +84,8 @@ fn delta(peer: &mut Peer, script: &mut Script<'_>, entry: EntryId, attempt: u8) 
     let block_len = BlockLen::new(1024 << (script.byte() % 4)).unwrap_or(BlockLen::MIN);
     let format = script.pick(&[SumsFormat::StrongOnly, SumsFormat::StrongAndWeak, SumsFormat::WeakOnly]);
     let basis_len = script.pick(&[0, 1, 1024, 6000, 100_000, 1 << 40]);
-    let need = NeedDelta { entry, attempt, basis_len, block_len, format };
+    let key = script.rarely(4).then(|| FileKey([script.byte(); 32]));
+    let need = NeedDelta { entry, attempt, basis_len, block_len, format, key };
     peer.say(&ControlMessage::NeedDelta(need), script.damage());
     let blocks = basis_len.div_ceil(block_len.get().into()).min(200);
     let per_block = format.bytes_per_block();

@@ -229,6 +229,12 @@ fn weak_sums_that_were_not_asked_for_end_the_run() {
             s.control(&sums(1, 1, &[0; 16]));
             s.control(&need_sums(1, 4096, 1024, 2));
         }),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            // The key of further sums is that of the first ones.
+            let need = Message::new(11).int(1).byte(0).int(4096).int(1024).byte(2 | 4);
+            s.control(&need.bytes(&[7; 32]).frame());
+        }),
         ("more sums than the 4 blocks", |s| {
             strong_sums(s);
             s.control(&need_sums(1, 4096, 1024, 2));

@@ -277,7 +277,7 @@ impl SumsOut<'_> {
     fn announce(&self, attempt: u8, layout: Layout) -> Result<(), SyncError> {
         let Self { entry, format, .. } = *self;
         let (basis_len, block_len) = (layout.file_len(), layout.block_len());
-        let need = NeedDelta { entry, attempt, basis_len, block_len, format };
+        let need = NeedDelta { entry, attempt, basis_len, block_len, format, key: None };
         self.site.session.control.send(&ControlMessage::NeedDelta(need))
     }
 

@@ -11,7 +11,7 @@ use dsync_delta::{
 };
 use dsync_wire::{
     budget::{Held, OverBudget, Share},
-    message::{EntryId, NeedDelta, Sums},
+    message::{EntryId, FileKey, NeedDelta, Sums},
 };
 
 use super::{
@@ -98,6 +98,10 @@ impl ArrivingSums {
         }
 
         let entry = need.entry;
+        // Further sums have the key of the first ones.
+        if refining.is_some() && need.key.is_some() {
+            return Err(misbehaved(PeerMisbehaved::OtherSums { entry }));
+        }
         let early = refining.is_none() && need.format == SumsFormat::StrongOnly;
         let arriving =
             if early { early_sums(shared, key, rests, need)? } else { whole(shared, need, refining)? };
@@ -145,7 +149,8 @@ fn early_sums(
 ) -> Result<Arriving, SyncError> {
     let NeedDelta { entry, attempt, basis_len, block_len, .. } = need;
     let layout = Layout::new(basis_len, block_len);
-    let sums = ArrivingSignature::new(layout, key, MAX_SIGNATURE_BLOCKS).map_err(misbehaved)?;
+    let key = key_of(&need, key);
+    let sums = ArrivingSignature::new(layout, &key, MAX_SIGNATURE_BLOCKS).map_err(misbehaved)?;
     let held = shared.session.budget.take(Share::Signatures, 0)?;
     let kept = KeptSignature::new(Arc::clone(sums.index()), held);
     let (rest, signature) = (rests.remove(&entry), Some(kept.clone()));
@@ -171,24 +176,30 @@ impl Whole {
     fn arrived(self, shared: &Shared<'_>, key: &Key, rests: &mut Rests) -> Result<(), SyncError> {
         let Self { need, decoder, held, refining } = self;
         let signature = decoder.finish().map_err(misbehaved)?;
-        let kept = |signature: Signature, held| {
+        let kept = |signature: Signature, key: &Key, held| {
             KeptSignature::new(Arc::new(IndexedSignature::new(signature, key)), held)
         };
         let Some(Refining { file, request }) = refining else {
             let rest = rests.remove(&need.entry);
-            let signature = Some(kept(signature, held));
+            let signature = Some(kept(signature, &key_of(&need, key), held));
             let NeedDelta { entry, attempt, .. } = need;
             return inbox::push(shared, Wanted { entry, attempt, rest, signature, tail: None }).map(|_| ());
         };
 
         if request.format().has_strong() {
-            file.refined(kept(signature, held));
+            let key = file.request.signature.as_ref().map_or(key, |first| first.key());
+            file.refined(kept(signature, key, held));
         } else {
             file.weak_sums(signature, held).map_err(misbehaved)?;
         }
         shared.queue.push_again(file);
         Ok(())
     }
+}
+
+/// Returns the key of a file's sums and values: the destination's for this file, or the session's.
+fn key_of(need: &NeedDelta, session: &Key) -> Key {
+    need.key.map_or_else(|| session.clone(), |FileKey(key)| Key::from_bytes(key))
 }
 
 /// Returns the memory for encoded sums of this length: as they came, and in the index while it is

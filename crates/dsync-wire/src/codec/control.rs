@@ -12,8 +12,8 @@ use crate::{
         MAX_SEGMENT_LOG2, MAX_START_PART, MAX_SUMS, MIN_SEGMENT_LOG2,
     },
     message::{
-        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, NeedTail,
-        Refine, Rest, Sums, Tops,
+        ControlMessage, EntryId, Fatal, FileKey, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta,
+        NeedTail, Refine, Rest, Sums, Tops,
     },
     name::Name,
 };
@@ -110,7 +110,8 @@ fn encode_need_delta(need: &NeedDelta, w: &mut Writer<'_>) -> Result<(), EncodeE
     w.byte(need.attempt);
     w.file_len(need.basis_len, "basis length")?;
     w.u32(need.block_len.get());
-    encode_format(need.format, w);
+    w.flags(if need.key.is_some() { WITH_KEY } else { 0 }, &format_bits(need.format));
+    need.key.iter().for_each(|key| w.raw(&key.0));
     Ok(())
 }
 
@@ -234,7 +235,11 @@ fn decode_need_delta(r: &mut Reader<'_>) -> Result<NeedDelta, DecodeError> {
     let entry = r.entry()?;
     let attempt = r.byte("attempt")?;
     let basis_len = r.file_len("basis length")?;
-    Ok(NeedDelta { entry, attempt, basis_len, block_len: decode_block_len(r)?, format: decode_format(r)? })
+    let block_len = decode_block_len(r)?;
+    let (format, has_key) =
+        r.choice("format of sums", |bits| Some((format_of(bits & !WITH_KEY)?, bits & WITH_KEY != 0)))?;
+    let key = has_key.then(|| r.array("key of a file").map(FileKey)).transpose()?;
+    Ok(NeedDelta { entry, attempt, basis_len, block_len, format, key })
 }
 
 fn decode_block_len(r: &mut Reader<'_>) -> Result<BlockLen, DecodeError> {
@@ -246,17 +251,28 @@ fn decode_block_len(r: &mut Reader<'_>) -> Result<BlockLen, DecodeError> {
 }
 
 fn encode_format(format: SumsFormat, w: &mut Writer<'_>) {
-    w.flags(0, &[(1, format.has_strong()), (2, format.has_weak())]);
+    w.flags(0, &format_bits(format));
 }
 
 fn decode_format(r: &mut Reader<'_>) -> Result<SumsFormat, DecodeError> {
-    r.choice("format of sums", |bits| match bits {
+    r.choice("format of sums", format_of)
+}
+
+fn format_bits(format: SumsFormat) -> [(u8, bool); 2] {
+    [(1, format.has_strong()), (2, format.has_weak())]
+}
+
+fn format_of(bits: u8) -> Option<SumsFormat> {
+    match bits {
         1 => Some(SumsFormat::StrongOnly),
         2 => Some(SumsFormat::WeakOnly),
         3 => Some(SumsFormat::StrongAndWeak),
         _ => None,
-    })
+    }
 }
+
+/// Set in the format byte of a `NeedDelta` that a key follows.
+const WITH_KEY: u8 = 4;
 
 fn encode_refine(refine: &Refine, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     w.entry(refine.entry);

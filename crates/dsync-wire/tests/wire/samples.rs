@@ -19,9 +19,9 @@ use dsync_wire::{
     },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
-        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same, Segment, Span,
-        SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileKey, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing,
+        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same,
+        Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -63,6 +63,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("problem", M::Problem(problem(Cause::Os(13)))),
         ("need", M::Need { entry: EntryId(127), attempt: 1 }),
         ("need-delta", M::NeedDelta(need_delta())),
+        ("need-delta-keyed", M::NeedDelta(NeedDelta { key: Some(FileKey([8; 32])), ..need_delta() })),
         ("need-tail", M::NeedTail(need_tail(None))),
         ("need-tail-compared", M::NeedTail(need_tail(Some([7; 32])))),
         ("rest", M::Rest(rest())),
@@ -335,6 +336,7 @@ pub(crate) fn need_delta() -> NeedDelta {
         basis_len: 1 << 30,
         block_len: BlockLen::new(8192).unwrap(),
         format: SumsFormat::StrongOnly,
+        key: None,
     }
 }
 

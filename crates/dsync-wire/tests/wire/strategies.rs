@@ -15,9 +15,9 @@ use dsync_wire::{
     },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
-        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same, Segment, Span,
-        SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileKey, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing,
+        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same,
+        Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -54,12 +54,12 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         ruling().prop_map(M::Ruling),
         text().prop_map(M::RemovedPath),
         (entry_id(), any::<u8>()).prop_map(|(entry, attempt)| M::Need { entry, attempt }),
-        (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32, format()).prop_map(
-            |(entry, attempt, basis_len, log2, format)| {
+        (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32, format(), option::of(any::<[u8; 32]>()))
+            .prop_map(|(entry, attempt, basis_len, log2, format, key)| {
                 let block_len = BlockLen::new(1 << log2).unwrap();
-                M::NeedDelta(NeedDelta { entry, attempt, basis_len, block_len, format })
-            }
-        ),
+                let key = key.map(FileKey);
+                M::NeedDelta(NeedDelta { entry, attempt, basis_len, block_len, format, key })
+            }),
         (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
         names().prop_map(M::Names),
