@@ -279,7 +279,7 @@ verify; a key that may only write is refused with 42. The exit code is 3 where t
 is changed. `missing` and `new` are entries of SRC and of DIR only, `edited` files differ in size or time too, `differs` in content alone or because DIR's cannot be read.
 `-e` and `--dsync-path` reach the host, here as above. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
 
-`state` lists what runs with `--state` have kept, a line for each pair of trees; `state --clear` removes it, which costs the next run time and
+`state` lists what runs with `--state` have kept, a line for each pair of trees and one for the sums of large files; `state --clear` removes it, which costs the next run time and
 nothing else. `--state-dir DIR` names another directory than `$XDG_STATE_HOME/dsync` (`~/.local/state/dsync`).";
 
     const KEYS: &str = "\

@@ -438,7 +438,7 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.copy_dirlinks = links.copy_dirlinks;
     options.copy_unsafe_links = links.copy_unsafe_links;
     options.checksum = comparison.checksum;
-    options.state = comparison.state && comparison.checksum;
+    options.state = comparison.state;
     options.ignore_times = comparison.ignore_times;
     options.size_only = comparison.size_only;
     options.update = comparison.update;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{Args as _, Command, FromArgMatches as _};
-use dsync_engine::{Operand, State, StateError, StateUse, States, UntrustedLink, exit_code};
+use dsync_engine::{Operand, SignatureUse, State, StateError, StateUse, States, UntrustedLink, exit_code};
 
 use crate::{
     commands,
@@ -27,11 +27,14 @@ use crate::{
 pub(crate) struct InUse {
     state: State,
     dir: PathBuf,
+    /// The run compares contents.
+    compares: bool,
 }
 
 /// Opens the state of a run's operands, if the run is to have one.
 pub(crate) fn open(flags: &Flags, console: &Console) -> Option<InUse> {
-    if !flags.comparison.state || !flags.comparison.checksum {
+    let compares = flags.comparison.checksum;
+    if !flags.comparison.state || !compares && !is_pull(&flags.operands) {
         return None;
     }
     let unused = |why: &str| {
@@ -51,12 +54,13 @@ pub(crate) fn open(flags: &Flags, console: &Console) -> Option<InUse> {
         }
     };
 
-    match State::open(&dir, &pair(&flags.operands)) {
+    let pair = compares.then(|| pair(&flags.operands));
+    match State::open(&dir, pair.as_deref()) {
         Ok((state, trouble)) => {
             if let Some(trouble) = trouble {
                 unused(&reason(&dir, &trouble));
             }
-            Some(InUse { state, dir })
+            Some(InUse { state, dir, compares })
         }
         Err(error) => {
             unused(&reason(&dir, &error));
@@ -77,10 +81,19 @@ impl InUse {
             let why = format!("dsync: {}; what this run has read is not kept", reason(&self.dir, &error));
             console.talk(&escape_text(&why));
         }
-        let used = self.state.used();
-        console.compared(used);
-        if is_told {
+        if let Some(error) = self.state.unused_signature() {
+            let why = reason(&self.dir, &error);
+            console.talk(&escape_text(&format!("dsync: {why}; the run has read an old file to sign it")));
+        }
+        let (used, signed) = (self.state.used(), self.state.signatures_used());
+        if self.compares {
+            console.compared(used);
+        }
+        if is_told && self.compares {
             console.talk(&used_text(&used));
+        }
+        if is_told && signed.files > 0 {
+            console.talk(&signed_text(&signed));
         }
     }
 }
@@ -90,7 +103,7 @@ impl InUse {
 pub(crate) struct AtRemoteEnd;
 
 impl States for AtRemoteEnd {
-    fn open(&self, pair: &[u8], lacks: &mut Vec<String>) -> Option<State> {
+    fn open(&self, pair: Option<&[u8]>, lacks: &mut Vec<String>) -> Option<State> {
         let mut unused =
             |why: String| lacks.push(format!("{why}; the run goes on without what earlier ones have read"));
         let dir = directory(None).map_err(&mut unused).ok()?;
@@ -107,6 +120,9 @@ impl States for AtRemoteEnd {
         if let Err(error) = state.save(whole) {
             tracing::warn!("{}; what this run has read is not kept", error);
         }
+        if let Some(error) = state.unused_signature() {
+            tracing::warn!("{}; the run has read an old file to sign it", error);
+        }
     }
 }
 
@@ -118,6 +134,19 @@ fn used_text(used: &StateUse) -> String {
         "dsync: contents compared here: {known_files} known of earlier runs ({known_bytes} bytes), {read_files} \
          read ({read_bytes} bytes)"
     )
+}
+
+fn signed_text(signed: &SignatureUse) -> String {
+    let [files, bytes] = [signed.files, signed.bytes].map(|value| Number(value, Style::Commas));
+    format!(
+        "dsync: old files not read here, as their sums were known of earlier runs: {files} ({bytes} bytes)"
+    )
+}
+
+/// Returns whether the destination of these operands is here and the source is not.
+fn is_pull(operands: &[OsString]) -> bool {
+    let is_here = |word: &OsString| matches!(Operand::parse(word), Ok(Operand::Local(_)));
+    operands.split_last().is_some_and(|(last, sources)| is_here(last) && !sources.iter().all(is_here))
 }
 
 /// Returns why a state is not used, in words.
@@ -245,6 +274,11 @@ fn list(dir: &Path) -> io::Result<String> {
         })
         .collect();
     lines.sort();
+    let (files, bytes) = State::signatures(dir)?;
+    if files > 0 {
+        let [files, bytes] = [files, bytes].map(|value| Number(value, Style::Commas));
+        lines.push(format!("{files} large files with sums ({bytes} bytes)\n"));
+    }
     if lines.is_empty() {
         lines.push(format!("nothing is kept in '{}'\n", Escaped(dir.as_os_str().as_bytes())));
     }

@@ -685,8 +685,11 @@ fn pull(
             match remote.cage {
                 None => destination::run(session, mail, terms, cancel),
                 Some(cage) => {
-                    let footprint =
-                        || Footprint::of_destination(path, asked.may_be_file(), options, &Start::default());
+                    let (start, state) = (Start::default(), session.state.clone());
+                    let footprint = || {
+                        Footprint::of_destination(path, asked.may_be_file(), options, &start)
+                            .with_state(state.as_ref())
+                    };
                     confined(footprint, cage, || destination::run(session, mail, terms, cancel))
                 }
             }

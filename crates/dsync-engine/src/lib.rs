@@ -104,7 +104,7 @@ pub use crate::{
     resources::Resources,
     server::Server,
     share::{Share, ShareError},
-    state::{KeptState, State, StateError, StateUse},
+    state::{KeptState, SignatureUse, State, StateError, StateUse},
     states::States,
     summary::Summary,
     tally::Tally,

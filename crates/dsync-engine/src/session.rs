@@ -28,7 +28,7 @@ use dsync_wire::{
     message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
-    version::{FEATURES, SPANS, VERSION},
+    version::{FEATURES, FILE_KEYS, SPANS, VERSION},
 };
 
 use crate::{
@@ -234,6 +234,8 @@ pub(crate) struct DestinationMail {
     pub(crate) key: Key,
     /// Present where both ends know spans.
     pub(crate) spans: Option<SpanKey>,
+    /// Whether the source takes sums that were made under another key.
+    pub(crate) file_keys: bool,
 }
 
 /// A peer that has received its task and has not answered yet.
@@ -277,11 +279,12 @@ impl Session {
         let sent = list.map_or(Ok(()), |list| names::send(&session, list));
 
         let mut order = DestinationInbox::controller();
-        let mut spans = None;
+        let (mut spans, mut file_keys) = (None, false);
         let mut hear = || {
             session.hear_ready(&mut receiver, &ours, |message| {
                 if let ControlMessage::Hello(theirs) = message {
                     spans = span_key(theirs.features, theirs).filter(|_| !is_recorded);
+                    file_keys = theirs.features & FILE_KEYS != 0;
                 }
                 Ok(order.check(message)?)
             })
@@ -295,7 +298,7 @@ impl Session {
             key => key?,
         };
 
-        Ok((session, DestinationMail { receiver, order, key, spans }))
+        Ok((session, DestinationMail { receiver, order, key, spans, file_keys }))
     }
 
     /// Sends, as the controller, the task of the session. Returns the hello that this end has sent.

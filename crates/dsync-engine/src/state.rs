@@ -1,5 +1,6 @@
 //! The state of a pair of trees: the content hashes that this end has read, by what tells each
-//! version of a file from all others, kept in a file of the operator's for later runs.
+//! version of a file from all others, kept in a file of the operator's for later runs; and beside it
+//! the signatures of the large files that this end has written.
 //!
 //! The law: a hash is taken for a content only if it was read from that very version of that very
 //! file, see `dsync_fs::SourceFile::is_settled`. Whatever else is in the file, or happens to it, costs
@@ -11,6 +12,7 @@
 //! once the later one's file stays. `docs/design/state-index.md` has the reasons.
 
 mod format;
+mod signatures;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,12 +26,18 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use dsync_delta::BlockLen;
 use dsync_fs::{
     Component, Dir, Kind, Links, SourceFile, StableFilesystem, Stamp, Timestamp, filesystem_time,
     is_abandoned,
 };
 
-use self::format::{Content, Key, MAX_FILE_BYTES, Record};
+pub use self::signatures::SignatureUse;
+pub(crate) use self::signatures::{KnownSignature, MIN_FILE_BYTES, Written};
+use self::{
+    format::{Content, Key, MAX_FILE_BYTES as MAX_STATE_BYTES, Record},
+    signatures::Signatures,
+};
 use crate::whole_file::WholeFile;
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
@@ -38,8 +46,9 @@ pub struct State(Arc<Inner>);
 
 struct Inner {
     dir: Arc<Dir>,
-    name: Component,
-    pair: Vec<u8>,
+    /// The pair and its file; `None` where no contents are compared.
+    pair: Option<(Vec<u8>, Component)>,
+    signatures: Signatures,
     /// The records of earlier runs in the order of their keys, and whether this run met each.
     old: Vec<(Record, AtomicBool)>,
     new: Mutex<BTreeMap<Key, Record>>,
@@ -109,25 +118,33 @@ pub enum StateError {
 
 impl State {
     /// Opens the state of a pair of trees in a directory, which is made if it is missing. `pair` names
-    /// the pair: whoever names another one has another state.
+    /// the pair: whoever names another one has another state. Without a pair no contents are known or
+    /// kept, only signatures, which are of files and not of pairs.
     ///
     /// A second value says why nothing is known of earlier runs although there is a file.
     ///
     /// # Errors
     /// [`StateError`], where nothing can be kept either.
-    pub fn open(dir: &Path, pair: &[u8]) -> Result<(Self, Option<StateError>), StateError> {
+    pub fn open(dir: &Path, pair: Option<&[u8]>) -> Result<(Self, Option<StateError>), StateError> {
         Self::open_at(dir, pair, filesystem_time())
     }
 
-    fn open_at(dir: &Path, pair: &[u8], now: Timestamp) -> Result<(Self, Option<StateError>), StateError> {
+    fn open_at(
+        dir: &Path,
+        pair: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<(Self, Option<StateError>), StateError> {
         let dir = Arc::new(Dir::create_destination(dir, true, Links::Trusted)?);
         if !dir.metadata()?.is_own() {
             return Err(StateError::Shared);
         }
-        let name = format::name_of(pair)?;
-        let (old, trouble) = match read(&dir, &name) {
+        let pair =
+            pair.map(|pair| Ok::<_, io::Error>((pair.to_vec(), format::name_of(pair)?))).transpose()?;
+        let found = pair.as_ref().map_or(Ok(None), |(_, name)| read(&dir, name));
+        let is_of = |content: &Content| pair.as_ref().is_some_and(|(pair, _)| content.pair == *pair);
+        let (old, trouble) = match found {
             Ok(None) => (Vec::new(), None),
-            Ok(Some(content)) if content.pair != pair => (Vec::new(), Some(StateError::Damaged)),
+            Ok(Some(content)) if !is_of(&content) => (Vec::new(), Some(StateError::Damaged)),
             Ok(Some(content)) if content.saved > now => (Vec::new(), Some(StateError::ClockWentBack)),
             Ok(Some(content)) => (content.records, None),
             // Kept for the program that it belongs to.
@@ -135,9 +152,9 @@ impl State {
             Err(error) => (Vec::new(), Some(error)),
         };
 
-        let (new, filesystems, known, read) = Default::default();
+        let (signatures, new, filesystems, known, read) = Default::default();
         let old = old.into_iter().map(|record| (record, AtomicBool::new(false))).collect();
-        let inner = Inner { dir, name, pair: pair.to_vec(), old, new, filesystems, known, read };
+        let inner = Inner { dir, pair, signatures, old, new, filesystems, known, read };
         Ok((Self(Arc::new(inner)), trouble))
     }
 
@@ -148,25 +165,34 @@ impl State {
     /// The directory cannot be read.
     pub fn list(dir: &Path) -> io::Result<Vec<Result<KeptState, StateError>>> {
         let Some(dir) = existing(dir)? else { return Ok(Vec::new()) };
-        let names = state_files(&dir)?;
-        let kept = names.iter().map(|(name, _)| {
-            let Content { pair, records, saved } = read(&dir, name)?.ok_or(StateError::Damaged)?;
+        let files = kept_files(&dir, format::PREFIX)?;
+        let kept = files.iter().map(|file| {
+            let Content { pair, records, saved } = read(&dir, &file.name)?.ok_or(StateError::Damaged)?;
             Ok(KeptState { pair, files: records.len() as u64, saved: system_time(saved) })
         });
         Ok(kept.collect())
     }
 
-    /// Removes all states in a directory; returns their number.
+    /// Returns the number of signatures of large files in a directory, and the bytes that they take.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn signatures(dir: &Path) -> io::Result<(u64, u64)> {
+        existing(dir)?.map_or(Ok((0, 0)), |dir| signatures::count(&dir))
+    }
+
+    /// Removes all states and signatures in a directory; returns the number of both.
     ///
     /// # Errors
     /// The directory cannot be read, or a file not removed.
     pub fn clear(dir: &Path) -> io::Result<u64> {
         let Some(dir) = existing(dir)? else { return Ok(0) };
         reap(&dir);
-        let names = state_files(&dir)?;
-        names.iter().try_for_each(|(name, _)| dir.remove_file(name))?;
+        let mut files = kept_files(&dir, format::PREFIX)?;
+        files.extend(kept_files(&dir, signatures::PREFIX)?);
+        files.iter().try_for_each(|file| dir.remove_file(&file.name))?;
         dir.sync()?;
-        Ok(names.len() as u64)
+        Ok(files.len() as u64)
     }
 
     /// Returns what a run that uses this state has compared so far.
@@ -177,29 +203,48 @@ impl State {
         StateUse { known_files, known_bytes, read_files, read_bytes }
     }
 
-    /// Writes the state if this run has read something. What it met no more is dropped if the run was
+    /// Returns the signatures that a run which uses this state has taken so far.
+    pub fn signatures_used(&self) -> SignatureUse {
+        self.0.signatures.used()
+    }
+
+    /// Returns the first reason why a signature that is kept could not be used, once.
+    pub fn unused_signature(&self) -> Option<StateError> {
+        self.0.signatures.take_unused()
+    }
+
+    /// Keeps the signatures of what the run has written, and writes the state if this run has read something. What it met no more is dropped if the run was
     /// `whole`.
     ///
     /// # Errors
-    /// [`StateError::Io`]; the older state is as it was.
+    /// [`StateError`]: the older state is as it was, or a signature could not be kept.
     pub fn save(&self, whole: bool) -> Result<(), StateError> {
+        let signed = self.0.signatures.close(&self.0.dir);
+        self.save_contents(whole)?;
+        signed
+    }
+
+    fn save_contents(&self, whole: bool) -> Result<(), StateError> {
         let new = lock(&self.0.new);
-        if new.is_empty() {
-            return Ok(());
-        }
+        let Some(pair) = self.0.pair.as_ref().filter(|_| !new.is_empty()) else { return Ok(()) };
         // A hash may not outlive its content in a power cut.
         let filesystems = self.0.filesystems.read().unwrap_or_else(PoisonError::into_inner);
         filesystems.values().flatten().try_for_each(StableFilesystem::sync)?;
 
         let old = self.0.old.iter().filter(|(_, met)| !whole || met.load(Ordering::Relaxed));
-        let old = old.map(|(record, _)| record).filter(|record| !new.contains_key(&record.key));
+        let old = old.map(|(record, _)| record).filter(|record| !new.contains_key(&record.key()));
         let mut records: Vec<&Record> = old.chain(new.values()).collect();
-        records.sort_unstable_by_key(|record| record.key);
-        self.write(&records, filesystem_time())
+        records.sort_unstable_by_key(|record| record.key());
+        self.write(pair, &records, filesystem_time())
     }
 
-    fn write(&self, records: &[&Record], saved: Timestamp) -> Result<(), StateError> {
-        let Inner { dir, name, pair, .. } = &*self.0;
+    fn write(
+        &self,
+        (pair, name): &(Vec<u8>, Component),
+        records: &[&Record],
+        saved: Timestamp,
+    ) -> Result<(), StateError> {
+        let dir = &self.0.dir;
         reap(dir);
         let mut whole = WholeFile::create(dir, name.clone())?;
         format::write(pair, saved, records, |bytes| whole.write_all(bytes))?;
@@ -228,10 +273,10 @@ impl State {
         };
         let key = (filesystem, stamp.ino);
         if let Some(record) = lock(new).get(&key) {
-            return record.is_of(stamp).then_some(record.content);
+            return record.version.is_of(stamp).then_some(record.content);
         }
-        let at = old.binary_search_by_key(&key, |(record, _)| record.key).ok()?;
-        let (record, met) = old.get(at).filter(|(record, _)| record.is_of(stamp))?;
+        let at = old.binary_search_by_key(&key, |(record, _)| record.key()).ok()?;
+        let (record, met) = old.get(at).filter(|(record, _)| record.version.is_of(stamp))?;
         met.store(true, Ordering::Relaxed);
         Some(record.content)
     }
@@ -246,7 +291,8 @@ impl State {
         read: impl FnOnce(&SourceFile) -> io::Result<[u8; 32]>,
     ) -> io::Result<[u8; 32]> {
         let stamp = file.stamp();
-        let Some(filesystem) = self.meet(file) else { return self.counted(file, read) };
+        let keeps = self.0.pair.is_some();
+        let Some(filesystem) = self.meet(file).filter(|_| keeps) else { return self.counted(file, read) };
         if let Some(content) = self.content_of(&stamp) {
             return Ok(content);
         }
@@ -261,6 +307,23 @@ impl State {
             }
         }
         Ok(content)
+    }
+
+    /// Returns the signature of an old file in blocks of this length, if an earlier run kept it.
+    pub(crate) fn signature_of(&self, file: &SourceFile, block_len: BlockLen) -> Option<KnownSignature> {
+        let filesystem = self.meet(file)?;
+        self.0.signatures.find(&self.0.dir, filesystem, &file.stamp(), block_len)
+    }
+
+    /// Notes the signature of a file that this run has written, to be kept if its stamp will tell.
+    pub(crate) fn note_signature(&self, written: Written) {
+        let Ok(file) = written.dir.open_source_noatime(&written.name) else { return };
+        let (named, before) = (file.stamp(), written.stamp);
+        // Whoever wrote to it since it got its name has changed its time, or is about to.
+        let is_same = (named.ino, named.size, named.mtime) == (before.ino, before.size, before.mtime);
+        if let Some(filesystem) = self.meet(&file).filter(|_| is_same) {
+            self.0.signatures.note(&self.0.dir, filesystem, named, written);
+        }
     }
 
     fn counted(
@@ -310,6 +373,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Reads a state; `None` where there is no file.
 fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {
+    read_whole(dir, name, MAX_STATE_BYTES)?.map(|bytes| format::parse(&bytes)).transpose()
+}
+
+/// Reads a file of at most `max` bytes that nobody else can write to; `None` where there is none.
+fn read_whole(dir: &Dir, name: &Component, max: usize) -> Result<Option<Vec<u8>>, StateError> {
     let file = match dir.open_source_noatime(name) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -318,12 +386,12 @@ fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {
     if !file.metadata().is_own() {
         return Err(StateError::Shared);
     }
-    let len = usize::try_from(file.len()).ok().filter(|len| *len <= MAX_FILE_BYTES);
+    let len = usize::try_from(file.len()).ok().filter(|len| *len <= max);
     let mut bytes = vec![0; len.ok_or(StateError::Damaged)?];
     if file.read_full_at(0, &mut bytes)? != bytes.len() {
         return Err(StateError::Damaged);
     }
-    format::parse(&bytes).map(Some)
+    Ok(Some(bytes))
 }
 
 fn existing(dir: &Path) -> io::Result<Option<Dir>> {
@@ -333,23 +401,31 @@ fn existing(dir: &Path) -> io::Result<Option<Dir>> {
     }
 }
 
-/// Returns the state files of a directory with their times.
-fn state_files(dir: &Dir) -> io::Result<Vec<(Component, Timestamp)>> {
+/// A file in a directory of states.
+struct KeptFile {
+    name: Component,
+    time: Timestamp,
+    size: u64,
+}
+
+/// Returns the files of a directory of states whose names begin so.
+fn kept_files(dir: &Dir, prefix: &[u8]) -> io::Result<Vec<KeptFile>> {
     let listing = dir.list();
     if let Some(error) = listing.error {
         return Err(error);
     }
     let found = listing.entries.into_iter().filter_map(|(name, found)| Some((name, found.ok()?)));
-    let states = found.filter(|(name, found)| found.kind == Kind::File && format::is_name(name.as_bytes()));
-    Ok(states.map(|(name, found)| (name, found.mtime)).collect())
+    let files =
+        found.filter(|(name, found)| found.kind == Kind::File && format::is_name(name.as_bytes(), prefix));
+    Ok(files.map(|(name, found)| KeptFile { name, time: found.mtime, size: found.size }).collect())
 }
 
 /// Removes the oldest states where there are too many.
 fn make_room(dir: &Dir) -> io::Result<()> {
-    let mut files = state_files(dir)?;
-    files.sort_by_key(|(_, time)| *time);
+    let mut files = kept_files(dir, format::PREFIX)?;
+    files.sort_by_key(|file| file.time);
     let surplus = files.len().saturating_sub(format::MAX_PAIRS);
-    files.iter().take(surplus).try_for_each(|(name, _)| dir.remove_file(name))
+    files.iter().take(surplus).try_for_each(|file| dir.remove_file(&file.name))
 }
 
 /// Removes what killed runs left.

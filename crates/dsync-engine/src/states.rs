@@ -10,10 +10,11 @@ use crate::State;
 
 /// The keeper of the states that an end offers to the sessions that it serves.
 pub trait States: fmt::Debug + Send + Sync {
-    /// Opens the state of a session's operands, as [`State::open`] does; `None` where none can be used.
+    /// Opens the state of a session's operands, as [`State::open`] does, which says what no `pair` means;
+    /// `None` where none can be used.
     /// Called before the session's cage is entered. A sentence on what is wrong with it goes to
     /// `lacks`, and so to the client ([`Observer::peer_lacks`](crate::Observer::peer_lacks)).
-    fn open(&self, pair: &[u8], lacks: &mut Vec<String>) -> Option<State>;
+    fn open(&self, pair: Option<&[u8]>, lacks: &mut Vec<String>) -> Option<State>;
 
     /// Keeps what a session has read. What a `whole` one met no more may be forgotten.
     fn close(&self, state: &State, whole: bool);

@@ -21,9 +21,18 @@ impl WholeFile {
 
     /// Makes the file durable and gives it its name. It replaces an old one.
     pub(crate) fn commit(self) -> io::Result<()> {
+        self.commit_with(Durability::File)
+    }
+
+    /// Renames the file to its name without a wait for the disk: for content that tells whether it is whole.
+    pub(crate) fn commit_unsynced(self) -> io::Result<()> {
+        self.commit_with(Durability::None)
+    }
+
+    fn commit_with(self, durability: Durability) -> io::Result<()> {
         let wanted = Wanted { mode: Some(MODE), ..Wanted::default() };
-        let prepared = self.staged.prepare(&wanted, None, Durability::File)?;
-        let mut group = CommitGroup::new(Durability::File);
+        let prepared = self.staged.prepare(&wanted, None, durability)?;
+        let mut group = CommitGroup::new(durability);
         group.add(prepared, ());
         for ((), result) in group.flush() {
             result.map_err(io::Error::other)?;

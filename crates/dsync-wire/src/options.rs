@@ -75,7 +75,8 @@ pub struct SyncOptions {
     /// Compare file contents instead of size and time (`-c`).
     pub checksum: bool,
     /// Let an end that serves take contents for known by a state of its own, and keep what it reads
-    /// there (`--state`). With `checksum` only; without effect where that end offers none.
+    /// there (`--state`): contents with `checksum`, and as the destination signatures of large files.
+    /// Without effect where that end offers none.
     pub state: bool,
     /// Transfer every file even if size and time are equal (`-I`).
     pub ignore_times: bool,

@@ -17,22 +17,26 @@ pub(crate) struct Comparison {
     /// to date.
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
-    /// With -c, take what an earlier run has read of a file for its content, if nothing has written to it since
+    /// Take what an earlier run knows of a file, if nothing has written to it since
     ///
-    /// Each run adds the BLAKE3 hashes of what it reads here to a file of its own for these operands. A
+    /// With -c a content that was read is not read again: each run adds the BLAKE3 hashes of what it reads here to a file of its own for these operands. A
     /// hash stands for a content as long as filesystem, inode number, size, modification and change
     /// time are those of then, and only if nobody had the file open for writing. ext4, xfs and btrfs
     /// are trusted with that, other filesystems are read each time, and so are files of other
     /// users unless root runs this. -v and --stats say how many contents were known. Not for finding a
     /// disk that rots: that leaves no trace in any time, and only -c without this reads everything. A
     /// remote end does the same with a file of its own, below the home directory of whoever it runs as; one that is
-    /// bound to a directory (--restrict, a share) reads everything. No effect without -c.
+    /// bound to a directory (--restrict, a share) reads everything. With and without -c the end that writes
+    /// keeps the sums of the blocks of each file from 16 MiB on that comes over a connection: when that
+    /// file changes, the old one is read where it is copied from and nowhere else. No effect in a local
+    /// run without -c.
     #[arg(long)]
     pub(crate) state: bool,
     /// Keep what --state knows in DIR
     ///
     /// Default: $XDG_STATE_HOME/dsync, else ~/.local/state/dsync. It holds 80 bytes for each of at most
-    /// 524,288 files of a pair, and 64 pairs. `dsync state` lists and clears it. No effect without
+    /// 524,288 files of a pair, and 64 pairs; and for large files 12 bytes a block, of 32 KiB mostly, in
+    /// 256 MiB for 4,096 files at the most. `dsync state` lists and clears it. No effect without
     /// --state.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,

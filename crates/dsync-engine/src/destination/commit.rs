@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Stamp};
 use dsync_wire::{
     link::LinkError,
     message::{Cause, Landed, Operation, Timestamp},
@@ -115,6 +115,12 @@ fn prepare(
     }
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
+    if let Some(signed) = &mut *lock(&file.signature) {
+        // Not that of an earlier attempt.
+        let len = signed.known.signature.layout().file_len();
+        let written = staged.stamp().ok().filter(|stamp| stamp.size == len);
+        signed.stamp = written.map(|stamp| Stamp { mtime: wanted.mtime.unwrap_or(stamp.mtime), ..stamp });
+    }
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
@@ -248,6 +254,7 @@ fn flush(
         match result {
             Ok(()) => {
                 file.slot.directory.touch();
+                file.note_signature(site);
                 match file.remove_displaced(site)? {
                     Ok(()) if site.removes(file.is_sent()) => {
                         landed.push(Landed { entry: file.entry, stood: None });

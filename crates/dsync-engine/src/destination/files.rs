@@ -30,6 +30,7 @@ use crate::{
     SyncError,
     halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
+    state::{KnownSignature, Written},
 };
 
 /// One requested file.
@@ -60,6 +61,17 @@ pub(super) struct Pending {
     pub(super) listed_content: Option<[u8; 32]>,
     /// The hash of the content that was written, if anybody wants to hear of it.
     pub(super) content: Mutex<Option<[u8; 32]>>,
+    /// The signature of the content that was written, for a later run.
+    pub(super) signature: Mutex<Option<NewlySigned>>,
+}
+
+/// The signature of a file that has not got its name yet.
+pub(super) struct NewlySigned {
+    pub(super) known: KnownSignature,
+    /// The stamp of the file, once its attributes are set.
+    pub(super) stamp: Option<Stamp>,
+    /// The inode that had the name before.
+    pub(super) replaced: Option<u64>,
 }
 
 impl Pending {
@@ -130,6 +142,24 @@ impl Pending {
             && let Some(now) = prepared.displace()
         {
             let _ = displaced.now.set(now);
+        }
+    }
+
+    /// Keeps the signature of the content until the file has its name.
+    pub(super) fn set_signature(&self, known: Option<KnownSignature>) {
+        let replaces = self.slot.twin.is_none();
+        let replaced = self.basis_stamp().filter(|_| replaces).map(|stamp| stamp.ino);
+        *lock(&self.signature) = known.map(|known| NewlySigned { known, stamp: None, replaced });
+    }
+
+    /// Notes the signature of a file that has its name now.
+    pub(super) fn note_signature(&self, site: &Site<'_>) {
+        let Some(NewlySigned { known, stamp: Some(stamp), replaced }) = lock(&self.signature).take() else {
+            return;
+        };
+        if let (Some(state), Some(dir)) = (&site.session.state, &self.slot.directory.dir) {
+            let (dir, name) = (Arc::clone(dir), self.slot.name.clone());
+            state.note_signature(Written { dir, name, stamp, replaced, known });
         }
     }
 

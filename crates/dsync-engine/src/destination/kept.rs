@@ -8,7 +8,7 @@
 
 use std::{io, sync::Arc};
 
-use dsync_delta::{SegmentHasher, Segments};
+use dsync_delta::{Key, SegmentHasher, Segments};
 use dsync_fs::{Component, Dir, KeptNames, StagedFile};
 use dsync_wire::{
     limits::MAX_REST_RUNS,
@@ -34,15 +34,16 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Begins a file; `None` when it will not be kept, or cannot be.
-    pub(super) fn begin(site: &Site<'_>, slot: &Slot, head: &Head) -> Option<Self> {
+    /// Begins a file, whose segments are verified under `key`; `None` when it will not be kept, or cannot
+    /// be.
+    pub(super) fn begin(site: &Site<'_>, slot: &Slot, head: &Head, key: &Key) -> Option<Self> {
         let worth = may_keep(site) && is_worth_keeping(head.segments);
         let dir = slot.directory.dir.as_ref().filter(|_| worth)?;
         let create = || {
             let names = site.homes.part_names(dir, &slot.name)?;
             let home = home(site, &slot.directory, true)?;
             let (staged, notes) = StagedFile::create_kept(&home, dir, slot.name.clone(), &names)?;
-            Ok::<_, io::Error>((staged, Journal::begin(notes, head, &site.key)?))
+            Ok::<_, io::Error>((staged, Journal::begin(notes, head, key)?))
         };
         let created = create();
         match created {

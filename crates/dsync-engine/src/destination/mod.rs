@@ -49,6 +49,7 @@ mod rulings;
 mod secure;
 mod settle;
 mod sign;
+mod signing;
 mod site;
 mod slot;
 mod stage;
@@ -128,6 +129,7 @@ pub(crate) fn run(
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         site.recording = recording;
+        site.file_keys = mail.file_keys;
         let site = site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));

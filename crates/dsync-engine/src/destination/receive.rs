@@ -201,12 +201,15 @@ impl Lane<'_> {
             Verdict::Incomplete => return Ok(()),
             Verdict::Mismatch => Outcome::Unsound(Cause::ContentMismatch),
             Verdict::Broken(operation, cause) => Outcome::Failed(operation, cause),
-            Verdict::Good => match stage.take(self.site, &file.slot, file.basis_stamp()) {
-                Ok(Taken::File(staged, mtime)) => return self.outbox.submit(file, Ok(staged), mtime),
-                Ok(Taken::Nothing) => return Ok(()),
-                Ok(Taken::Stale) => Outcome::Unsound(Cause::ContentMismatch),
-                Err(error) => Outcome::Broke(Operation::WriteFile, error),
-            },
+            Verdict::Good => {
+                file.set_signature(stage.take_signature());
+                match stage.take(self.site, &file.slot, file.basis_stamp()) {
+                    Ok(Taken::File(staged, mtime)) => return self.outbox.submit(file, Ok(staged), mtime),
+                    Ok(Taken::Nothing) => return Ok(()),
+                    Ok(Taken::Stale) => Outcome::Unsound(Cause::ContentMismatch),
+                    Err(error) => Outcome::Broke(Operation::WriteFile, error),
+                }
+            }
         };
         self.transfers.settle(file, outcome)
     }

@@ -8,14 +8,14 @@ use std::{
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
-    Layout, RefineRequest, Signature, StretchSigner, SumsFormat, first_format, refine_parallel,
-    refined_block_lens,
+    BlockLen, Key, Layout, RefineRequest, Signature, StretchSigner, SumsFormat, first_format,
+    refine_parallel, refined_block_lens,
 };
 use dsync_fs::{Opening, SourceFile, StagedFile};
 use dsync_wire::{
     budget::Held,
     limits::MAX_SUMS,
-    message::{Cause, ControlMessage, EntryId, NeedDelta, Refine, Sums},
+    message::{Cause, ControlMessage, EntryId, FileKey, NeedDelta, Refine, Sums},
 };
 
 use super::{
@@ -37,6 +37,7 @@ use crate::{
     misbehaved::misbehaved,
     schedule::{Point, point},
     slow_reads::ReadGauge,
+    state::KnownSignature,
 };
 
 /// A request for further sums that waits for a signer, and its memory.
@@ -115,16 +116,16 @@ fn first_round(
         let need = file.want_tail(tail.from, Some(content));
         return site.session.control.send(&ControlMessage::NeedTail(need));
     }
-    if !file.slot.device
-        && let Some(part) = Part::find(site, &file.slot)
-    {
+    let part = if file.slot.device { None } else { Part::find(site, &file.slot) };
+    let has_part = part.is_some();
+    if let Some(part) = part {
         site.account.progress.bytes_done.fetch_add(part.done_bytes(), Ordering::Relaxed);
         let rest = part.rest(file.entry, file.attempt().unwrap_or(0));
         file.set_part(part);
         site.session.control.send(&ControlMessage::Rest(rest))?;
     }
 
-    if file.has_basis && file.slot.equal().is_none() && sign(transfers, file)? {
+    if file.has_basis && file.slot.equal().is_none() && sign(transfers, file, has_part)? {
         return Ok(());
     }
 
@@ -160,7 +161,7 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
     }
     let halt = &site.session.halt;
     let content = Positional::whole(&basis.file, halt.stop_flag());
-    let sums = || refine_parallel(&site.key, &request, &content);
+    let sums = || refine_parallel(&basis.key, &request, &content);
     match site.session.workers.install(sums)? {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
         Err(_) if halt.stopped() => Ok(()),
@@ -170,7 +171,7 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
 
 /// Signs one old file and asks for the delta. Returns `false` when the whole file has to be asked
 /// for.
-fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
+fn sign(transfers: &Transfers<'_>, file: &Pending, has_part: bool) -> Result<bool, SyncError> {
     let site = transfers.site;
     // An old file that cannot be read is replaced like one that is not there.
     let Some(Ok(basis)) = file.slot.open_basis(file.slot.opening()) else { return Ok(false) };
@@ -192,16 +193,70 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
 
     basis.advise_sequential();
     site.session.note_length(len);
-    let basis = Basis { file: basis, layout, signature_bytes: bytes, credit };
+    // The values of a part's segments are of this session's key.
+    let known = if has_part { None } else { known(site, &basis, block_len) };
+    let key = known.as_ref().map_or_else(|| site.key.clone(), |known| Key::from_bytes(known.key));
+    let basis = Basis { file: basis, layout, key, signature_bytes: bytes, credit };
     if !transfers.signing.take(1, &site.session.halt) {
         return Ok(true);
     }
-    let announced = first_sums(transfers, file, basis)?;
+    let announced = match known {
+        Some(known) => known_sums(transfers, file, basis, known)?,
+        None => first_sums(transfers, file, basis)?,
+    };
     transfers.signing.give(1);
     if !announced {
         transfers.signatures.give(credit);
     }
     Ok(announced || site.session.halt.stopped())
+}
+
+/// Returns the signature that an earlier run kept of an old file, if the source can use it.
+fn known(site: &Site<'_>, basis: &SourceFile, block_len: BlockLen) -> Option<KnownSignature> {
+    let state = site.session.state.as_ref().filter(|_| site.file_keys)?;
+    state.signature_of(basis, block_len)
+}
+
+/// Sends the sums that are known of an old file. Returns `false`, with nothing sent, if the attempt is
+/// over.
+fn known_sums(
+    transfers: &Transfers<'_>,
+    file: &Pending,
+    basis: Basis,
+    known: KnownSignature,
+) -> Result<bool, SyncError> {
+    let site = transfers.site;
+    let Some(attempt) = file.attempt() else { return Ok(false) };
+    let format = format_of(&basis);
+    let out = SumsOut { site, entry: file.entry, format };
+    out.announce(attempt, basis.layout, Some(FileKey(known.key)))?;
+    let (sums, rounds) = match format {
+        SumsFormat::StrongOnly => {
+            let (strong, weak) = known.signature.split();
+            (strong, Rounds::Strong(weak))
+        }
+        _ => (known.signature, Rounds::First),
+    };
+
+    set_basis(transfers, file, attempt, (Arc::new(basis), rounds));
+    out.send(&sums.encode(), true)?;
+    Ok(true)
+}
+
+/// Returns the sums that the source gets first.
+fn format_of(basis: &Basis) -> SumsFormat {
+    let mut head = [0; HEAD_BYTES];
+    let head_len = basis.file.read_at(0, &mut head).unwrap_or(0);
+    first_format(basis.layout, &head[..head_len])
+}
+
+/// Notes the basis of an attempt before the source has its last sums.
+fn set_basis(transfers: &Transfers<'_>, file: &Pending, attempt: u8, (basis, rounds): (Arc<Basis>, Rounds)) {
+    let clone = clone(transfers, file, &basis.file);
+    let credit = basis.credit;
+    if !file.set_basis(attempt, Signed { basis, clone, rounds }) {
+        transfers.signatures.give(credit);
+    }
 }
 
 /// Signs an old file and sends its sums as they are made. Returns `false`, with nothing sent, if it
@@ -212,17 +267,15 @@ fn first_sums(transfers: &Transfers<'_>, file: &Pending, basis: Basis) -> Result
     let site = transfers.site;
     let Some(attempt) = file.attempt() else { return Ok(false) };
     let (layout, basis) = (basis.layout, Arc::new(basis));
-    let mut head = [0; HEAD_BYTES];
-    let head_len = basis.file.read_at(0, &mut head).unwrap_or(0);
-    let format = first_format(layout, &head[..head_len]);
+    let format = format_of(&basis);
     let content = Positional::whole(&basis.file, site.session.halt.stop_flag());
     // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file
     // again.
-    let mut signer = StretchSigner::new(&site.key, layout, SumsFormat::StrongAndWeak, &content);
+    let mut signer = StretchSigner::new(&basis.key, layout, SumsFormat::StrongAndWeak, &content);
     let Ok(mut sums) = site.session.workers.install(|| signer.next(format))? else { return Ok(false) };
 
     let out = SumsOut { site, entry: file.entry, format };
-    out.announce(attempt, layout)?;
+    out.announce(attempt, layout, None)?;
     while !signer.is_done() && !site.session.halt.stopped() {
         out.send(&sums, false)?;
         // The source may have given the file up meanwhile; it still hears of a last part.
@@ -238,11 +291,7 @@ fn first_sums(transfers: &Transfers<'_>, file: &Pending, basis: Basis) -> Result
         SumsFormat::StrongOnly => Rounds::Strong(signer.finish().split().1),
         _ => Rounds::First,
     };
-    let clone = clone(transfers, file, &basis.file);
-    let credit = basis.credit;
-    if !file.set_basis(attempt, Signed { basis: Arc::clone(&basis), clone, rounds }) {
-        transfers.signatures.give(credit);
-    }
+    set_basis(transfers, file, attempt, (Arc::clone(&basis), rounds));
     out.send(&sums, true)?;
     Ok(true)
 }
@@ -262,7 +311,7 @@ fn clone(transfers: &Transfers<'_>, file: &Pending, basis: &SourceFile) -> Optio
 /// Announces the sums of a further round and sends them.
 fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> Result<(), SyncError> {
     let out = SumsOut { site, entry: file.entry, format: signature.format() };
-    out.announce(attempt, signature.layout())?;
+    out.announce(attempt, signature.layout(), None)?;
     out.send(&signature.encode(), true)
 }
 
@@ -274,10 +323,10 @@ struct SumsOut<'a> {
 }
 
 impl SumsOut<'_> {
-    fn announce(&self, attempt: u8, layout: Layout) -> Result<(), SyncError> {
+    fn announce(&self, attempt: u8, layout: Layout, key: Option<FileKey>) -> Result<(), SyncError> {
         let Self { entry, format, .. } = *self;
         let (basis_len, block_len) = (layout.file_len(), layout.block_len());
-        let need = NeedDelta { entry, attempt, basis_len, block_len, format, key: None };
+        let need = NeedDelta { entry, attempt, basis_len, block_len, format, key };
         self.site.session.control.send(&ControlMessage::NeedDelta(need))
     }
 

@@ -44,6 +44,8 @@ use crate::{
 pub(super) struct Site<'a> {
     pub(super) session: &'a Session,
     pub(super) key: Key,
+    /// Whether the source takes sums that were made under another key.
+    pub(super) file_keys: bool,
     pub(super) policy: Policy,
     /// The hands that change the tree.
     pub(super) hands: Hands,
@@ -99,6 +101,7 @@ impl<'a> Site<'a> {
         Self {
             session,
             key,
+            file_keys: false,
             account: Account::new(audience, &options, session.tally.clone()),
             rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),

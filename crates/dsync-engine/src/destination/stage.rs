@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use dsync_delta::{Applier, Layout, SegmentHasher, Step, StepError};
+use dsync_delta::{Applier, Key, Layout, SegmentHasher, Step, StepError};
 use dsync_fs::{SourceFile, StagedFile, Stamp};
 use dsync_wire::{
     budget::{Held, Share},
@@ -26,6 +26,7 @@ use super::{
     in_place::{self, Rewriting},
     journal::{Head, Journal},
     kept::{self, Part},
+    signing::NewSignature,
     slot::Slot,
 };
 use crate::{
@@ -34,6 +35,7 @@ use crate::{
     halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
     runs::Runs,
+    state::KnownSignature,
 };
 
 /// A file under construction.
@@ -62,6 +64,10 @@ pub(super) struct Stage {
     tail_from: Option<u64>,
     /// The layout that copies count in.
     layout: Option<Layout>,
+    /// The key of its segments' values.
+    key: Key,
+    /// Its signature, for a later run.
+    signature: NewSignature,
     /// Set when a segment differed from the source's reading.
     differs: AtomicBool,
     /// The modification time that the source read it with, once it has ended.
@@ -74,6 +80,8 @@ pub(super) struct Stage {
 pub(super) struct Basis {
     pub(super) file: SourceFile,
     pub(super) layout: Layout,
+    /// The key of its sums, and of the values of the segments that are made from it.
+    pub(super) key: Key,
     /// Bytes of signature that the source may hold for it.
     pub(super) signature_bytes: u64,
     /// Credit that it holds.
@@ -136,6 +144,16 @@ struct Work {
     rewriting: Rewriting,
 }
 
+impl Sources {
+    /// Returns the key of the segments' values, and the signature to be made.
+    fn signing(&self, site: &Site<'_>, slot: &Slot, head: &Head) -> (Key, NewSignature) {
+        let key = self.basis.as_ref().map_or(&site.key, |basis| &basis.key).clone();
+        // Of a part only the rest passes here, and of a tail nothing before it.
+        let is_rest = self.tail_from.is_some() || self.part.as_ref().is_some_and(|part| part.head == *head);
+        (key, NewSignature::of(site, head.segments.file_len(), !is_rest && !slot.device))
+    }
+}
+
 impl Stage {
     /// Takes up the part that is there of the file, or makes the temporary, for the first segment
     /// that arrives.
@@ -146,6 +164,7 @@ impl Stage {
         sources: Sources,
     ) -> Result<Self, SyncError> {
         let head = kept::head(header)?;
+        let (key, signature) = sources.signing(site, slot, &head);
         let Sources { basis, fine, clone, tail_from, part } = sources;
         let part = part.filter(|part| part.head == head);
         // A device is written directly: it has the bytes of its basis where they were.
@@ -162,7 +181,7 @@ impl Stage {
             _ if unselected.is_some() => Err(io::ErrorKind::Unsupported.into()),
             (Some(part), _) => Ok((part.done, part.file, Some(part.journal))),
             (None, Some(clone)) => Ok((Runs::default(), clone, None)),
-            (None, None) => Self::begin(site, slot, &head),
+            (None, None) => Self::begin(site, slot, &head, &key),
         };
 
         // At once: where a file grows as it is written, XFS reserves space ahead, over holes as
@@ -189,6 +208,8 @@ impl Stage {
             journal: Mutex::new(journal),
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
+            key,
+            signature,
             cloned,
             punches: cloned || slot.device || writing.sparse && writing.preallocate,
             rewriting: (slot.in_place && !slot.device).then(Mutex::default),
@@ -201,12 +222,12 @@ impl Stage {
     }
 
     /// Makes the temporary, one to keep if that is possible.
-    fn begin(site: &Site<'_>, slot: &Slot, head: &Head) -> io::Result<Beginning> {
+    fn begin(site: &Site<'_>, slot: &Slot, head: &Head, key: &Key) -> io::Result<Beginning> {
         if slot.device {
             let device = in_place::create(site, slot, head.segments.file_len())?;
             return Ok((Runs::default(), device, None));
         }
-        if let Some(part) = Part::begin(site, slot, head) {
+        if let Some(part) = Part::begin(site, slot, head, key) {
             return Ok((part.done, part.file, Some(part.journal)));
         }
         let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
@@ -238,7 +259,7 @@ impl Stage {
             return Err(again(header.entry, index));
         }
         let applier = Applier::new(self.layout, segments, index, header.lead).map_err(misbehaved)?;
-        let hasher = SegmentHasher::new(&site.key, segments, index).map_err(misbehaved)?;
+        let hasher = self.signature.hasher(&self.key, segments, index).map_err(misbehaved)?;
         let holes = Holes::unsaid(site.policy.options.writing.sparse);
         let work = Work { hasher, holes, rewriting: Rewriting::of_segment(self.rewriting.is_some()) };
         let (stage, entry, start) = (Arc::clone(self), header.entry, segments.range(index).start);
@@ -257,6 +278,12 @@ impl Stage {
         let excessive = self.rewriting.as_ref().is_some_and(|rewriting| lock(rewriting).is_excessive());
         let differs = self.differs.load(Ordering::Acquire);
         if differs || excessive { Verdict::Mismatch } else { Verdict::Good }
+    }
+
+    /// Takes the signature of a good file, if a later run may use it.
+    pub(super) fn take_signature(&self) -> Option<KnownSignature> {
+        let signature = self.signature.take()?;
+        Some(KnownSignature { key: *self.key.as_bytes(), signature })
     }
 
     /// Returns the error that broke the stage, if one did.
@@ -490,7 +517,9 @@ impl Incoming {
             Some(_) => None,
             None => {
                 self.applier.finish().map_err(misbehaved)?;
-                Some(self.work.hasher.finish().map_err(misbehaved)?.to_bytes())
+                let (value, sums) = self.work.hasher.finish_with_sums().map_err(misbehaved)?;
+                sums.into_iter().for_each(|sums| self.stage.signature.add(sums));
+                Some(value.to_bytes())
             }
         };
         if !self.stage.finish_segment(self.index, ours, &theirs) {

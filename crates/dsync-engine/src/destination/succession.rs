@@ -234,6 +234,7 @@ mod tests {
             cloned: AtomicBool::new(false),
             listed_content: None,
             content: Mutex::default(),
+            signature: Mutex::default(),
         };
         Heir { file: Arc::new(file), same_inode }
     }

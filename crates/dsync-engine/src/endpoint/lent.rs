@@ -25,9 +25,12 @@ impl Lent {
         role: &PeerRole,
         lacks: &mut Vec<String>,
     ) -> Option<Self> {
-        let asked = session.options.state && session.options.checksum;
-        let states = states.filter(|_| asked && session.grant.is_none())?;
-        let state = states.open(&pair(role), lacks)?;
+        let options = &session.options;
+        // Contents are of use for comparing them, signatures to whoever has an old file.
+        let is_of_use = options.checksum || matches!(role, PeerRole::Destination { .. });
+        let states = states.filter(|_| options.state && is_of_use && session.grant.is_none())?;
+        let pair = options.checksum.then(|| pair(role));
+        let state = states.open(pair.as_deref(), lacks)?;
         session.state = Some(state.clone());
         Some(Self { states: Arc::clone(states), state })
     }

@@ -14,6 +14,7 @@ use dsync_wire::{
     link::Link,
     message::{Asked, ListPlace, PeerRole},
     state::{DestinationInbox, SourceInbox},
+    version::FILE_KEYS,
 };
 
 use super::{Place, expanded, homes::at_homes, lent::Lent, open_tree};
@@ -159,7 +160,8 @@ pub(crate) fn serve_link(
             }
             PeerRole::Destination { path, asked } => {
                 let spans = span_key(theirs.features, &theirs);
-                let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key, spans };
+                let (order, file_keys) = (DestinationInbox::peer(), theirs.features & FILE_KEYS != 0);
+                let mail = DestinationMail { receiver, order, key, spans, file_keys };
                 serve_destination((session, mail), path, (asked, &list), cancel, means)
             }
         };

@@ -19,13 +19,19 @@ use super::StateError;
 /// A filesystem's number and an inode's.
 pub(super) type Key = (u64, u64);
 
+/// One version of a file, told from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) key: Key,
+    pub(super) size: u64,
+    mtime: Timestamp,
+    ctime: Timestamp,
+}
+
 /// The content of one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) key: Key,
-    size: u64,
-    mtime: Timestamp,
-    ctime: Timestamp,
+    pub(super) version: Version,
     pub(super) content: [u8; 32],
 }
 
@@ -37,10 +43,10 @@ pub(super) struct Content {
     pub(super) records: Vec<Record>,
 }
 
-impl Record {
-    pub(super) fn new(key: Key, stamp: &Stamp, content: [u8; 32]) -> Self {
+impl Version {
+    pub(super) fn new(key: Key, stamp: &Stamp) -> Self {
         let Stamp { size, mtime, ctime, .. } = *stamp;
-        Self { key, size, mtime, ctime, content }
+        Self { key, size, mtime, ctime }
     }
 
     /// Returns whether this is the version of the file with its key that has this stamp.
@@ -49,16 +55,30 @@ impl Record {
             && (self.size, self.mtime, self.ctime) == (stamp.size, stamp.mtime, stamp.ctime)
     }
 
-    fn to_bytes(self) -> [u8; RECORD_BYTES] {
-        let mut bytes = [0; RECORD_BYTES];
+    pub(super) fn to_bytes(self) -> [u8; VERSION_BYTES] {
+        let mut bytes = [0; VERSION_BYTES];
         let numbers = [self.key.0, self.key.1, self.size].map(u64::to_le_bytes);
         for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number);
         }
         bytes[24..36].copy_from_slice(&time_bytes(self.mtime));
-        bytes[36..48].copy_from_slice(&time_bytes(self.ctime));
-        bytes[48..].copy_from_slice(&self.content);
+        bytes[36..].copy_from_slice(&time_bytes(self.ctime));
         bytes
+    }
+
+    pub(super) fn take(rest: &mut &[u8]) -> Option<Self> {
+        let [filesystem, inode, size] = [take(rest)?, take(rest)?, take(rest)?].map(u64::from_le_bytes);
+        Some(Self { key: (filesystem, inode), size, mtime: time(rest)?, ctime: time(rest)? })
+    }
+}
+
+impl Record {
+    pub(super) fn new(key: Key, stamp: &Stamp, content: [u8; 32]) -> Self {
+        Self { version: Version::new(key, stamp), content }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.version.key
     }
 }
 
@@ -82,7 +102,8 @@ pub(super) fn write(
             out(&piece)?;
             piece.clear();
         }
-        piece.extend(record.to_bytes());
+        piece.extend(record.version.to_bytes());
+        piece.extend(record.content);
     }
     hasher.update(&piece);
     piece.extend(hasher.finish());
@@ -94,8 +115,17 @@ pub(super) fn write(
 /// # Errors
 /// [`StateError::Newer`] and [`StateError::Damaged`].
 pub(super) fn parse(bytes: &[u8]) -> Result<Content, StateError> {
-    if !bytes.starts_with(MAGIC) {
-        let is_newer = bytes.strip_prefix(KIND).is_some_and(|rest| {
+    fields(body_of(bytes, KIND, MAGIC)?).ok_or(StateError::Damaged)
+}
+
+/// Returns what is between the first line of a file, which is `magic` and begins with its `kind`, and
+/// the hash over everything, which is right.
+///
+/// # Errors
+/// [`StateError::Newer`] and [`StateError::Damaged`].
+pub(super) fn body_of<'a>(bytes: &'a [u8], kind: &[u8], magic: &[u8]) -> Result<&'a [u8], StateError> {
+    if !bytes.starts_with(magic) {
+        let is_newer = bytes.strip_prefix(kind).is_some_and(|rest| {
             let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
             std::str::from_utf8(line).is_ok_and(|version| version.parse::<u32>().is_ok_and(|it| it > VERSION))
         });
@@ -107,7 +137,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Content, StateError> {
     if hasher.finish() != *sum {
         return Err(StateError::Damaged);
     }
-    fields(body.strip_prefix(MAGIC).unwrap_or_default()).ok_or(StateError::Damaged)
+    Ok(body.strip_prefix(magic).unwrap_or_default())
 }
 
 fn fields(mut rest: &[u8]) -> Option<Content> {
@@ -122,11 +152,8 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
 
     let mut records = Vec::with_capacity(count);
     for _ in 0..count {
-        let [filesystem, inode, size] =
-            [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?].map(u64::from_le_bytes);
-        let (mtime, ctime) = (time(&mut rest)?, time(&mut rest)?);
-        let record = Record { key: (filesystem, inode), size, mtime, ctime, content: take(&mut rest)? };
-        if records.last().is_some_and(|last: &Record| last.key >= record.key) {
+        let record = Record { version: Version::take(&mut rest)?, content: take(&mut rest)? };
+        if records.last().is_some_and(|last: &Record| last.key() >= record.key()) {
             return None;
         }
         records.push(record);
@@ -134,7 +161,7 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
     Some(Content { pair: pair.to_vec(), saved, records })
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
     Some(*first)
@@ -159,25 +186,32 @@ pub(super) fn name_of(pair: &[u8]) -> io::Result<Component> {
     }
     let mut hasher = ContentHasher::new();
     hasher.update(b"dsync pair ").update(pair);
-    let mut name = PREFIX.to_vec();
+    name(PREFIX, &hasher)
+}
+
+/// Returns a file's name: a prefix and the digits of a hash.
+pub(super) fn name(prefix: &[u8], hasher: &ContentHasher) -> io::Result<Component> {
+    let mut name = prefix.to_vec();
     for byte in &hasher.finish()[..16] {
         name.extend(format!("{byte:02x}").bytes());
     }
     Component::new(&name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Returns whether a file of this name is a state's.
-pub(super) fn is_name(name: &[u8]) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|digits| {
+/// Returns whether a file of this name has this prefix and is a state's.
+pub(super) fn is_name(name: &[u8], prefix: &[u8]) -> bool {
+    name.strip_prefix(prefix).is_some_and(|digits| {
         digits.len() == 32 && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
-const PREFIX: &[u8] = b"pair-";
+/// The first part of the name of a pair's file.
+pub(super) const PREFIX: &[u8] = b"pair-";
 const KIND: &[u8] = b"dsync-state ";
 const VERSION: u32 = 1;
 const MAGIC: &[u8] = b"dsync-state 1\n";
-const RECORD_BYTES: usize = 80;
+const VERSION_BYTES: usize = 48;
+const RECORD_BYTES: usize = VERSION_BYTES + 32;
 /// Bytes that are written together.
 const PIECE_BYTES: usize = 256 << 10;
 /// Records of a state: what a run keeps in memory of them is below 64 MiB. Files beyond that are read.

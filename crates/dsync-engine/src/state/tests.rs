@@ -39,7 +39,7 @@ impl Place {
     }
 
     fn open(&self) -> State {
-        let (state, trouble) = State::open(&self.state_dir(), b"pair").unwrap();
+        let (state, trouble) = State::open(&self.state_dir(), Some(b"pair")).unwrap();
         assert!(trouble.is_none(), "{trouble:?}");
         state
     }
@@ -183,7 +183,7 @@ fn every_changed_byte_and_every_cut_is_noticed() {
     let whole = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], what: &str| {
         fs::write(&path, bytes).unwrap();
-        match State::open(&place.state_dir(), b"pair") {
+        match State::open(&place.state_dir(), Some(b"pair")) {
             Ok((state, trouble)) => {
                 assert!(matches!(trouble, Some(StateError::Damaged)), "{what}: {trouble:?}");
                 place.content(&state, "file");
@@ -203,7 +203,7 @@ fn every_changed_byte_and_every_cut_is_noticed() {
     }
     refused(&[whole.clone(), vec![0]].concat(), "longer");
     // The next run that reads something makes a good one of it.
-    let (state, _) = State::open(&place.state_dir(), b"pair").unwrap();
+    let (state, _) = State::open(&place.state_dir(), Some(b"pair")).unwrap();
     place.content(&state, "file");
     state.save(true).unwrap();
     assert!(place.knows("file"));
@@ -218,13 +218,13 @@ fn a_newer_versions_file_stays_and_another_pairs_is_none() {
     let newer = b"dsync-state 2\nwhatever it is";
     let own = fs::read(&path).unwrap();
     fs::write(&path, newer).unwrap();
-    assert!(matches!(State::open(&place.state_dir(), b"pair"), Err(StateError::Newer)));
+    assert!(matches!(State::open(&place.state_dir(), Some(b"pair")), Err(StateError::Newer)));
     assert_eq!(fs::read(&path).unwrap(), newer);
 
     let other =
         path.with_file_name(std::str::from_utf8(format::name_of(b"other").unwrap().as_bytes()).unwrap());
     fs::write(other, own).unwrap();
-    let (_, trouble) = State::open(&place.state_dir(), b"other").unwrap();
+    let (_, trouble) = State::open(&place.state_dir(), Some(b"other")).unwrap();
     assert!(matches!(trouble, Some(StateError::Damaged)), "{trouble:?}");
 }
 
@@ -234,7 +234,7 @@ fn nothing_is_known_when_the_clock_went_back() {
     place.plant("file", "content");
     place.record(&["file"]);
     let earlier = Timestamp { seconds: filesystem_time().seconds - 3600, nanoseconds: 1 };
-    let (state, trouble) = State::open_at(&place.state_dir(), b"pair", earlier).unwrap();
+    let (state, trouble) = State::open_at(&place.state_dir(), Some(b"pair"), earlier).unwrap();
     assert!(matches!(trouble, Some(StateError::ClockWentBack)), "{trouble:?}");
     place.content(&state, "file");
     assert_eq!(state.used().known_files, 0);
@@ -247,7 +247,7 @@ fn what_another_filesystem_has_is_not_known() {
     place.record(&["file"]);
     // As if the device's number had been given to another filesystem, with that inode and those times.
     let Content { saved, mut records, .. } = format::parse(&fs::read(place.state_file()).unwrap()).unwrap();
-    records[0].key.0 ^= 1;
+    records[0].version.key.0 ^= 1;
     let mut bytes = Vec::new();
     let all: Vec<_> = records.iter().collect();
     format::write(b"pair", saved, &all, |piece| {
@@ -315,12 +315,12 @@ fn two_runs_at_once_leave_a_whole_state() {
 fn a_directory_that_others_can_write_to_is_refused() {
     let place = Place::new();
     fs::set_permissions(place.state_dir(), fs::Permissions::from_mode(0o770)).unwrap();
-    assert!(matches!(State::open(&place.state_dir(), b"pair"), Err(StateError::Shared)));
+    assert!(matches!(State::open(&place.state_dir(), Some(b"pair")), Err(StateError::Shared)));
     fs::set_permissions(place.state_dir(), fs::Permissions::from_mode(0o700)).unwrap();
     place.plant("file", "content");
     place.record(&["file"]);
     fs::set_permissions(place.state_file(), fs::Permissions::from_mode(0o666)).unwrap();
-    let (_, trouble) = State::open(&place.state_dir(), b"pair").unwrap();
+    let (_, trouble) = State::open(&place.state_dir(), Some(b"pair")).unwrap();
     assert!(matches!(trouble, Some(StateError::Shared)), "{trouble:?}");
 }
 
@@ -329,7 +329,7 @@ fn states_are_listed_cleared_and_bounded_in_number() {
     let place = Place::new();
     place.plant("file", "content");
     for number in 0..format::MAX_PAIRS + 3 {
-        let (state, _) = State::open(&place.state_dir(), format!("pair {number}").as_bytes()).unwrap();
+        let (state, _) = State::open(&place.state_dir(), Some(format!("pair {number}").as_bytes())).unwrap();
         place.content(&state, "file");
         state.save(true).unwrap();
     }

@@ -226,5 +226,6 @@ pub(super) fn request(
         cloned: AtomicBool::new(false),
         listed_content: subject.listed_content(),
         content: Mutex::default(),
+        signature: Mutex::default(),
     }
 }
