@@ -168,6 +168,8 @@ pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress) {
     let words = [format!("--dial={share}"), format!("--port={port}"), format!("--family={family}")];
     connect.shell =
         [program.into_os_string(), "serve".into()].into_iter().chain(words.map(Into::into)).collect();
+    // Every run begins with the dialler's connection.
+    connect.further = connect.transport;
     connect.transport = TransportChoice::Ssh;
     connect.pipe = dsync_engine::Carrier::Tls;
 }

@@ -204,7 +204,7 @@ fn check_for_share(flags: &Flags) -> Result<(), UsageError> {
     let given = [
         ("--rsh", remote.rsh.is_some()),
         ("--dsync-path", remote.dsync_path.is_some()),
-        ("--transport", remote.transport != Carrier::Auto),
+        ("--transport=ssh", remote.transport == Carrier::Ssh),
         ("--port", remote.port.is_some()),
         ("--address", flags.accepted.iter().any(|option| option.long == "address")),
     ];

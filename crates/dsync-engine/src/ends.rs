@@ -194,6 +194,10 @@ pub struct ConnectOptions {
     pub pipe: Carrier,
     /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
+    /// The carrier to which the lanes of a long run move where `shell` is a dialler to a server that stands:
+    /// by the round trip, QUIC, or TLS. It carries what can be moved and is no condition. Default
+    /// [`TransportChoice::Auto`].
+    pub further: TransportChoice,
     /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
     /// s: both ends send a sign of life every second whatever they are busy with.
     pub timeout: Duration,
@@ -218,6 +222,7 @@ setters!(ConnectOptions {
     remote_program: String,
     pipe: Carrier,
     transport: TransportChoice,
+    further: TransportChoice,
     timeout: Duration,
     retries: u32,
     connect_timeout: Duration,
@@ -233,6 +238,7 @@ impl Default for ConnectOptions {
             remote_program: "dsync".into(),
             pipe: Carrier::Ssh,
             transport: TransportChoice::Auto,
+            further: TransportChoice::Auto,
             timeout: Duration::from_secs(60),
             retries: 5,
             connect_timeout: Duration::from_secs(300),

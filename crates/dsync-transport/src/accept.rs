@@ -12,7 +12,7 @@ use std::{
 };
 
 #[cfg(feature = "tls")]
-use dsync_wire::version::CONNECTIONS;
+use dsync_wire::version::{CONNECTIONS, STREAMS_BESIDE};
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
@@ -35,7 +35,7 @@ use crate::{
     waits::{NEAR, SHORTEST_IDLE},
 };
 #[cfg(feature = "tls")]
-use crate::{mux::beside::Beside, standing::further::server::Inviting};
+use crate::{mux::beside::Beside, standing::further::server::Inviting, waits::FAR};
 
 /// A link to the client, and the client's terms.
 #[non_exhaustive]
@@ -108,7 +108,7 @@ pub fn accept(entrance: Entrance<'_>, budget: &Arc<Budget>) -> Result<Accepted, 
     // None means that a task panicked: there is no link, and the system is not to blame.
     let agreed = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
     #[cfg(feature = "tls")]
-    let beside = entrance.handed.and_then(|handed| further(handed, &agreed));
+    let beside = entrance.handed.and_then(|handed| further(handed, &agreed, round_trip));
     #[cfg(not(feature = "tls"))]
     let beside = None;
     let Agreed { reader, writer, carried, client, .. } = agreed;
@@ -124,12 +124,20 @@ pub fn accept(entrance: Entrance<'_>, budget: &Arc<Budget>) -> Result<Accepted, 
 
 /// Begins to take further connections of the client, if it knows of them and its lanes share one.
 #[cfg(feature = "tls")]
-fn further(handed: crate::standing::Handed, agreed: &Agreed) -> Option<Arc<dyn Beside>> {
+fn further(
+    handed: crate::standing::Handed,
+    agreed: &Agreed,
+    round_trip: Option<Duration>,
+) -> Option<Arc<dyn Beside>> {
     let Agreed { carried, client, identity, features, .. } = agreed;
     if *features & CONNECTIONS == 0 || !matches!(carried, Carried::Pipe) {
         return None;
     }
-    let inviting = Inviting::start(handed, identity, client.fingerprint);
+    let knows_quic = *features & STREAMS_BESIDE != 0;
+    let idle_timeout = idle_timeout(client.terms);
+    let is_far = round_trip.is_some_and(|round_trip| round_trip >= FAR);
+    let quic = (knows_quic, is_far);
+    let inviting = Inviting::start(handed, (identity, client.fingerprint), quic, idle_timeout);
     // All that is lost is speed.
     let inviting = inviting.inspect_err(|error| tracing::debug!(%error, "no further connections"));
     inviting.ok().map(|inviting| Arc::new(inviting) as Arc<dyn Beside>)
@@ -350,6 +358,7 @@ mod tests {
             let handed = Handed {
                 session: crate::standing::SessionNumber([1; 16]),
                 socket,
+                takes_quic: false,
                 sent: Default::default(),
                 received: Default::default(),
                 connections: Default::default(),

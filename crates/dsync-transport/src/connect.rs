@@ -14,8 +14,6 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "tls")]
-use dsync_wire::version::CONNECTIONS;
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, MAGIC,
@@ -24,6 +22,11 @@ use dsync_wire::{
     budget::Budget,
     link::{Carrier, CloseReason, Lane, Link, LinkError, Move, Traffic},
     version::FEATURES,
+};
+#[cfg(feature = "tls")]
+use dsync_wire::{
+    link::MoveCause,
+    version::{CONNECTIONS, STREAMS_BESIDE},
 };
 use tokio::{sync::Notify, time::timeout};
 
@@ -45,8 +48,9 @@ use crate::{
 use crate::{
     mux::beside::Beside,
     reach::{CarrierFailure, Reach},
-    standing::further::client::Calling,
+    standing::further::client::{Calling, Plan},
     tls::handshake::Credentials,
+    waits::FAR,
     whereabouts::Whereabouts,
 };
 
@@ -55,6 +59,10 @@ use crate::{
 pub struct ConnectOptions {
     /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
+    /// The carrier to which the lanes of a long run move, where the way is a dialler to a server that stands.
+    /// [`TransportChoice::Auto`], the default, takes QUIC from a round trip of 40 ms on and else TLS, and TLS where QUIC does not get
+    /// through; `Quic` tries that on any path. The others leave it to TLS.
+    pub further: TransportChoice,
     /// Longest silence of the peer before the link counts as lost. Less than 3 s counts as 3 s.
     /// Default 60 s.
     pub idle_timeout: Duration,
@@ -95,6 +103,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             transport: TransportChoice::Auto,
+            further: TransportChoice::Auto,
             idle_timeout: Duration::from_secs(60),
             port_wait: Duration::from_millis(1500),
             greeting_timeout: Duration::from_secs(300),
@@ -211,7 +220,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
     #[cfg(feature = "tls")]
-    let beside = further(&agreed);
+    let beside = further(&agreed, options);
     #[cfg(not(feature = "tls"))]
     let beside = None;
     let Agreed { reader, writer, carried, reason, features, reached, .. } = agreed;
@@ -233,9 +242,21 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 /// Returns the means to make further connections, to where the way to a server that stands has gone. Its
 /// dialler knows that: no address is the server's word.
 #[cfg(feature = "tls")]
-fn further(agreed: &Agreed) -> Option<Arc<dyn Beside>> {
+fn further(agreed: &Agreed, options: &ConnectOptions) -> Option<Arc<dyn Beside>> {
     let reached = agreed.reached.filter(|_| agreed.features & CONNECTIONS != 0)?;
-    Some(Arc::new(Calling::new(agreed.identity.clone(), reached.address)))
+    let knows_quic = agreed.features & STREAMS_BESIDE != 0;
+    let quic = match options.further {
+        TransportChoice::Quic => Some(MoveCause::Asked),
+        TransportChoice::Auto if reached.round_trip >= FAR => Some(MoveCause::Far),
+        _ => None,
+    };
+    let plan = Plan {
+        knows_quic,
+        quic: quic.filter(|_| knows_quic && cfg!(feature = "quic")),
+        round_trip: reached.round_trip,
+        idle_timeout: options.idle_timeout.max(SHORTEST_IDLE),
+    };
+    Some(Arc::new(Calling::new(agreed.identity.clone(), reached.address, plan)))
 }
 
 /// The terms on which the two ends agreed.

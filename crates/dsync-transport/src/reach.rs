@@ -27,7 +27,7 @@ use crate::{
     carried::Carried,
     race::{Addresses, DialError},
     tls::handshake::{self, Credentials, Probe},
-    waits::LONGEST_PORT_WAIT,
+    waits::{FAR, LONGEST_PORT_WAIT},
     whereabouts::Whereabouts,
 };
 
@@ -363,6 +363,3 @@ const TCP: &str = "TCP";
 const HEAD_START: Duration = Duration::from_millis(5);
 /// Shortest patience with UDP; if it is blocked, each run waits this long.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
-/// Round trip from which on QUIC carries the session alone. TLS takes six more to open its lanes,
-/// and there TCP takes seconds to find the rate again after a single loss.
-const FAR: Duration = Duration::from_millis(40);

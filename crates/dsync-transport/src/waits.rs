@@ -6,6 +6,10 @@ use std::time::Duration;
 /// longer ones.
 #[cfg(feature = "ssh")]
 pub(crate) const NEAR: Duration = Duration::from_millis(2);
+/// Round trip from which on QUIC carries the data alone. TLS takes six more to open its lanes,
+/// and there TCP takes seconds to find the rate again after a single loss.
+#[cfg(feature = "tls")]
+pub(crate) const FAR: Duration = Duration::from_millis(40);
 /// Longest wait for a port. Twice this, for TCP after UDP, lies within the server's window of 30 s.
 #[cfg(feature = "ssh")]
 pub(crate) const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);

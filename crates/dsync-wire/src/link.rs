@@ -72,6 +72,10 @@ pub enum MoveCause {
     Slower,
     /// The path lost nothing for a while, and the other carrier costs less processor time.
     Clean,
+    /// The path is so long that each loss would hold the other carrier back.
+    Far,
+    /// Whoever started the run asked for it.
+    Asked,
 }
 
 impl fmt::Display for Move {
@@ -83,6 +87,8 @@ impl fmt::Display for Move {
             }
             MoveCause::Slower => f.write_str("the other carrier was slower"),
             MoveCause::Clean => f.write_str("the path loses nothing any more"),
+            MoveCause::Far => f.write_str("the path is long"),
+            MoveCause::Asked => f.write_str("asked for"),
         }
     }
 }

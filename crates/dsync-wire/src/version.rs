@@ -14,7 +14,7 @@ pub const OLDEST_VERSION: u16 = 1;
 pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
-pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS;
+pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -30,3 +30,7 @@ pub const TWO_CARRIERS: u64 = 4;
 /// The feature bit of keys of files: a destination may send sums that were made under another key than
 /// the session's, and the key with them.
 pub const FILE_KEYS: u64 = 8;
+
+/// The feature bit of further connections over QUIC: a server that stands may say that its port takes
+/// QUIC as well, and lanes may move to streams of one such connection.
+pub const STREAMS_BESIDE: u64 = 16;

@@ -25,10 +25,10 @@ const BIG: usize = 24 << 20;
 const SLOW: &str = "--bwlimit=12M";
 /// The first bytes of a further connection, and their length with a number.
 const MAGIC: &[u8; 8] = b"\x89dsync+\n";
-const PREFACE: usize = 24;
+pub(crate) const PREFACE: usize = 24;
 
 /// Returns the connections of the last session that has ended, once there are more sessions than before.
-fn connections(nas: &Nas, before: usize) -> u64 {
+pub(crate) fn connections(nas: &Nas, before: usize) -> u64 {
     wait_for(|| ended(nas) > before);
     let log = nas.log();
     let line = log.lines().rfind(|line| line.contains(" code=")).unwrap();
@@ -36,7 +36,7 @@ fn connections(nas: &Nas, before: usize) -> u64 {
     words.filter_map(|word| word.strip_prefix("connections=")).next().unwrap().parse().unwrap()
 }
 
-fn ended(nas: &Nas) -> usize {
+pub(crate) fn ended(nas: &Nas) -> usize {
     nas.log().lines().filter(|line| line.contains("dsync: session ") && line.contains(" code=")).count()
 }
 

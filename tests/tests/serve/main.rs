@@ -13,6 +13,7 @@ mod nas;
 mod nothing_to_do;
 mod owners;
 mod power;
+mod quic;
 mod quota;
 mod roles;
 mod round_trips;
@@ -449,7 +450,8 @@ fn sessions_of_root_become_the_shares_user() {
 #[test]
 fn options_about_ssh_are_refused_for_a_share() {
     needs_dsync!();
-    for (option, word) in [("-e=ssh", "--rsh"), ("--transport=quic", "--transport"), ("--port=99", "--port")]
+    for (option, word) in
+        [("-e=ssh", "--rsh"), ("--transport=ssh", "--transport=ssh"), ("--port=99", "--port")]
     {
         let refused = Run::dsync().args(["-a", option, "a", "nas::b"]).run().expect_code(1);
         assert!(refused.stderr_text().contains(word), "{}", refused.account());

@@ -3,14 +3,18 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{TcpListener, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use dsync_tests::{needs_dsync, program, run::send, run::wait_for};
+use dsync_tests::{
+    needs_dsync, program,
+    run::{send, until_met, wait_for},
+    tree::noise,
+};
 use rustix::process::Signal;
 
 use crate::nas::{Nas, Server};
@@ -107,4 +111,34 @@ fn a_socket_that_systemd_hands_over_is_the_one_that_is_served() {
     fs::write(nas.scratch.src().join("new"), "new").unwrap();
     let _ = nas.push(&[]).expect_quiet_success();
     assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+}
+
+#[test]
+fn a_datagram_socket_that_systemd_hands_over_carries_quic() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    let (listener, udp) = until_met(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind(listener.local_addr().unwrap()).ok()?;
+        Some((listener, udp))
+    });
+    let port = listener.local_addr().unwrap().port();
+    let log = fs::File::create(nas.scratch.at("log")).unwrap();
+    // As systemd does it: descriptors 3 and 4.
+    let script =
+        "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$1\" serve --config \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
+    command.stdin(OwnedFd::from(listener)).stdout(OwnedFd::from(udp)).stderr(log);
+    nas.server = Some(Server { process: command.spawn().unwrap(), port });
+    wait_for(|| nas.log().contains(&format!("dsync: listening on 127.0.0.1:{port}")));
+    assert!(!nas.log().contains("no QUIC"), "{}", nas.log());
+
+    nas.know(&key);
+    fs::write(nas.scratch.src().join("big"), noise(3, 6 << 20)).unwrap();
+    until_met(|| {
+        let _ = fs::remove_file(nas.there("big"));
+        let pushed = nas.push(&["-v", "--transport=quic", "--bwlimit=6M"]).expect_code(0);
+        pushed.all_text().contains("then quic: asked for").then_some(())
+    });
 }

@@ -39,10 +39,18 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "frames of the mux that were not agreed on",
         file: "crates/dsync-transport/src/mux/lanes.rs",
-        guard: "Frame::Moved(_) | Frame::Invite(_) if «!self.moves» => {",
+        guard: "Frame::Moved(_) | Frame::Invite(_) if «self.moves < Moves::ToTls» => {",
         instead: "false",
         binary: "dsync-transport",
         test: "mux::tests::what_was_not_agreed_on_ends_the_link",
+    },
+    Guard {
+        name: "word of QUIC on the port that was not agreed on",
+        file: "crates/dsync-transport/src/mux/lanes.rs",
+        guard: "Frame::TakesQuic if «self.moves < Moves::ToQuic» => {",
+        instead: "false",
+        binary: "dsync-transport",
+        test: "standing::further::tests::over_quic::a_port_without_it_is_not_asked_and_a_client_without_it_is_not_told",
     },
     Guard {
         name: "calls of a caged end",

@@ -53,6 +53,11 @@ pub(crate) struct Remote {
     /// without one over TCP either, within 1.5 seconds, the ssh connection itself, as always where
     /// ssh goes through another host or a command. The summary says which it was, why, and each move. A
     /// carrier that is asked for by name has 10 seconds to answer.
+    ///
+    /// To a share of dsync serve every run begins with one connection of TLS over TCP, and the lanes
+    /// of a long one move: with auto to QUIC where the round trip is 40 ms or longer, else to
+    /// connections of TLS; with quic and tls to these. No run waits for them, and where QUIC does not
+    /// get through TLS carries everything. ssh is for runs over ssh.
     #[arg(
         long,
         value_name = "CARRIER",

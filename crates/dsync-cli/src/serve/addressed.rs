@@ -9,12 +9,12 @@ use std::{
     collections::BTreeMap,
     io::{self, IoSlice},
     mem::MaybeUninit,
-    net::TcpStream,
-    os::{fd::AsFd as _, unix::net::UnixStream},
+    net::{SocketAddr, TcpStream},
+    os::{fd::AsFd, unix::net::UnixStream},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dsync_engine::standing::SessionNumber;
+use dsync_engine::standing::{DatagramPort, SessionNumber};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// The sessions whose client has proved a key.
@@ -25,17 +25,27 @@ pub(super) struct Addressed {
 
 #[derive(Debug, Default)]
 struct Held {
-    sessions: BTreeMap<SessionNumber, Arc<UnixStream>>,
+    sessions: BTreeMap<SessionNumber, Session>,
     /// Connections that were passed on to nobody.
     strays: usize,
 }
 
+#[derive(Debug)]
+struct Session {
+    socket: Arc<UnixStream>,
+    /// The address of this host that its client has reached.
+    local: Option<SocketAddr>,
+    /// Senders of datagrams that were led to it.
+    senders: Vec<SocketAddr>,
+}
+
 impl Addressed {
-    /// Notes a session and the socket that leads to it.
-    pub(super) fn add(&self, number: SessionNumber, session: &UnixStream) {
+    /// Notes a session, the socket that leads to it, and the address of this host that its client has reached.
+    pub(super) fn add(&self, number: SessionNumber, session: &UnixStream, local: Option<SocketAddr>) {
         // Without a descriptor for it the session keeps its one connection.
-        if let Ok(session) = session.try_clone() {
-            self.lock().sessions.insert(number, Arc::new(session));
+        if let Ok(socket) = session.try_clone() {
+            let session = Session { socket: Arc::new(socket), local, senders: Vec::new() };
+            self.lock().sessions.insert(number, session);
         }
     }
 
@@ -50,7 +60,7 @@ impl Addressed {
     /// There is no such session, or it takes no more: the number of connections for which that was so
     /// before.
     pub(super) fn pass(&self, number: &SessionNumber, tcp: &TcpStream) -> Result<(), usize> {
-        let session = self.lock().sessions.get(number).cloned();
+        let session = self.lock().sessions.get(number).map(|session| Arc::clone(&session.socket));
         if session.is_some_and(|session| hand_over(&session, tcp).is_ok()) {
             return Ok(());
         }
@@ -59,14 +69,35 @@ impl Addressed {
         Err(held.strays - 1)
     }
 
+    /// Leads the sender of a datagram to the session that it names: a socket of the port that is connected to
+    /// it. Whoever names no session, or comes again, changes nothing. Never waits.
+    pub(super) fn lead(&self, port: &DatagramPort, number: &SessionNumber, sender: SocketAddr) {
+        let (session, local) = {
+            let mut held = self.lock();
+            let Some(Session { socket, local, senders }) = held.sessions.get_mut(number) else { return };
+            let Some(local) = *local else { return };
+            if senders.contains(&sender) || senders.len() >= MOST_SENDERS {
+                return;
+            }
+            senders.push(sender);
+            (Arc::clone(socket), local)
+        };
+
+        let led = port.lead(local, sender).and_then(|socket| hand_over(&session, &socket));
+        // All that is lost is speed, and anybody can name any sender: no line of the log.
+        if let Err(error) = led {
+            tracing::debug!(%sender, %error, "no socket for a session's datagrams");
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Sends a connection's descriptor, with the byte that has to go along.
-fn hand_over(session: &UnixStream, tcp: &TcpStream) -> io::Result<()> {
-    let descriptors = [tcp.as_fd()];
+fn hand_over(session: &UnixStream, connection: &impl AsFd) -> io::Result<()> {
+    let descriptors = [connection.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     // The space is for just this.
@@ -76,10 +107,19 @@ fn hand_over(session: &UnixStream, tcp: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Senders of datagrams that a session has in its life. One is its client's; whoever reads the session's
+/// number on the path can be the others.
+const MOST_SENDERS: usize = 8;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::{io::Read as _, net::TcpListener};
+    use std::{
+        io::Read as _,
+        net::{TcpListener, UdpSocket},
+    };
+
+    use dsync_engine::standing::preface;
 
     use super::*;
 
@@ -94,7 +134,7 @@ mod tests {
         let addressed = Addressed::default();
         assert_eq!(addressed.pass(&SEVEN, &tcp), Err(0));
 
-        addressed.add(SEVEN, &ours);
+        addressed.add(SEVEN, &ours, None);
         assert_eq!(addressed.pass(&SessionNumber([8; 16]), &tcp), Err(1));
         addressed.pass(&SEVEN, &tcp).unwrap();
         // A session that takes nothing is no reason to wait.
@@ -107,5 +147,41 @@ mod tests {
         theirs.read_exact(&mut [0]).unwrap();
         drop((tcp, ours, addressed, theirs));
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    }
+
+    /// Returns the number of descriptors that a session got.
+    fn handed(session: &mut UnixStream) -> usize {
+        session.set_nonblocking(true).unwrap();
+        // One byte each.
+        std::iter::from_fn(|| session.read(&mut [0]).ok()).count()
+    }
+
+    #[test]
+    fn a_sender_is_led_once_to_the_session_that_it_names_and_only_a_few_are() {
+        let port = DatagramPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let local = port.address().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let addressed = Addressed::default();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let knock = |client: &UdpSocket, number| {
+            client.send_to(&preface(&number), local).unwrap();
+            let (named, sender) = port.next_preface().unwrap();
+            addressed.lead(&port, &named, sender);
+        };
+
+        knock(&client, SEVEN);
+        addressed.add(SEVEN, &ours, Some(local));
+        knock(&client, SessionNumber([8; 16]));
+        assert_eq!(handed(&mut theirs), 0);
+        knock(&client, SEVEN);
+        assert_eq!(handed(&mut theirs), 1);
+        // What it sent before it was led is in the port's queue, and changes nothing.
+        addressed.lead(&port, &SEVEN, client.local_addr().unwrap());
+        assert_eq!(handed(&mut theirs), 0);
+
+        // A stranger's replay takes a place, until there is none.
+        let strangers: Vec<_> = (0..30).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        strangers.iter().for_each(|stranger| knock(stranger, SEVEN));
+        assert_eq!(handed(&mut theirs), MOST_SENDERS - 1);
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Server {
     pub(crate) sessions: Option<u32>,
     /// The loopback address of its metrics.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Whether its port takes QUIC.
+    pub(crate) quic: bool,
 }
 
 /// A client's key.
@@ -202,7 +204,8 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     }
     let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
     let metrics = table.metrics.map(|address| read_loopback(&address)).transpose()?;
-    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()), sessions, metrics })
+    let identity = table.identity.unwrap_or_else(|| IDENTITY.into());
+    Ok(Server { listen, identity, sessions, metrics, quic: table.quic.unwrap_or(true) })
 }
 
 fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {

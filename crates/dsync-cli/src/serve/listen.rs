@@ -1,7 +1,7 @@
 //! `dsync serve`: accepts connections, each of which becomes a process of its own.
 //!
 //! The law: this process reads no byte of a client but the preface of a further connection, which has
-//! one length and one meaning ([`super::silent`]), and opens no file of a share. (It answers who
+//! one length and one meaning ([`super::silent`]; over UDP it is a datagram), answers no datagram, and opens no file of a share. (It answers who
 //! asks for metrics, on this machine: [`super::metrics`].) It starts a
 //! session ([`super::session`]) with the connection and what the session needs to judge it, and
 //! counts those whose client has proved no key yet. Who sends nothing gets no session at all
@@ -11,7 +11,7 @@
 //! them end; a second one ends this process.
 
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::ExitStatusExt as _},
@@ -28,7 +28,7 @@ use std::{
 
 use dsync_engine::{
     exit_code,
-    standing::{SessionNumber, hexadecimal},
+    standing::{DatagramPort, SessionNumber, hexadecimal},
 };
 use rustix::rand::GetRandomFlags;
 use sd_notify::NotifyState;
@@ -59,7 +59,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let Begun { listeners, metrics, terms } = match begun {
+    let Begun { listeners, ports, metrics, terms } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -79,7 +79,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         }
     };
 
-    let house = Arc::new(House::new(terms, silent));
+    let house = Arc::new(House::new(terms, silent, &ports));
     let host = Arc::clone(&house);
     thread::spawn(move || {
         let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
@@ -97,6 +97,10 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         say(&format!("dsync: listening on {address}"));
         let house = Arc::clone(&house);
         thread::spawn(move || accept(&house, &listener));
+    }
+    for port in ports {
+        let house = Arc::clone(&house);
+        thread::spawn(move || lead(&house, &port));
     }
     if let Some(listener) = metrics {
         let house = Arc::clone(&house);
@@ -155,6 +159,8 @@ fn reload(house: &House, path: &Path) {
 /// A server that is about to serve.
 struct Begun {
     listeners: Vec<TcpListener>,
+    /// Their UDP halves, where there are any.
+    ports: Vec<DatagramPort>,
     /// The endpoint for Prometheus.
     metrics: Option<TcpListener>,
     terms: Terms,
@@ -164,21 +170,50 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let terms = terms(config)?;
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("{}: {why}", path.display())))?;
     let metrics = server.metrics.map(metrics_listener).transpose()?;
-    let mut inherited = listenfd::ListenFd::from_env();
-    let mut listeners = Vec::new();
-    for index in 0..inherited.len() {
-        let taken = inherited.take_tcp_listener(index);
-        let taken = taken.map_err(|error| (exit_code::SOCKET, system_words(&error)))?;
-        listeners.extend(taken);
-    }
+    let (mut listeners, sockets) = inherited()?;
     if !listeners.is_empty() {
-        return Ok(Begun { listeners, metrics, terms });
+        let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
+            let address = socket.local_addr().ok()?;
+            noted(address, DatagramPort::adopt(socket))
+        });
+        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms });
     }
 
+    let mut ports = Vec::new();
     for address in &server.listen {
-        listeners.push(bind(*address)?);
+        let listener = bind(*address)?;
+        // The system may have chosen the port.
+        let address = listener.local_addr().unwrap_or(*address);
+        if server.quic {
+            ports.extend(noted(address, DatagramPort::bind(address)));
+        }
+        listeners.push(listener);
     }
-    Ok(Begun { listeners, metrics, terms })
+    Ok(Begun { listeners, ports, metrics, terms })
+}
+
+/// Takes the sockets that systemd hands over.
+fn inherited() -> Result<(Vec<TcpListener>, Vec<UdpSocket>), (u8, String)> {
+    let mut inherited = listenfd::ListenFd::from_env();
+    let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
+    for index in 0..inherited.len() {
+        match inherited.take_tcp_listener(index) {
+            Ok(taken) => listeners.extend(taken),
+            // One that is no listener stays in its place, and may be for datagrams.
+            Err(error) => match inherited.take_udp_socket(index) {
+                Ok(taken) => sockets.extend(taken),
+                Err(_) => return Err((exit_code::SOCKET, system_words(&error))),
+            },
+        }
+    }
+    Ok((listeners, sockets))
+}
+
+/// Returns the UDP half of a port; says if there is none, which costs speed on long paths and nothing else.
+fn noted(address: SocketAddr, port: std::io::Result<DatagramPort>) -> Option<DatagramPort> {
+    let failed =
+        |error: &std::io::Error| say(&format!("dsync: no QUIC on {address}: {}", system_words(error)));
+    port.inspect_err(failed).ok()
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, (u8, String)> {
@@ -227,6 +262,8 @@ struct House {
     strangers: Arc<Strangers>,
     /// Sessions whose client has proved a key, by their numbers.
     addressed: Addressed,
+    /// Ports that take datagrams.
+    takes_quic: Vec<u16>,
     sessions: AtomicUsize,
     stopping: AtomicBool,
     board: Board,
@@ -248,6 +285,18 @@ fn accept(house: &Arc<House>, listener: &TcpListener) {
         }
         if let Err(error) = house.silent.add(tcp, peer) {
             say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+        }
+    }
+}
+
+/// Leads the senders of datagrams to the sessions that they name. Others get no answer, and no line of the log:
+/// whoever forges an address would fill it with lines about somebody else.
+fn lead(house: &House, port: &DatagramPort) {
+    loop {
+        match port.next_preface() {
+            Ok((session, sender)) => house.addressed.lead(port, &session, sender),
+            // Most likely out of memory.
+            Err(_) => thread::sleep(POLL),
         }
     }
 }
@@ -279,12 +328,14 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
 }
 
 impl House {
-    fn new(terms: Terms, silent: Silent) -> Self {
+    fn new(terms: Terms, silent: Silent, ports: &[DatagramPort]) -> Self {
+        let numbers = ports.iter().filter_map(|port| port.address().ok()).map(|address| address.port());
         Self {
             terms: Mutex::new(Arc::new(terms)),
             silent,
             strangers: Arc::default(),
             addressed: Addressed::default(),
+            takes_quic: numbers.collect(),
             sessions: AtomicUsize::default(),
             stopping: AtomicBool::default(),
             board: Board::default(),
@@ -321,7 +372,9 @@ impl House {
 
     /// Starts a session and stays with it to its end.
     fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
-        let mut terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
+        let local = tcp.local_addr().ok();
+        let takes_quic = local.is_some_and(|local| self.takes_quic.contains(&local.port()));
+        let mut terms = Terms { peer: peer.to_string(), takes_quic, ..Terms::clone(&lock(&self.terms)) };
         let mut stranger = Some(stranger);
         match number(&mut terms).and_then(|()| start(tcp, &terms)) {
             Ok((mut child, control)) => {
@@ -331,7 +384,7 @@ impl House {
                     if stranger.take().is_some() {
                         hands
                             .as_ref()
-                            .inspect(|hands| self.addressed.add(SessionNumber(terms.number), hands));
+                            .inspect(|hands| self.addressed.add(SessionNumber(terms.number), hands, local));
                     }
                     self.board.note(child.id(), &terms.peer, report);
                 });

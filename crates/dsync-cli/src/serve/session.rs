@@ -44,6 +44,8 @@ pub(super) struct Terms {
     pub(super) peer: String,
     /// The session's number, which further connections name, as its bytes.
     pub(super) number: [u8; 16],
+    /// Whether the port that the client has reached takes datagrams.
+    pub(super) takes_quic: bool,
 }
 
 impl Terms {
@@ -142,7 +144,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
         from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
-    let number = SessionNumber(terms.number);
+    let numbered = (SessionNumber(terms.number), terms.takes_quic);
     drop(terms);
     let users = Users::of(&config);
     let unready =
@@ -177,7 +179,9 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
 
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit((&config, &users), (&wanted, &key), Some(&own_key), &mut record.role, &log) {
-        Ok(Admitted { grant, places: _held }) => converse((channel, number), grant, &cage, (record, parent)),
+        Ok(Admitted { grant, places: _held }) => {
+            converse((channel, numbered), grant, &cage, (record, parent))
+        }
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))
@@ -193,7 +197,7 @@ fn shares_of(config: &Config, key: &str) -> String {
 
 /// Serves a session over the channel.
 fn converse(
-    (channel, number): (Channel, SessionNumber),
+    (channel, (number, takes_quic)): (Channel, (SessionNumber, bool)),
     grant: Grant,
     cage: &Cage,
     (record, parent): (&mut Record, &mut UnixStream),
@@ -205,6 +209,7 @@ fn converse(
     let unready = |error: io::Error| (exit_code::START, system_words(&error));
     let handed = Handed {
         session: number,
+        takes_quic,
         socket: parent.try_clone().map_err(unready)?,
         sent: sent.clone(),
         received: received.clone(),

@@ -66,6 +66,7 @@ fn carrier_options(
 ) -> dsync_transport::ConnectOptions {
     dsync_transport::ConnectOptions {
         transport: options.transport,
+        further: options.further,
         idle_timeout: options.timeout,
         port_wait: port_wait(options.transport),
         greeting_timeout: options.connect_timeout,

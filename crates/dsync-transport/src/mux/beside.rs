@@ -9,7 +9,7 @@
 //! connection is as clean or as broken as the mux would show it. The mux's own connection tells
 //! signs of life and the link's end for all.
 
-use dsync_wire::link::{LaneRead, LaneWrite, LinkError, Traffic};
+use dsync_wire::link::{LaneRead, LaneWrite, LinkError, Move, Traffic};
 
 /// The further connections of one end of a link.
 pub(crate) trait Beside: Send + Sync {
@@ -19,11 +19,30 @@ pub(crate) trait Beside: Send + Sync {
     /// Takes the server's invitation, at the client; a second one changes nothing.
     fn invited(&self, invitation: &[u8; INVITATION]);
 
+    /// Returns whether both ends know of further connections over QUIC.
+    fn knows_quic(&self) -> bool;
+
+    /// Returns whether the port takes QUIC, at the server.
+    fn takes_quic(&self) -> bool;
+
+    /// Hears that the port takes QUIC, at the client.
+    fn told_of_quic(&self);
+
+    /// Returns the number of data lanes that fill what the lanes will move to, if it is known.
+    fn data_lanes(&self) -> Option<usize>;
+
+    /// Returns whether the lanes will soon move, as far as this end knows.
+    fn is_expected(&self) -> bool;
+
+    /// Returns the moves to another carrier so far, at the client.
+    fn moves(&self) -> Vec<Move>;
+
     /// Hears how much has passed over the link, often. The client makes connections once they pay.
     fn passed(&self, traffic: Traffic);
 
-    /// Takes a connection that this end may send on, and its number; `None` if there is none now.
-    fn take(&self) -> Option<(u32, Box<dyn LaneWrite>)>;
+    /// Takes a connection that a lane may go on by which has sent this many bytes, and its number; `None`
+    /// if there is none now.
+    fn take(&self, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)>;
 
     /// Waits for the connection on which the peer goes on.
     ///
@@ -38,6 +57,3 @@ pub(crate) trait Beside: Send + Sync {
 /// Length of an invitation in bytes: the number of the session, the secret that a connection has to
 /// show, and the fingerprint of the server's key.
 pub(crate) const INVITATION: usize = 16 + 32 + 32;
-
-/// Bytes that a lane has sent before it moves: a shorter one is over before it would gain anything.
-pub(super) const MOVES_AFTER: u64 = 1 << 20;

@@ -16,8 +16,9 @@
 //! | 8 | close | u32 LE | lane 0: end of the link and its reason; nothing follows |
 //! | 9 | moved | u32 LE | the rest of the sender's direction comes on this further connection |
 //! | 10 | invite | [`INVITATION`] bytes | lane 0: how to make further connections |
+//! | 11 | port takes QUIC | – | lane 0: one of them may be over QUIC |
 //!
-//! The last two belong to a feature, without which they are unknown kinds.
+//! The last three belong to features, without which they are unknown kinds.
 
 use dsync_wire::budget::OverBudget;
 
@@ -43,6 +44,7 @@ pub(crate) enum Frame<'a> {
     Close(u32),
     Moved(u32),
     Invite(&'a [u8; INVITATION]),
+    TakesQuic,
 }
 
 /// A fault in the peer's frames: in their bytes or in their order.
@@ -80,13 +82,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
         kind::DATA => (1..=MAX_PAYLOAD).contains(&length),
         kind::CREDIT | kind::CLOSE | kind::MOVED => length == 4,
         kind::INVITE => length == INVITATION,
-        kind::OPEN | kind::FINISH | kind::RESET | kind::STOP | kind::ALIVE => length == 0,
+        kind::OPEN | kind::FINISH | kind::RESET | kind::STOP | kind::ALIVE | kind::TAKES_QUIC => length == 0,
         _ => return Err(MuxError::UnknownKind { kind }),
     };
     if !fits {
         return Err(MuxError::BadLength { kind, length });
     }
-    if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE | kind::INVITE) {
+    if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE | kind::INVITE | kind::TAKES_QUIC) {
         return Err(MuxError::BadLane { kind, lane });
     }
 
@@ -101,6 +103,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
         kind::FINISH => Frame::Finish,
         kind::RESET => Frame::Reset,
         kind::STOP => Frame::Stop,
+        kind::TAKES_QUIC => Frame::TakesQuic,
         kind::INVITE => match payload.first_chunk() {
             Some(invitation) => Frame::Invite(invitation),
             None => return Err(MuxError::BadLength { kind, length }),
@@ -125,6 +128,7 @@ impl Frame<'_> {
             Self::Close(_) => kind::CLOSE,
             Self::Moved(_) => kind::MOVED,
             Self::Invite(_) => kind::INVITE,
+            Self::TakesQuic => kind::TAKES_QUIC,
         }
     }
 }
@@ -164,6 +168,7 @@ pub(crate) mod kind {
     pub(crate) const CLOSE: u8 = 8;
     pub(crate) const MOVED: u8 = 9;
     pub(crate) const INVITE: u8 = 10;
+    pub(crate) const TAKES_QUIC: u8 = 11;
 }
 
 #[cfg(test)]
@@ -187,6 +192,7 @@ mod tests {
             (0, Frame::Close(3)),
             (7, Frame::Moved(2)),
             (0, Frame::Invite(&[9; INVITATION])),
+            (0, Frame::TakesQuic),
         ] {
             let mut bytes = Vec::new();
             encode(lane, frame, &mut bytes);
@@ -197,7 +203,7 @@ mod tests {
 
     #[test]
     fn wrong_headers_are_told_before_their_payload() {
-        assert_eq!(parse(&header(1, 11, 0)), Err(MuxError::UnknownKind { kind: 11 }));
+        assert_eq!(parse(&header(1, 12, 0)), Err(MuxError::UnknownKind { kind: 12 }));
         assert_eq!(parse(&header(1, kind::DATA, 0)), Err(MuxError::BadLength { kind: 2, length: 0 }));
         assert_eq!(
             parse(&header(1, kind::DATA, MAX_PAYLOAD + 1)),
@@ -205,6 +211,8 @@ mod tests {
         );
         assert_eq!(parse(&header(0, kind::DATA, 1)), Err(MuxError::BadLane { kind: 2, lane: 0 }));
         assert_eq!(parse(&header(4, kind::CLOSE, 4)), Err(MuxError::BadLane { kind: 8, lane: 4 }));
+        assert_eq!(parse(&header(4, kind::TAKES_QUIC, 0)), Err(MuxError::BadLane { kind: 11, lane: 4 }));
+        assert_eq!(parse(&header(0, kind::TAKES_QUIC, 1)), Err(MuxError::BadLength { kind: 11, length: 1 }));
     }
 
     proptest! {
@@ -214,7 +222,7 @@ mod tests {
         fn any_bytes_parse_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..40), small in any::<bool>()) {
             let mut bytes = bytes;
             if small && bytes.len() >= HEADER_BYTES {
-                bytes[4] %= 12;
+                bytes[4] %= 13;
                 bytes[6] = 0;
                 bytes[7] = 0;
             }

@@ -24,7 +24,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use dsync_wire::{
     budget::Budget,
-    link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic},
+    link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, Traffic},
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -33,9 +33,9 @@ use tokio::{
 
 pub(crate) use self::lanes::Role;
 use self::{
-    beside::{Beside, MOVES_AFTER},
+    beside::Beside,
     frame::{Frame, MuxError, encode, parse},
-    lanes::{Batch, Lanes, Received, Waiters},
+    lanes::{Batch, Lanes, Moves, Received, Waiters},
 };
 use crate::{
     counters::Counters,
@@ -97,7 +97,11 @@ impl Link for MuxLink {
     }
 
     fn data_lanes(&self) -> usize {
-        DATA_LANES
+        self.shared.beside.as_ref().and_then(|beside| beside.data_lanes()).unwrap_or(DATA_LANES)
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        self.shared.beside.as_ref().map_or_else(Vec::new, |beside| beside.moves())
     }
 
     fn is_near(&self) -> bool {
@@ -170,9 +174,21 @@ struct Shared {
 impl Shared {
     fn new(seat: (Role, Carrier), budget: Arc<Budget>, beside: Option<Arc<dyn Beside>>) -> Self {
         let changed = Arc::new(Condvar::new());
-        let mut lanes = Lanes::new(seat, beside.is_some(), Arc::clone(&changed), budget);
+        let moves = match &beside {
+            Some(beside) if beside.knows_quic() => Moves::ToQuic,
+            Some(_) => Moves::ToTls,
+            None => Moves::Nowhere,
+        };
+
+        let mut lanes = Lanes::new(seat, moves, Arc::clone(&changed), budget);
         if let Some(invitation) = beside.as_ref().and_then(|beside| beside.invitation()) {
             lanes.invite(&invitation);
+        }
+        if beside.as_ref().is_some_and(|beside| beside.takes_quic()) {
+            lanes.tell_of_quic();
+        }
+        if beside.as_ref().is_some_and(|beside| beside.is_expected()) {
+            lanes.keep_little();
         }
         Self {
             lanes: Mutex::new(lanes),
@@ -251,19 +267,35 @@ struct Writer {
 }
 
 impl Writer {
-    /// Returns the further connection of the lane; takes one if the lane is long enough.
+    /// Returns the further connection of the lane; takes one where there is one for a lane as long as this.
     fn beside(&mut self) -> Result<Option<&mut Box<dyn LaneWrite>>, LinkError> {
         let Half { shared, id, .. } = &self.half;
         if self.moved.is_none()
-            && self.sent_bytes >= MOVES_AFTER
             && let Some(beside) = &shared.beside
-            && let Some((connection, writer)) = beside.take()
+            && let Some((connection, writer)) = beside.take(self.sent_bytes)
         {
             shared.lock().move_on(*id, connection)?;
             shared.output.notify_one();
             self.moved = Some(writer);
         }
         Ok(self.moved.as_mut())
+    }
+
+    /// Takes as much as there is room for in the mux, at least a byte, and waits for that.
+    fn write_some(&self, data: &mut Bytes) -> Result<usize, LinkError> {
+        let Half { shared, id, waiters } = &self.half;
+        let mut lanes = shared.lock();
+        loop {
+            let had_output = lanes.has_output();
+            let count = lanes.write(*id, data)?;
+            if count > 0 {
+                if !had_output {
+                    shared.output.notify_one();
+                }
+                return Ok(count);
+            }
+            lanes = waiters.writable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Sends by the lane's further connection; returns `false` if it has none.
@@ -279,23 +311,14 @@ impl Writer {
 
 impl LaneWrite for Writer {
     fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
-        if self.write_beside(&Bytes::new(), &data)? {
-            return Ok(());
-        }
-        self.sent_bytes += data.len() as u64;
-        let Half { shared, id, waiters } = &self.half;
-        let mut lanes = shared.lock();
         while !data.is_empty() {
-            let had_output = lanes.has_output();
-            let count = lanes.write(*id, &mut data)?;
-            if count == 0 {
-                lanes = waiters.writable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
-                continue;
+            // It may have come while this waited for room.
+            if self.write_beside(&Bytes::new(), &data)? {
+                return Ok(());
             }
-            shared.count(count, 0);
-            if !had_output {
-                shared.output.notify_one();
-            }
+            let count = self.write_some(&mut data)?;
+            self.sent_bytes += count as u64;
+            self.half.shared.count(count, 0);
         }
         Ok(())
     }
@@ -373,6 +396,25 @@ impl LaneRead for Reader {
         shared.count(0, count);
         Ok(count)
     }
+
+    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            // A further connection may know better how to wait for much.
+            if let Some(moved) = &mut self.moved {
+                let shared = &self.half.shared;
+                shared.lock().check()?;
+                let count = moved.fill(&mut buf[filled..]).map_err(|error| shared.explain(error))?;
+                shared.count(0, count);
+                return Ok(filled + count);
+            }
+            match self.read(&mut buf[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
 }
 
 impl Drop for Reader {
@@ -422,8 +464,10 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
 fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError> {
     while let Some((lane, frame, used)) = parse(reader.unread())? {
         shared.lock().on_frame(lane, frame)?;
-        if let (Frame::Invite(invitation), Some(beside)) = (frame, &shared.beside) {
-            beside.invited(invitation);
+        match (frame, &shared.beside) {
+            (Frame::Invite(invitation), Some(beside)) => beside.invited(invitation),
+            (Frame::TakesQuic, Some(beside)) => beside.told_of_quic(),
+            _ => {}
         }
         reader.consume(used);
     }

@@ -8,7 +8,7 @@ use super::{
     MuxLink, Role, Seat,
     beside::INVITATION,
     frame::{Frame, MAX_PAYLOAD, MuxError, encode, parse},
-    lanes::{Batch, Lanes, MAX_LANES, Received, WINDOW},
+    lanes::{Batch, Lanes, MAX_LANES, Moves, Received, WINDOW},
 };
 use crate::{
     pipe,
@@ -126,7 +126,7 @@ fn quiet_links_stay_alive() {
 }
 
 fn lanes(role: Role) -> Lanes {
-    Lanes::new((role, Carrier::Ssh), false, Arc::default(), Arc::default())
+    Lanes::new((role, Carrier::Ssh), Moves::Nowhere, Arc::default(), Arc::default())
 }
 
 #[test]

@@ -6,10 +6,13 @@
 //! run's token on a first stream of that connection, and counts as connected only after the server
 //! has answered it. The token binds the connection to this bootstrap, and the server accepts it
 //! once.
+//!
+//! A session of a server that stands has its socket from its parent, connected to the client
+//! ([`open_served`], [`answer`]).
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,13 +21,13 @@ use std::{
 };
 
 use dsync_wire::bootstrap::{Fingerprint, PortRange, Token};
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, TokioRuntime, VarInt};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, SendStream, TokioRuntime, VarInt};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
 
-use super::{link_error, settings};
+use super::{link_error, settings, steady::Steady};
 use crate::{
     crowd::Crowd,
     identity::Identity,
@@ -154,24 +157,71 @@ async fn serve(server: &Arc<Server>) {
 
 /// Handles one client: its key, its token, the answer.
 async fn admit(server: Arc<Server>, incoming: Incoming) -> Result<(), ConnectionError> {
+    let (connection, send) = hear(incoming, &server.token).await?;
+    if server.used.swap(true, Ordering::AcqRel) {
+        return Err(refuse(&connection));
+    }
+    // Record it first: the client may report the answer over ssh before this task continues.
+    *server.accepted.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+    if welcome(send).await { Ok(()) } else { Err(ConnectionError::LocallyClosed) }
+}
+
+/// Waits for a client's proof: its key, and the token.
+async fn hear(incoming: Incoming, expected: &Token) -> Result<(Connection, SendStream), ConnectionError> {
     let address = incoming.remote_address();
     let connection = incoming
         .accept()?
         .await
         .inspect_err(|error| tracing::debug!(%address, %error, "UDP handshake refused"))?;
-    let (mut send, mut receive) = connection.accept_bi().await?;
+    let (send, mut receive) = connection.accept_bi().await?;
     let mut token = Token([0; 32]);
     // The comparison takes the same time wherever they differ.
-    let genuine = receive.read_exact(&mut token.0).await.is_ok() && token == server.token;
-    if !genuine || server.used.swap(true, Ordering::AcqRel) {
-        tracing::debug!(%address, genuine, "UDP session refused");
-        connection.close(REFUSED, b"");
-        return Err(ConnectionError::LocallyClosed);
+    if receive.read_exact(&mut token.0).await.is_ok() && token == *expected {
+        return Ok((connection, send));
     }
-    // Record it first: the client may report the answer over ssh before this task continues.
-    *server.accepted.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
-    let answered = send.write_all(&[WELCOME]).await.is_ok() && send.finish().is_ok();
-    if answered { Ok(()) } else { Err(ConnectionError::LocallyClosed) }
+    Err(refuse(&connection))
+}
+
+fn refuse(connection: &Connection) -> ConnectionError {
+    tracing::debug!(address = %connection.remote_address(), "UDP session refused");
+    connection.close(REFUSED, b"");
+    ConnectionError::LocallyClosed
+}
+
+/// Tells a client that it was accepted; returns whether that could be said.
+pub(crate) async fn welcome(mut send: SendStream) -> bool {
+    send.write_all(&[WELCOME]).await.is_ok() && send.finish().is_ok()
+}
+
+/// Makes the server's endpoint on a socket that is connected to the client. Must be called on the runtime's
+/// thread.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn open_served(
+    socket: UdpSocket,
+    tls: rustls::ServerConfig,
+    idle_timeout: Duration,
+) -> io::Result<Endpoint> {
+    // A session may open no socket, by which the route would be asked for larger packets.
+    let transport = settings::transport(idle_timeout, None);
+    let config = settings::server(tls, transport).map_err(io::Error::other)?;
+    settings::ask_for_buffers(&socket);
+    let socket = Steady::new(socket)?;
+    Endpoint::new_with_abstract_socket(settings::endpoint(None), Some(config), socket, Arc::new(TokioRuntime))
+}
+
+/// Waits on such an endpoint for the client with the right key and this token, who is to be [told](welcome)
+/// yet. `None` if the socket is of no use any more.
+pub(crate) async fn answer(endpoint: &Endpoint, token: &Token) -> Option<(Connection, SendStream)> {
+    let heard = loop {
+        // One at a time: only one sender's packets arrive here.
+        if let Ok(heard) = hear(endpoint.accept().await?, token).await {
+            break heard;
+        }
+    };
+    endpoint.set_server_config(None);
+    Some(heard)
 }
 
 /// The client's proof of identity.
@@ -193,19 +243,41 @@ where
     L: Future<Output = Vec<SocketAddr>>,
 {
     let dialer = Arc::new(dialer);
-    race(addresses, wait, |address| attempt(Arc::clone(&dialer), address)).await
+    race(addresses, wait, |address| attempt(Arc::clone(&dialer), address, None)).await
 }
 
-/// Tries one address.
-async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection, Endpoint), DialError> {
+/// Opens a socket that is connected to an address.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn socket_to(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = settings::bind_for(address)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// Tries one address, by a socket that is connected to it or by a new one.
+pub(crate) async fn attempt(
+    dialer: Arc<Dialer>,
+    address: SocketAddr,
+    socket: Option<UdpSocket>,
+) -> Result<(Connection, Endpoint), DialError> {
     let peer = Some(address.ip());
     let (tls, mismatch) = dialer.identity.client_config(dialer.server).map_err(DialError::system)?;
     let config =
         settings::client(tls, settings::transport(dialer.idle_timeout, peer)).map_err(DialError::system)?;
     let system = |error| DialError::Unreachable(Some(error));
-    let socket = settings::bind_for(address).map_err(system)?;
-    let endpoint =
-        Endpoint::new(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime)).map_err(system)?;
+    let endpoint = match socket {
+        Some(socket) => {
+            let socket = Steady::new(socket).map_err(system)?;
+            Endpoint::new_with_abstract_socket(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime))
+        }
+        None => {
+            let socket = settings::bind_for(address).map_err(system)?;
+            Endpoint::new(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime))
+        }
+    };
+    let endpoint = endpoint.map_err(system)?;
     // The name is for a header that is not sent.
     let connecting = endpoint.connect_with(config, address, "dsync.invalid").map_err(DialError::system)?;
     let refused = |error| DialError::Refused(link_error(error));

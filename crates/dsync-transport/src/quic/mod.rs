@@ -11,6 +11,7 @@ pub(crate) mod handshake;
 mod meter;
 mod reader;
 mod settings;
+mod steady;
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration};
 
@@ -233,7 +234,7 @@ const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed
 ///
 /// More lanes would be no faster and cost both ends processor time. quinn gives streams turns
 /// packet by packet, so each reader would be woken for less at a time.
-fn data_lanes(round_trip: Duration, cores: usize) -> usize {
+pub(crate) fn data_lanes(round_trip: Duration, cores: usize) -> usize {
     let in_flight = round_trip.as_micros().saturating_mul(FULL_RATE);
     let windows = usize::try_from(in_flight.div_ceil(settings::STREAM_WINDOW.into())).unwrap_or(usize::MAX);
     windows.max(cores.min(CORE_LANES)).clamp(MIN_LANES, MAX_LANES)

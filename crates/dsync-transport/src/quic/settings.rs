@@ -93,7 +93,7 @@ pub(crate) fn bind_for(peer: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Requests large buffers, by force if allowed, and accepts whatever the system grants.
-fn ask_for_buffers(socket: &UdpSocket) {
+pub(super) fn ask_for_buffers(socket: &UdpSocket) {
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, UDP_BUFFER)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, UDP_BUFFER));
     let _ = sockopt::set_socket_send_buffer_size_force(socket, UDP_BUFFER)

@@ -21,6 +21,7 @@
 
 pub(crate) mod further;
 mod key;
+mod port;
 
 use std::{
     io::{self, Read, Write},
@@ -43,6 +44,7 @@ use dsync_wire::{
 
 pub use self::further::{PREFACE, Prefaced, SessionNumber, parse_preface, preface, server::Handed};
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
+pub use self::port::DatagramPort;
 use crate::{
     AddressFamily,
     tls::{

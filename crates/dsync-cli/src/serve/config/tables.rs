@@ -32,6 +32,7 @@ pub(super) struct ServerTable {
     pub(super) identity: Option<PathBuf>,
     pub(super) sessions: Option<Spanned<u32>>,
     pub(super) metrics: Option<Spanned<String>>,
+    pub(super) quic: Option<bool>,
 }
 
 #[derive(Deserialize)]

@@ -8,15 +8,18 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use dsync_wire::link::{LaneRead, LaneWrite, LinkError, Traffic};
+use dsync_wire::link::{Carrier, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic};
 
+#[cfg(feature = "quic")]
+use super::quic;
 use super::{ADMITTED, Awaited, Invitation, Pool, preface, settle};
 use crate::{
     identity::Identity,
     mux::beside::{Beside, INVITATION},
+    standing::Count,
     tls::{
         handshake::{DIAL_TIME, OURS, THEIRS, opening, read_exactly},
         stream::{Opener, Sealer, Stream, StreamError},
@@ -24,10 +27,28 @@ use crate::{
     waits::NEAR,
 };
 
-/// The client's end. It makes connections once, for each direction in which much passes.
+/// The way of the further connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Whether both ends know of connections over QUIC.
+    pub(crate) knows_quic: bool,
+    /// The reason to go on by QUIC, if the port takes it; `None` leaves it to TLS.
+    pub(crate) quic: Option<MoveCause>,
+    /// Shortest round trip of the first connection.
+    pub(crate) round_trip: Duration,
+    /// Longest silence of the connection over QUIC.
+    pub(crate) idle_timeout: Duration,
+}
+
+/// The client's end. It makes connections once: one over QUIC if it may and is to, else some over TLS for
+/// each direction in which much passes.
 pub(crate) struct Caller {
     identity: Identity,
     address: SocketAddr,
+    plan: Plan,
+    /// Whether the port takes QUIC, as far as it is known.
+    takes_quic: AtomicBool,
+    has_called_quic: AtomicBool,
     invitation: OnceLock<Invitation>,
     pool: Arc<Pool>,
     next: AtomicU32,
@@ -41,12 +62,15 @@ pub(crate) struct Calling(Arc<Caller>);
 impl Calling {
     /// Makes the client's end. `identity` is the one that the bootstrap announced, `address` that of the
     /// connection to the server.
-    pub(crate) fn new(identity: Identity, address: SocketAddr) -> Self {
+    pub(crate) fn new(identity: Identity, address: SocketAddr, plan: Plan) -> Self {
         Self(Arc::new(Caller {
             identity,
             address,
+            plan,
+            takes_quic: AtomicBool::new(false),
+            has_called_quic: AtomicBool::new(false),
             invitation: OnceLock::new(),
-            pool: Arc::default(),
+            pool: Arc::new(Pool::new(Count::default(), Count::default())),
             next: AtomicU32::default(),
             has_called: Default::default(),
         }))
@@ -63,7 +87,37 @@ impl Beside for Calling {
         let _ = self.0.invitation.set(Invitation::parse(invitation));
     }
 
+    fn knows_quic(&self) -> bool {
+        self.0.plan.knows_quic
+    }
+
+    fn takes_quic(&self) -> bool {
+        false
+    }
+
+    fn told_of_quic(&self) {
+        self.0.takes_quic.store(true, Ordering::Release);
+    }
+
+    fn data_lanes(&self) -> Option<usize> {
+        self.0.plan.quic.and_then(|_| data_lanes(self.0.plan.round_trip))
+    }
+
+    fn is_expected(&self) -> bool {
+        self.0.plan.quic.is_some()
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        let cause = self.0.plan.quic.filter(|_| self.0.pool.streams.is_used());
+        cause.into_iter().map(|cause| Move { to: Carrier::Quic, cause }).collect()
+    }
+
     fn passed(&self, traffic: Traffic) {
+        if self.0.plan.quic.is_some() && self.0.takes_quic.load(Ordering::Acquire) {
+            let passed = traffic.sent_bytes.saturating_add(traffic.received_bytes);
+            self.0.call_quic_after(passed);
+            return;
+        }
         let passed = [traffic.sent_bytes, traffic.received_bytes];
         for ((bytes, has_called), kind) in passed.into_iter().zip(&self.0.has_called).zip([OURS, THEIRS]) {
             if bytes >= PAYS_AFTER
@@ -76,8 +130,8 @@ impl Beside for Calling {
         }
     }
 
-    fn take(&self) -> Option<(u32, Box<dyn LaneWrite>)> {
-        self.0.pool.take()
+    fn take(&self, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)> {
+        self.0.pool.take(sent_bytes)
     }
 
     fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
@@ -90,6 +144,46 @@ impl Beside for Calling {
 }
 
 impl Caller {
+    /// Makes the connection over QUIC once, on a thread of its own, if this much has passed. Where it cannot
+    /// be made, the lanes are left to TLS.
+    fn call_quic_after(self: &Arc<Self>, passed: u64) {
+        if passed < QUIC_PAYS_AFTER
+            || self.has_called_quic.load(Ordering::Relaxed)
+            || self.invitation.get().is_none()
+            || self.has_called_quic.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+
+        self.pool.streams.call();
+        let caller = Arc::clone(self);
+        let work = move || {
+            if !caller.call_quic() {
+                caller.pool.streams.fail();
+                caller.takes_quic.store(false, Ordering::Release);
+            }
+        };
+        if thread::Builder::new().name("dsync-further".into()).spawn(work).is_err() {
+            self.pool.streams.fail();
+            self.takes_quic.store(false, Ordering::Release);
+        }
+    }
+
+    /// Makes the connection over QUIC; returns whether it is there.
+    fn call_quic(&self) -> bool {
+        let Some(invitation) = self.invitation.get() else { return false };
+        let called = quic::call(&self.identity, self.address, invitation, self.plan.idle_timeout);
+        let link: Arc<dyn Link> = match called {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::debug!(address = %self.address, ?error, "no further connection over QUIC");
+                return false;
+            }
+        };
+        tracing::debug!(address = %self.address, "further connection over QUIC");
+        self.pool.streams.add(link)
+    }
+
     /// Makes the connections for one direction, each on a thread of its own. What fails stays on the mux.
     fn call_all(self: &Arc<Self>, kind: u8) {
         for _ in 0..CONNECTIONS {
@@ -147,8 +241,38 @@ impl Caller {
     }
 }
 
+/// Returns the number of lanes that fill QUIC on a path of this round trip.
+#[cfg(feature = "quic")]
+fn data_lanes(round_trip: Duration) -> Option<usize> {
+    Some(crate::quic::data_lanes(round_trip, 1))
+}
+
+/// Returns none: this build has no QUIC.
+#[cfg(not(feature = "quic"))]
+fn data_lanes(_: Duration) -> Option<usize> {
+    None
+}
+
+/// QUIC of a build without: no plan asks for it.
+#[cfg(not(feature = "quic"))]
+mod quic {
+    use super::{Arc, Duration, Identity, Invitation, Link, SocketAddr};
+
+    pub(super) fn call(
+        _: &Identity,
+        _: SocketAddr,
+        _: &Invitation,
+        _: Duration,
+    ) -> Result<Arc<dyn Link>, std::io::Error> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
 /// Connections for a direction: as many as the mux has data lanes.
 const CONNECTIONS: usize = 4;
 /// Bytes in a direction after which connections pay for their handshakes: those of four take some
 /// milliseconds of both ends, in which as much passes as this over a fast path.
 const PAYS_AFTER: u64 = 2 << 20;
+/// Bytes in both directions after which the connection over QUIC pays. On a long path that is more than
+/// asking about a tree without changes takes, and less than TCP carries in its first round trips.
+const QUIC_PAYS_AFTER: u64 = 64 << 10;

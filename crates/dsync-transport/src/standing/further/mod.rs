@@ -16,12 +16,19 @@
 //! server, first:       01
 //! ```
 //!
+//! Where both ends know of it and the server's port takes it, one connection over QUIC may be made in their
+//! place ([`quic`]), whose streams carry a direction of a lane each ([`streams`]). There the preface is a
+//! datagram of its own, to which the session answers. The secret follows on the first stream.
+//!
 //! The law: a connection carries one direction of one lane. The server admits one only with the key that
 //! the client announced *and* the secret, and has a bounded number of them. Who knows a session's number,
 //! which anybody on the path can read, makes the session fail some handshakes and nothing else.
 
 pub(crate) mod client;
+#[cfg(feature = "quic")]
+mod quic;
 pub(crate) mod server;
+mod streams;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,6 +42,7 @@ use dsync_wire::{
     link::{Carrier, LaneRead, LaneWrite, LinkError},
 };
 
+use self::streams::Streams;
 use super::Count;
 use crate::{
     mux::beside::INVITATION,
@@ -106,10 +114,11 @@ impl Invitation {
 }
 
 /// The connections of one end.
-#[derive(Default)]
 struct Pool {
     state: Mutex<State>,
     changed: Condvar,
+    /// Those over QUIC.
+    streams: Arc<Streams>,
     sent: Count,
     received: Count,
 }
@@ -134,6 +143,12 @@ enum Awaited {
 }
 
 impl Pool {
+    /// Makes one that counts bytes sent and received.
+    fn new(sent: Count, received: Count) -> Self {
+        let streams = Arc::new(Streams::new(sent.clone(), received.clone()));
+        Self { state: Mutex::default(), changed: Condvar::new(), streams, sent, received }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,13 +184,25 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    fn take(self: &Arc<Self>) -> Option<(u32, Box<dyn LaneWrite>)> {
+    /// Takes a connection for a lane that has sent this many bytes.
+    fn take(self: &Arc<Self>, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)> {
+        // A stream costs nothing, and what a lane leaves on the mux is what its reader waits for.
+        if let Some(taken) = self.streams.take() {
+            return Some(taken);
+        }
+        if sent_bytes < MOVES_AFTER {
+            return None;
+        }
         let (number, stream) = self.lock().free.pop_front()?;
         let writer = Writer { pool: Arc::clone(self), stream, sealer: Sealer::default(), is_finished: false };
         Some((number, Box::new(writer)))
     }
 
     fn receive(self: &Arc<Self>, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
+        if streams::is_stream(number) {
+            return self.streams.receive(number);
+        }
+
         let mut state = self.lock();
         loop {
             if state.is_over {
@@ -206,6 +233,7 @@ impl Pool {
         state.awaited.clear();
         let all = std::mem::take(&mut state.all);
         drop(state);
+        self.streams.end();
         for stream in all.iter().filter_map(Weak::upgrade) {
             stream.shut(Shutdown::Both);
         }
@@ -310,6 +338,8 @@ fn settle(stream: &Stream, is_near: bool) -> Result<(), StreamError> {
 const MAGIC: [u8; 8] = *b"\x89dsync+\n";
 /// The server's first byte: the connection is one of the session's.
 const ADMITTED: [u8; 1] = [1];
+/// Bytes that a lane has sent before it moves: a shorter one is over before it would gain anything.
+const MOVES_AFTER: u64 = 1 << 20;
 /// Most connections of a session at a time: those of four lanes in each direction, and as many again
 /// whose ends have not been heard.
 const MOST: usize = 16;

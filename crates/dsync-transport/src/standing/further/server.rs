@@ -3,21 +3,23 @@
 use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use dsync_wire::{
     bootstrap::{Fingerprint, Token},
-    link::{LaneRead, LaneWrite, LinkError, Traffic},
+    link::{LaneRead, LaneWrite, LinkError, Move, Traffic},
 };
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt::socket_type,
+};
 
 use super::{ADMITTED, Invitation, Pool, SessionNumber, settle};
 use crate::{
@@ -37,6 +39,9 @@ pub struct Handed {
     pub session: SessionNumber,
     /// The session's end of the socket.
     pub socket: UnixStream,
+    /// Whether the parent takes datagrams at the port that the client has reached, and leads sockets for them
+    /// here.
+    pub takes_quic: bool,
     /// The bytes that are sent on further connections; those of the first one may be counted here too.
     pub sent: Count,
     /// The bytes that are received on further connections.
@@ -51,6 +56,12 @@ pub(crate) struct Hall {
     config: Arc<rustls::ServerConfig>,
     pool: Arc<Pool>,
     connections: Count,
+    /// Whether both ends know of connections over QUIC, and whether the port takes it.
+    quic: (bool, bool),
+    /// Whether the round trip is one from which on clients take QUIC by themselves.
+    is_far: bool,
+    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
+    idle_timeout: Duration,
     /// Connections that have not shown the secret.
     strangers: AtomicUsize,
 }
@@ -59,17 +70,27 @@ pub(crate) struct Hall {
 pub(crate) struct Inviting(Arc<Hall>);
 
 impl Inviting {
-    /// Begins to take connections of the client whose one-time key this is.
+    /// Begins to take connections of the client whose one-time key this is. `knows_quic` says whether both
+    /// ends know of connections over QUIC, which end after `idle_timeout` of silence, and `is_far` whether the
+    /// client takes it by itself.
     ///
     /// # Errors
     /// The system's: no random numbers, no thread.
-    pub(crate) fn start(handed: Handed, identity: &Identity, client: Fingerprint) -> io::Result<Self> {
-        let Handed { session, socket, sent, received, connections } = handed;
+    pub(crate) fn start(
+        handed: Handed,
+        (identity, client): (&Identity, Fingerprint),
+        (knows_quic, is_far): (bool, bool),
+        idle_timeout: Duration,
+    ) -> io::Result<Self> {
+        let Handed { session, socket, takes_quic, sent, received, connections } = handed;
         let hall = Arc::new(Hall {
             invitation: Invitation { session, secret: fresh_secret()?, server: identity.fingerprint() },
             config: Arc::new(identity.server_config(client).map_err(io::Error::other)?),
-            pool: Arc::new(Pool { sent, received, ..Pool::default() }),
+            pool: Arc::new(Pool::new(sent, received)),
             connections,
+            quic: (knows_quic, knows_quic && takes_quic && cfg!(feature = "quic")),
+            is_far,
+            idle_timeout,
             strangers: AtomicUsize::default(),
         });
         let taking = Arc::clone(&hall);
@@ -98,10 +119,32 @@ impl Beside for Inviting {
 
     fn invited(&self, _: &[u8; INVITATION]) {}
 
+    fn knows_quic(&self) -> bool {
+        self.0.quic.0
+    }
+
+    fn takes_quic(&self) -> bool {
+        self.0.quic.1
+    }
+
+    fn told_of_quic(&self) {}
+
+    fn data_lanes(&self) -> Option<usize> {
+        None
+    }
+
+    fn is_expected(&self) -> bool {
+        self.0.quic.1 && self.0.is_far
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        Vec::new()
+    }
+
     fn passed(&self, _: Traffic) {}
 
-    fn take(&self) -> Option<(u32, Box<dyn LaneWrite>)> {
-        self.0.pool.take()
+    fn take(&self, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)> {
+        self.0.pool.take(sent_bytes)
     }
 
     fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
@@ -117,8 +160,8 @@ impl Hall {
     /// Takes connections for as long as there is a parent.
     fn take_all(self: &Arc<Self>, socket: &UnixStream) {
         loop {
-            let tcp = match next(socket) {
-                Ok(Some(descriptor)) => TcpStream::from(descriptor),
+            let descriptor = match next(socket) {
+                Ok(Some(descriptor)) => descriptor,
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
@@ -134,7 +177,10 @@ impl Hall {
 
             let hall = Arc::clone(self);
             let admission = thread::Builder::new().name("dsync-further".into()).spawn(move || {
-                let admitted = hall.admit(tcp);
+                let admitted = match socket_type(&descriptor) {
+                    Ok(SocketType::DGRAM) => hall.admit_quic(descriptor.into()),
+                    _ => hall.admit(descriptor.into()),
+                };
                 hall.strangers.fetch_sub(1, Ordering::AcqRel);
                 if let Err(error) = admitted {
                     tracing::debug!(?error, "further connection refused");
@@ -144,6 +190,30 @@ impl Hall {
                 self.strangers.fetch_sub(1, Ordering::AcqRel);
             }
         }
+    }
+
+    /// Lets the client prove itself over QUIC, on a socket that is connected to it.
+    #[cfg(feature = "quic")]
+    fn admit_quic(&self, socket: UdpSocket) -> Result<(), Refused> {
+        let Invitation { session, secret, .. } = &self.invitation;
+        if !self.quic.1 {
+            return Err(Refused::Kind);
+        }
+        let proof = (rustls::ServerConfig::clone(&self.config), secret.clone());
+        super::quic::admit(socket, proof, session, self.idle_timeout, |link| {
+            let is_taken = self.pool.streams.add(link);
+            if is_taken {
+                self.connections.add(1);
+            }
+            is_taken
+        })
+        .map_err(Refused::Quic)
+    }
+
+    /// Refuses: this build has no QUIC.
+    #[cfg(not(feature = "quic"))]
+    fn admit_quic(&self, _: UdpSocket) -> Result<(), Refused> {
+        Err(Refused::Kind)
     }
 
     /// Lets a connection prove that it is the client's.
@@ -206,6 +276,8 @@ fn next(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 #[derive(Debug)]
 enum Refused {
     Broken(#[allow(dead_code, reason = "shown by Debug")] StreamError),
+    #[cfg(feature = "quic")]
+    Quic(#[allow(dead_code, reason = "shown by Debug")] super::quic::Failure),
     Secret,
     Number,
     Kind,

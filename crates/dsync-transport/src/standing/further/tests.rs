@@ -3,18 +3,18 @@ use std::{
     mem::MaybeUninit,
     net::{SocketAddr, TcpListener, TcpStream},
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
     thread,
     time::{Duration, Instant},
 };
 
-use dsync_wire::link::{Lane, Link};
+use dsync_wire::link::{CloseReason, Lane, Link, Move, MoveCause};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::{
-    client::Calling,
+    client::{Calling, Plan},
     server::{Handed, Inviting, MOST_STRANGERS},
     *,
 };
@@ -23,6 +23,7 @@ use crate::{
     mux::{MuxLink, Role, Seat, beside::Beside},
     pipe,
     reactor::Reactor,
+    standing::DatagramPort,
     suite::{Pair, pattern, suite},
     tls::handshake::{DIAL_TIME, OURS, THEIRS, opening, read_exactly},
 };
@@ -36,24 +37,65 @@ struct Server {
     inviting: Arc<Inviting>,
     connections: Count,
     client: Identity,
+    plan: Plan,
+}
+
+/// Returns what a client does that goes on by TLS, or by QUIC.
+fn plan(quic: Option<MoveCause>) -> Plan {
+    Plan { knows_quic: true, quic, round_trip: Duration::from_millis(80), idle_timeout: PATIENCE }
+}
+
+/// Starts a session whose client goes on by QUIC. Its parent leads every sender of its number to it.
+fn session_over_quic() -> Server {
+    let server = session_of(true);
+    Server { plan: plan(Some(MoveCause::Far)), ..server }
 }
 
 /// Starts a session. Its parent passes on what begins as it should and closes the rest.
 fn session() -> Server {
+    session_of(false)
+}
+
+/// Opens both halves of a port.
+fn ports() -> (TcpListener, DatagramPort) {
+    let since = Instant::now();
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Another test may have the number for UDP.
+        if let Ok(port) = DatagramPort::bind(listener.local_addr().unwrap()) {
+            return (listener, port);
+        }
+        assert!(since.elapsed() < PATIENCE);
+    }
+}
+
+fn session_of(takes_quic: bool) -> Server {
     let (client, own) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let (parent, socket) = UnixStream::pair().unwrap();
     let connections = Count::default();
     let handed = Handed {
         session: SessionNumber([9; 16]),
         socket,
+        takes_quic,
         sent: Count::default(),
         received: Count::default(),
         connections: connections.clone(),
     };
-    let inviting = Arc::new(Inviting::start(handed, &own, client.fingerprint()).unwrap());
+    let inviting =
+        Arc::new(Inviting::start(handed, (&own, client.fingerprint()), (true, false), PATIENCE).unwrap());
 
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (listener, port) = ports();
     let address = listener.local_addr().unwrap();
+    if takes_quic {
+        let leading = parent.try_clone().unwrap();
+        thread::spawn(move || {
+            while let Ok((session, sender)) = port.next_preface() {
+                if session == SessionNumber([9; 16]) {
+                    hand_over(&leading, &port.lead(address, sender).unwrap());
+                }
+            }
+        });
+    }
     thread::spawn(move || {
         for tcp in listener.incoming() {
             let mut tcp = tcp.unwrap();
@@ -65,11 +107,11 @@ fn session() -> Server {
             }
         }
     });
-    Server { address, inviting, connections, client }
+    Server { address, inviting, connections, client, plan: plan(None) }
 }
 
-fn hand_over(parent: &UnixStream, tcp: &TcpStream) {
-    let descriptors = [tcp.as_fd()];
+fn hand_over(parent: &UnixStream, socket: &impl AsFd) {
+    let descriptors = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
@@ -86,10 +128,13 @@ fn mux((input, output): (OwnedFd, OwnedFd), role: Role, beside: Arc<dyn Beside>)
 
 /// Makes a pair whose client connects to `address` for more.
 fn pair_to(server: &Server, address: SocketAddr) -> Pair {
+    pair_of(server, Calling::new(server.client.clone(), address, server.plan))
+}
+
+fn pair_of(server: &Server, calling: Calling) -> Pair {
     let (a, b) = UnixStream::pair().unwrap();
     let twice = |stream: UnixStream| (OwnedFd::from(stream.try_clone().unwrap()), OwnedFd::from(stream));
-    let calling = Arc::new(Calling::new(server.client.clone(), address));
-    let near = mux(twice(a), Role::Client, calling);
+    let near = mux(twice(a), Role::Client, Arc::new(calling));
     let far = mux(twice(b), Role::Server, Arc::clone(&server.inviting) as Arc<dyn Beside>);
     (Arc::new(near), Arc::new(far))
 }
@@ -100,6 +145,136 @@ fn pair() -> Pair {
 }
 
 suite!(super::pair);
+
+#[cfg(feature = "quic")]
+mod over_quic {
+    use super::*;
+
+    fn pair() -> Pair {
+        let server = session_over_quic();
+        pair_to(&server, server.address)
+    }
+
+    suite!(super::pair);
+
+    #[test]
+    fn lanes_move_to_it_in_either_direction_and_their_bytes_keep_their_order() {
+        for to_server in [true, false] {
+            let server = session_over_quic();
+            let (near, far) = pair_to(&server, server.address);
+            let told = Arc::clone(&near);
+            let (sender, receiver) = if to_server { (near, far) } else { (far, near) };
+            // Until much has gone that way: what passed by the mux is not counted.
+            let counted = usize::from(to_server);
+            send_until(&sender, &receiver, || server.inviting.counts()[counted].count() > 4 << 20);
+            assert_eq!(server.inviting.counts()[1 - counted].count(), 0);
+            // One connection carries all, and TLS has none.
+            assert_eq!(server.connections.count(), 1);
+            let moved = Move { to: Carrier::Quic, cause: MoveCause::Far };
+            assert_eq!(told.moves(), [moved]);
+        }
+    }
+
+    #[test]
+    fn where_it_does_not_get_through_lanes_go_on_by_tls() {
+        // A port without UDP, one whose datagrams nobody reads, and one whose parent leads them nowhere.
+        for case in 0..3 {
+            let server = session();
+            let unread = (case == 1).then(|| DatagramPort::bind(server.address));
+            let nowhere = (case == 2).then(|| DatagramPort::bind(server.address));
+            if let Some(Ok(port)) = nowhere {
+                thread::spawn(move || while port.next_preface().is_ok() {});
+            }
+            let calling = Calling::new(server.client.clone(), server.address, plan(Some(MoveCause::Far)));
+            calling.told_of_quic();
+            let (near, far) = pair_of(&server, calling);
+            send_until(&near, &far, || server.connections.count() >= 4);
+            assert_eq!(near.moves(), []);
+            drop(unread);
+        }
+    }
+
+    #[test]
+    fn a_port_without_it_is_not_asked_and_a_client_without_it_is_not_told() {
+        // The server says nothing of QUIC, so that there is no wait for it.
+        let server = Server { plan: plan(Some(MoveCause::Asked)), ..session() };
+        let (near, far) = pair_to(&server, server.address);
+        send_until(&near, &far, || server.connections.count() >= 4);
+        assert_eq!(near.moves(), []);
+
+        // A peer that speaks of it without the feature breaks a rule.
+        let server = session_over_quic();
+        let without = Plan { knows_quic: false, quic: None, ..server.plan };
+        let (near, _far) = pair_of(&server, Calling::new(server.client.clone(), server.address, without));
+        let refused = near.accept_lane().err().unwrap();
+        assert!(matches!(refused, LinkError::Carrier { .. }), "{refused:?}");
+    }
+
+    /// Calls as a client would that has this key and this secret; returns whether it was let in.
+    fn call(server: &Server, identity: &Identity, secret: &Token) -> bool {
+        let invitation = Invitation { secret: secret.clone(), ..invitation(server) };
+        let called = quic::call(identity, server.address, &invitation, PATIENCE);
+        // The connection lasts as long as the test.
+        called.map(std::mem::forget).is_ok()
+    }
+
+    #[test]
+    fn only_the_clients_key_and_the_secret_together_are_let_in_once() {
+        let server = session_over_quic();
+        let secret = invitation(&server).secret;
+        let other = Identity::generate().unwrap();
+        assert!(!call(&server, &server.client, &Token([7; 32])));
+        assert!(!call(&server, &other, &secret));
+        let elsewhere = Invitation { session: SessionNumber([8; 16]), ..invitation(&server) };
+        assert!(quic::call(&server.client, server.address, &elsewhere, PATIENCE).is_err());
+        assert_eq!(server.connections.count(), 0);
+
+        assert!(call(&server, &server.client, &secret));
+        assert_eq!(server.connections.count(), 1);
+        // There is one of them.
+        assert!(!call(&server, &server.client, &secret));
+        assert_eq!(server.connections.count(), 1);
+    }
+
+    #[test]
+    fn a_peer_cannot_go_on_by_a_stream_without_a_connection() {
+        let server = session_over_quic();
+        for number in [1 << 31, u32::MAX] {
+            let refused = server.inviting.receive(number).err().unwrap();
+            assert!(matches!(refused, LinkError::Carrier { .. }), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_breaks_in_the_middle_ends_the_link_and_is_no_clean_end() {
+        let server = session_over_quic();
+        let (near, far) = pair_to(&server, server.address);
+        let mut lane = near.open_lane().unwrap();
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut there = far.accept_lane().unwrap();
+                let mut buf = vec![0; 1 << 20];
+                loop {
+                    match there.rx.read(&mut buf) {
+                        Ok(0) => panic!("a clean end"),
+                        Ok(_) => {}
+                        Err(error) => return error,
+                    }
+                }
+            });
+            let since = Instant::now();
+            while server.inviting.counts()[1].count() == 0 {
+                lane.tx.write(pattern(1, 1 << 20)).unwrap();
+                assert!(since.elapsed() < PATIENCE);
+            }
+            drop(lane);
+            // As QUIC tells it over ssh.
+            let error = reading.join().unwrap();
+            assert_eq!(error.to_string(), LinkError::PeerClosed { reason: CloseReason::Failed }.to_string());
+            assert!(far.open_lane().is_err());
+        });
+    }
+}
 
 /// Sends from one end until `is_enough`, and checks that the other receives just that.
 fn send_until(sender: &Arc<dyn Link>, receiver: &Arc<dyn Link>, is_enough: impl Fn() -> bool + Sync) {
