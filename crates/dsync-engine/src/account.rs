@@ -11,14 +11,18 @@ use std::sync::{
 
 use dsync_fs::Explained;
 use dsync_wire::{
-    event::{Action, BackedUp, Changes, Done, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
+    event::{
+        Action, BackedUp, Changes, Done, Ended, Event, FileType, LeftAlone, Planned, Present, Progress,
+        Report,
+    },
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
     ruling::Ruling,
 };
 
 use crate::{
-    Observer, SyncError, Tally, halt::lock, plan::file_type, session::ControlOut, under_way::UnderWay,
+    Observer, SyncError, Tally, failures::Failures, halt::lock, plan::file_type, session::ControlOut,
+    under_way::UnderWay,
 };
 
 /// The receiver of the destination's events.
@@ -73,6 +77,8 @@ pub(crate) struct Account<'a> {
     pub(crate) matched_bytes: AtomicU64,
     /// Whether the source could not read something: then nothing may be deleted.
     source_damaged: AtomicBool,
+    /// The paths that failed, if somebody wants to know them at the end.
+    pub(crate) failures: Option<Failures>,
     /// Files whose content arrives.
     under_way: UnderWay,
 }
@@ -121,6 +127,7 @@ impl<'a> Account<'a> {
             literal_bytes: AtomicU64::new(0),
             matched_bytes: AtomicU64::new(0),
             source_damaged: AtomicBool::new(false),
+            failures: None,
             under_way: UnderWay::default(),
         }
     }
@@ -232,6 +239,11 @@ impl<'a> Account<'a> {
     /// Tells the audience why an entry takes part or not.
     pub(crate) fn ruling(&self, ruling: Ruling) -> Result<(), SyncError> {
         self.tell(Event::Ruling(ruling))
+    }
+
+    /// Tells the audience of an entry of the tree at the end of the run.
+    pub(crate) fn present(&self, present: Present) -> Result<(), SyncError> {
+        self.tell(Event::Present(present))
     }
 
     /// Returns whether the audience wants to hear of this path.
@@ -350,6 +362,11 @@ impl<'a> Account<'a> {
         );
         if unread && !matches!(problem.cause, Cause::Vanished | Cause::Changed | Cause::Skipped) {
             self.source_damaged.store(true, Ordering::Release);
+        }
+
+        if let Some(failures) = &self.failures {
+            let kept = failures.note(&problem);
+            kept.map_err(|error| SyncError::of_list(problem.operation, "the list of failures", error))?;
         }
         self.tell(Event::Failed(problem))
     }

@@ -156,8 +156,9 @@ fn removal(options: &SyncOptions) -> Result<(), SyncError> {
     if options.event_removals && !options.remove_source_files {
         return invalid("event_removals", "needs remove_source_files");
     }
-    if options.event_contents && !options.event_done && !(options.checksum && options.event_ends) {
-        return invalid("event_contents", "needs event_done, or checksum and event_ends");
+    let has_content = options.event_done || options.event_tree || options.checksum && options.event_ends;
+    if options.event_contents && !has_content {
+        return invalid("event_contents", "needs event_done, event_tree, or checksum and event_ends");
     }
     if options.event_done && options.writing.delay_updates {
         return invalid("event_done", "no file has its name before the end with writing.delay_updates");

@@ -3,6 +3,7 @@
 mod homes;
 mod lent;
 mod local;
+mod manifested;
 mod named;
 mod opening;
 #[cfg(feature = "ssh")]
@@ -45,6 +46,7 @@ use crate::{
     footprint::{Cage, Footprint, Inmates},
     grant::Start,
     handle::{self, RunHandle},
+    manifest_file::{ManifestFile, ManifestHears},
     names,
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
@@ -68,6 +70,7 @@ pub struct Job {
     files_from: Option<FilesFrom>,
     spelling: Option<Spelling>,
     recording: Option<Recording>,
+    manifest_file: Option<ManifestFile>,
     filter: Option<Filter>,
     /// The paths of a manifest's entries, if not all of them are copied.
     only: Option<RelativePaths>,
@@ -81,7 +84,7 @@ impl Job {
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
         let (cage, files_from, spelling, recording, filter) = Default::default();
-        let (only, manifest) = Default::default();
+        let (only, manifest, manifest_file) = Default::default();
         let resources = Resources::default();
         Self {
             source,
@@ -93,6 +96,7 @@ impl Job {
             files_from,
             spelling,
             recording,
+            manifest_file,
             filter,
             only,
             manifest,
@@ -316,6 +320,7 @@ impl Job {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
         }
+        let tree = self.begin_manifest(observer)?;
         if let Some(filter) = &self.filter {
             filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
         }
@@ -325,9 +330,11 @@ impl Job {
         self.take_names(cancel)?;
         let dry_run = self.options.dry_run;
         let recording = self.recording.clone();
-        let guarded = Guarded::new(observer, cancel);
+        let heard: &dyn Observer = tree.as_ref().map_or(observer, |tree| tree);
+        let guarded = Guarded::new(heard, cancel);
         let chooser = self.filter.as_ref().map(|filter| guarded.chooser(filter, self.spelling));
-        let means = Own { connector, throttle, chooser: chooser.as_ref() };
+        let left_out = tree.as_ref().and_then(ManifestHears::left_out);
+        let means = Own { connector, throttle, chooser: chooser.as_ref(), left_out };
         let outcome = match self.spelling {
             None => self.dispatch(means, &guarded, guarded.cancel()),
             Some(spelling) => self.spelled(spelling).and_then(|job| {
@@ -344,6 +351,7 @@ impl Job {
             let counted = if recording.is_only() { 0 } else { report.failed + report.vanished };
             report.failed += recording.lacking().saturating_sub(counted);
         }
+        tree.map_or(Ok(()), ManifestHears::finish)?;
 
         Ok(Summary {
             report,
@@ -373,12 +381,11 @@ impl Job {
     /// Runs the form of the job that its operands make.
     fn dispatch(
         self,
-        Own { connector, throttle, chooser }: Own<'_>,
+        Own { connector, throttle, chooser, left_out }: Own<'_>,
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
-        let Self { source, destination, mut options, connect, resources, .. } = self;
-        let (cage, files_from, spelling) = (self.cage.as_deref(), self.files_from.as_ref(), self.spelling);
+        let Self { source, destination, mut options, connect, resources, spelling, .. } = self;
         let recording = self.recording.as_ref().map(|recording| (recording, options.events));
         // The plan that a pull records passes this end in any case.
         if recording.is_some() && matches!(source, Source::Local { .. }) {
@@ -387,18 +394,18 @@ impl Job {
         let remote = Remote {
             connect: &connect,
             resources: &resources,
-            cage,
+            cage: self.cage.as_deref(),
             throttle,
-            files_from,
+            files_from: self.files_from.as_ref(),
             spelling,
             recording,
             chooser,
+            left_out,
             manifest: self.manifest.as_ref(),
         };
-        let source = source.for_list(files_from);
         let destination = somewhere(destination, &options)?;
 
-        match (source, destination, connector) {
+        match (source.for_list(remote.files_from), destination, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local::run(Files::Paths(&paths), &path, options, remote, observer, cancel)
             }
@@ -457,6 +464,8 @@ struct Own<'a> {
     connector: Option<&'a dyn Connector>,
     throttle: Option<&'a Throttle>,
     chooser: Option<&'a Chooser>,
+    /// A file that a destination of this machine leaves out of what it tells.
+    left_out: Option<(u64, u64)>,
 }
 
 /// The way to the other end, and the limits on what it may make this one take.
@@ -473,6 +482,8 @@ struct Remote<'a> {
     recording: Option<(&'a Recording, EventLevel)>,
     /// The judge of the source's entries.
     chooser: Option<&'a Chooser>,
+    /// A file that a destination of this machine leaves out of what it tells: filesystem and inode.
+    left_out: Option<(u64, u64)>,
     /// The manifest that the source's entries are held to.
     manifest: Option<&'a Manifest>,
 }
@@ -676,6 +687,7 @@ fn pull(
             listener: None,
             files: None,
             recording: remote.recording.map(|(recording, _)| recording.clone()),
+            left_out: remote.left_out,
             spools: remote.resources.spool_home(),
             start: Start { spelling: remote.spelling, ..Start::default() },
         };

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{ActingUserError, FileListError, LeadsOut, UntrustedLink};
+use dsync_fs::{ActingUserError, FileListError, LeadsOut, SpoolError, UntrustedLink};
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     budget::OverBudget,
@@ -90,6 +90,15 @@ pub enum SyncError {
     /// A manifest was changed while the run read it.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The manifest of the destination cannot be written. The run itself may have ended well.
+    #[error("cannot write the manifest '{}'", path.display())]
+    ManifestFile {
+        /// The file as named.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: ManifestError,
+    },
     /// A batch file cannot be read, or written.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -479,6 +488,16 @@ impl SyncError {
         }
     }
 
+    /// Returns the error of a run whose own list, called `list`, cannot be kept.
+    pub(crate) fn of_list(operation: Operation, list: &'static str, error: SpoolError) -> Self {
+        let source = match error {
+            SpoolError::NoPlace => return Self::NoSpool { list },
+            SpoolError::Io { source } => source,
+            other => io::Error::other(other),
+        };
+        Self::Filesystem { operation, path: list.into(), source }
+    }
+
     /// Returns whether a new connection may bring the run to its end: this one broke, or the peer
     /// said so of its side, and nobody refused anything.
     pub fn is_retryable(&self) -> bool {
@@ -534,6 +553,7 @@ impl SyncError {
             | Self::RuleFile { .. }
             | Self::FileList { .. }
             | Self::Manifest(_)
+            | Self::ManifestFile { .. }
             | Self::DestinationUnusable { .. }
             | Self::DirectoryUnusable { .. }
             | Self::Filesystem { .. }
@@ -607,6 +627,7 @@ impl SyncError {
             }
             Self::FileList { .. }
             | Self::Manifest(_)
+            | Self::ManifestFile { .. }
             | Self::RuleFile { .. }
             | Self::Filesystem { .. }
             | Self::NoSpool { .. }

@@ -215,7 +215,8 @@ impl Demand {
             ],
             PeerRole::Destination { .. } => &[
                 (Self::Write, true),
-                (Self::Read, lists),
+                // The whole tree, with the hashes of what was written.
+                (Self::Read, lists || options.event_tree),
                 (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
                 (Self::Force, options.force),
                 // Before what it implies, so that the message names it.

@@ -12,6 +12,7 @@ pub mod endpoint;
 pub mod ends;
 pub mod error;
 pub mod exit_code;
+mod failures;
 pub mod footprint;
 pub mod grant;
 mod guard;
@@ -20,6 +21,7 @@ mod handle;
 mod keep;
 mod limits;
 pub mod manifest;
+mod manifest_file;
 pub mod misbehaved;
 mod munge;
 mod names;
@@ -69,8 +71,8 @@ pub use dsync_transport::{cryptography, standing};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{
-        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
-        TypeCounts, WhyLeft,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
+        Progress, Report, TypeCounts, WhyLeft,
     },
     limits::MAX_ALTERNATES,
     link::{Carrier, LinkError, Move, MoveCause, Traffic},
@@ -97,6 +99,7 @@ pub use crate::{
     handle::{RunHandle, RunOutcome},
     keep::Keeping,
     manifest::{Manifest, ManifestError, ManifestWriter, Record},
+    manifest_file::ManifestFile,
     misbehaved::PeerMisbehaved,
     observe::{Connection, FileProgress, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},

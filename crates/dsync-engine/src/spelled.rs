@@ -176,6 +176,7 @@ impl Hears<'_> {
             }
             Event::Done(done) => self.spell(&mut done.path),
             Event::Removed(path) => self.spell(path),
+            Event::Present(present) => self.spell(&mut present.path),
             Event::Ruling(ruling) => {
                 self.spell(&mut ruling.path);
                 self.spell_rule(&mut ruling.why);

@@ -23,6 +23,7 @@ mod backup;
 pub mod blank;
 mod commit;
 mod component;
+mod content_index;
 mod dir;
 mod explained;
 mod extended;
@@ -68,6 +69,7 @@ pub use crate::{
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
+    content_index::{ContentIndex, ContentIndexBuilder, FileVersion},
     dir::{
         Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, cannot_link, is_no_directory,
         is_target_changed, is_wrong_type,

@@ -254,6 +254,17 @@ impl Walk {
         Ok(Self { single_file, ..opening.walk(options)? })
     }
 
+    /// Opens the contents of a directory that is open already. Nothing is listed yet.
+    ///
+    /// # Errors
+    /// [`WalkError::Root`] for a directory that may not be read.
+    pub fn beneath(root: &Dir, options: WalkOptions) -> Result<Self, WalkError> {
+        let mut opening = Opening { paths: PathSorter::new(&options.spools), ..Opening::default() };
+        let own = root.reopen().map_err(WalkError::Root)?;
+        opening.contents_of(own, &options).map_err(WalkError::Root)?;
+        opening.walk(options)
+    }
+
     /// Opens the paths of a list below a directory. Each is looked at once; nothing is listed yet.
     /// Those that cannot be walked are [`lost`](Self::lost).
     ///

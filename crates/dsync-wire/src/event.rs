@@ -39,7 +39,43 @@ pub enum Event {
     /// [`SyncOptions::rulings`](crate::options::SyncOptions::rulings) or
     /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
     Ruling(Ruling),
+    /// An entry of the destination's tree when the run has ended, with
+    /// [`SyncOptions::event_tree`](crate::options::SyncOptions::event_tree) only.
+    Present(Present),
 }
+
+/// An entry of the destination's tree when the run has ended, whether or not the run touched it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Present {
+    /// Path below the transfer's root at the destination; empty for the root itself.
+    pub path: Vec<u8>,
+    /// The entry's type.
+    pub kind: FileType,
+    /// Size of a regular file in bytes, else 0.
+    pub size: u64,
+    /// Text of a symbolic link; `major,minor` of a device; else empty.
+    pub text: Vec<u8>,
+    /// Attributes as the destination has them, whatever the run preserves. The number is 0. The content is
+    /// that of a file that the run wrote or, with `checksum`, compared; of other files the run knows
+    /// none.
+    pub facts: Facts,
+}
+
+impl Present {
+    /// Makes an entry without size, text and attributes.
+    pub fn new(kind: FileType, path: Vec<u8>) -> Self {
+        Self { path, kind, size: 0, text: Vec::new(), facts: Facts::default() }
+    }
+}
+
+setters!(Present {
+    path: Vec<u8>,
+    kind: FileType,
+    size: u64,
+    text: Vec<u8>,
+    facts: Facts,
+});
 
 /// An entry that was carried out: it is at the destination as planned, or gone if it was to go.
 /// Entries that were up to date have none. A directory gets its times when all in it is done.

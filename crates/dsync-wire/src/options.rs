@@ -203,10 +203,14 @@ pub struct SyncOptions {
     /// so that the files of a run under way are on the disk when they are told. Not with
     /// `delay_updates`, which gives all names at the end.
     pub event_done: bool,
+    /// Tell of each entry of the destination's tree when the run has ended
+    /// ([`Event::Present`](crate::event::Event::Present)), also of those that were there before; not of
+    /// those that failed. They come directory by directory, in the order of a listing. Not in a dry run.
+    pub event_tree: bool,
     /// Tell the hash of each regular file's content: with `event_done` of each that was written
     /// ([`Done::content`](crate::event::Done::content)), which is read again for it; with `checksum`
-    /// and `event_ends` with its attributes ([`Facts::content`](crate::event::Facts::content)). With
-    /// either of these only.
+    /// and `event_ends` with its attributes ([`Facts::content`](crate::event::Facts::content)); with
+    /// `event_tree` of each that the run wrote or compared by content. With one of these only.
     pub event_contents: bool,
     /// Replace a file only by the content that the listing has of it: each one that was written is read
     /// once more, before it gets its name. With `checksum` only, and not with files that are written in
@@ -306,6 +310,7 @@ setters!(SyncOptions {
     event_backups: bool,
     event_removals: bool,
     event_done: bool,
+    event_tree: bool,
     event_contents: bool,
     contents_as_listed: bool,
     contents_from_disk: bool,

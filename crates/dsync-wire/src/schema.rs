@@ -16,7 +16,9 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer, de};
 
 use crate::{
-    event::{Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, WhyLeft},
+    event::{
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present, WhyLeft,
+    },
     message::{Cause, Operation, Problem, Timestamp},
     ruling::{RulePlace, Ruled, Ruling},
 };
@@ -151,6 +153,7 @@ impl Serialize for Event {
             Self::BackedUp(made) => EventFields::Backup(made),
             Self::Removed(path) => EventFields::Removed(Name::of_entry(path)),
             Self::Ruling(ruling) => EventFields::Ruling(ruling),
+            Self::Present(present) => EventFields::Present(PresentFields::of(present)),
         };
         fields.serialize(serializer)
     }
@@ -168,6 +171,7 @@ enum EventFields<'a> {
     Done(&'a Done),
     Ended(&'a Ended),
     Ruling(&'a Ruling),
+    Present(PresentFields<'a>),
 }
 
 impl<'a> From<Worded<'a>> for EventFields<'a> {
@@ -248,6 +252,36 @@ impl<'a> EntryFields<'a> {
 impl Serialize for Planned {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         EntryFields::plan(self).serialize(serializer)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct PresentFields<'a> {
+    #[serde(flatten)]
+    name: Name,
+    kind: FileType,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Name>,
+    #[serde(flatten)]
+    facts: FactsFields,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Hash<'a>>,
+}
+
+impl<'a> PresentFields<'a> {
+    fn of(present: &'a Present) -> Self {
+        let Present { path, kind, size, text, facts } = present;
+        let target = (!text.is_empty()).then(|| Name::of(text));
+        let content = facts.content.as_ref().map(Hash);
+        let (name, facts) = (Name::of_entry(path), FactsFields::of(facts));
+        Self { name, kind: *kind, size: *size, target, facts, content }
+    }
+}
+
+impl Serialize for Present {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        PresentFields::of(self).serialize(serializer)
     }
 }
 

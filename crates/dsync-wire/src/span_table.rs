@@ -58,7 +58,7 @@ span_table! {
     delete_all_or_nothing, ignore_errors, force, allow_empty_source, force_root, mkpath, safe_links,
     insecure_links, wildcards, ignore_missing_args, remove_sent_only, min_size, max_size,
     modify_window, dry_run, open_noatime, no_super, copy_as, keep_partial, durability, compression, mode_rules,
-    id_rules, other_homes, writing, events, event_ends, event_backups, event_removals, event_done, event_contents,
+    id_rules, other_homes, writing, events, event_ends, event_backups, event_removals, event_done, event_tree, event_contents,
     contents_as_listed, contents_from_disk,
     rulings, state,
     }

@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Stamp};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Stamp, Timestamp as FileTime};
 use dsync_wire::{
     link::LinkError,
     message::{Cause, Landed, Operation, Timestamp},
@@ -21,8 +21,10 @@ use dsync_wire::{
 use super::{
     delayed,
     files::Pending,
+    known::Known,
     landed::{self, Unsent},
     settle::Outcome,
+    site::Site,
     transfers::Transfers,
 };
 use crate::{
@@ -121,6 +123,7 @@ fn prepare(
         let written = staged.stamp().ok().filter(|stamp| stamp.size == len);
         signed.stamp = written.map(|stamp| Stamp { mtime: wanted.mtime.unwrap_or(stamp.mtime), ..stamp });
     }
+    note_content(site, file, &staged, wanted.mtime)?;
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
@@ -143,7 +146,9 @@ fn prepare(
 /// outcome of a file that cannot have its name.
 fn look_at_content(transfers: &Transfers<'_>, file: &Pending, staged: &StagedFile) -> Option<Outcome> {
     let options = &transfers.site.policy.options;
-    let tells = transfers.site.account.tells_done() && options.event_contents && !file.slot.device;
+    let site = transfers.site;
+    let tells = site.account.tells_done() || site.present.as_ref().is_some_and(Known::tells_contents);
+    let tells = tells && options.event_contents && !file.slot.device;
     if !tells && !options.contents_as_listed {
         return None;
     }
@@ -159,6 +164,18 @@ fn look_at_content(transfers: &Transfers<'_>, file: &Pending, staged: &StagedFil
         *lock(&file.content) = Some(hash);
     }
     None
+}
+
+/// Notes the content of a written temporary that will have this time, if the tree is told of at the end.
+fn note_content(
+    site: &Site<'_>,
+    file: &Pending,
+    staged: &StagedFile,
+    mtime: Option<FileTime>,
+) -> Result<(), SyncError> {
+    let (Some(tree), Some(hash)) = (&site.present, *lock(&file.content)) else { return Ok(()) };
+    // Without its stamp nothing is known of it.
+    staged.stamp().map_or(Ok(()), |stamp| tree.note(&stamp, mtime, &hash))
 }
 
 /// Reads a written temporary once more. Returns the hash of its content.

@@ -30,6 +30,7 @@ mod in_place;
 mod inbox;
 mod journal;
 mod kept;
+mod known;
 mod landed;
 mod late;
 mod linking;
@@ -40,6 +41,7 @@ mod locked;
 mod owners;
 mod phase;
 mod planner;
+mod present;
 mod protection;
 mod receive;
 mod records;
@@ -113,6 +115,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) start: Start,
     /// The batch that the run is recorded in, where only this end has the contents.
     pub(crate) recording: Option<Recording>,
+    /// A file that is left out of what is told of the tree: filesystem and inode.
+    pub(crate) left_out: Option<(u64, u64)>,
 }
 
 /// Makes the destination like the source and returns the account of it.
@@ -124,12 +128,14 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let report = {
         let control = Arc::clone(&session.control);
-        let Terms { operand, filters, asked, observer, listener, files, spools, start, recording } = terms;
+        let Terms { operand, filters, asked, observer, listener, files, spools, start, recording, left_out } =
+            terms;
         let audience = observer.map_or(Audience::Wire(&control, listener), Audience::Observer);
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         site.recording = recording;
         site.file_keys = mail.file_keys;
+        site.tell_tree(&spools, left_out);
         let site = site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
@@ -334,6 +340,7 @@ fn finish(
     if !transfers.unremoved.drained(&site.session.halt) {
         return Err(SyncError::Link(LinkError::Closed));
     }
+    present::tell(site, target.root.as_deref())?;
     site.account.amend(|report| report.syncs = group.syncs());
     site.account.tell_progress()?;
     Ok(target)

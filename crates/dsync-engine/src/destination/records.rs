@@ -1,8 +1,6 @@
 //! Records of postponed work, on spools that never leave the process: their parts, and the errors
 //! of their failures. Integers are in this machine's byte order.
 
-use std::io;
-
 use dsync_fs::{Component, Kind, SpoolError};
 use dsync_wire::message::Operation;
 
@@ -46,12 +44,7 @@ pub(super) fn push_name(bytes: &mut Vec<u8>, name: &Component) {
 
 /// Returns the error of a run whose list of such records, called `list`, cannot be kept.
 pub(super) fn failed(operation: Operation, list: &'static str, error: SpoolError) -> SyncError {
-    let source = match error {
-        SpoolError::NoPlace => return SyncError::NoSpool { list },
-        SpoolError::Io { source } => source,
-        other => io::Error::other(other),
-    };
-    SyncError::Filesystem { operation, path: list.into(), source }
+    SyncError::of_list(operation, list, error)
 }
 
 /// Types in the order of their wire values.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use dsync_delta::Key;
-use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, Withheld, XattrRules};
+use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, SpoolHome, Withheld, XattrRules};
 use dsync_wire::{
     event::BackedUp,
     limits::MAX_PATH,
@@ -26,6 +26,7 @@ use super::{
     credit::OpenDirectories,
     hands::Hands,
     homes::Homes,
+    known::Known,
     late::Delayed,
     locked::Locked,
     wanted_rulings::WantedRulings,
@@ -33,6 +34,7 @@ use super::{
 use crate::{
     Recording, SyncError,
     account::{Account, Audience},
+    failures::Failures,
     grant::{Excess, Start},
     halt::lock,
     keep::Keep,
@@ -63,6 +65,8 @@ pub(super) struct Site<'a> {
     pub(super) keep: Option<Arc<Keep>>,
     /// The batch that the run is recorded in.
     pub(super) recording: Option<Recording>,
+    /// Present when the tree is told of at the end.
+    pub(super) present: Option<Known>,
     /// Present when replaced and removed entries are kept, once the root is open.
     pub(super) backups: OnceLock<Backups>,
     /// Present when names are given at the end, once the root is open.
@@ -119,10 +123,17 @@ impl<'a> Site<'a> {
             open: OpenDirectories::new(descriptors / 4),
             keep: start.keep().cloned(),
             recording: None,
+            present: None,
             backups: OnceLock::new(),
             delayed: OnceLock::new(),
             locked: OnceLock::new(),
         }
+    }
+
+    /// Collects what is told of the tree at the end, if it is. `own` is a file in it that is left out.
+    pub(super) fn tell_tree(&mut self, spools: &SpoolHome, own: Option<(u64, u64)>) {
+        self.present = Known::of(&self.policy.options, spools, own);
+        self.account.failures = self.present.as_ref().map(|_| Failures::new(spools));
     }
 
     /// Returns how durable a name is made.

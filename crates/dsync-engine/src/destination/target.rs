@@ -179,6 +179,10 @@ impl Target {
     /// Opens the target of an operand that names a file: its parent is the root.
     fn file(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
+        if options.event_tree && !options.dry_run {
+            let why = "tells of a directory, and the destination is the name of a file".to_owned();
+            return Err(SyncError::InvalidOption { option: "event_tree", why });
+        }
         let parent = match operand.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

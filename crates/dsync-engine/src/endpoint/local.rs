@@ -115,7 +115,8 @@ pub(super) fn run(
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
-                let terms = local_order((path, observer), (filters, asked), direct, spools);
+                let terms =
+                    local_order((path, observer), (filters, asked), direct, (spools, remote.left_out));
                 acting(user, Inmates::Thread, |became| {
                     became?;
                     destination::run(with_own_workers(session, user), mail, terms, cancel)
@@ -135,11 +136,22 @@ fn local_order<'a>(
     (path, observer): (&Path, &'a dyn Observer),
     (filters, asked): (Filters, AskedFor),
     files: Option<ListedFiles>,
-    spools: SpoolHome,
+    (spools, left_out): (SpoolHome, Option<(u64, u64)>),
 ) -> destination::Terms<'a> {
     let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
     let (listener, recording) = (None, None);
-    destination::Terms { operand, filters, asked, observer, listener, files, spools, start, recording }
+    destination::Terms {
+        operand,
+        filters,
+        asked,
+        observer,
+        listener,
+        files,
+        spools,
+        start,
+        recording,
+        left_out,
+    }
 }
 
 /// Returns the outcome of a local run, of what became of its two ends.

@@ -179,6 +179,7 @@ impl Case {
                     chooser: None,
                     manifest: None,
                     recording: None,
+                    left_out: None,
                 };
                 local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
                     .map(|outcome| outcome.report)
@@ -208,6 +209,7 @@ impl Case {
                     listener: None,
                     files: None,
                     recording: None,
+                    left_out: None,
                     spools: SpoolHome::default(),
                     start: Start::default(),
                 };

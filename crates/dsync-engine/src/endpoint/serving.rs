@@ -282,9 +282,19 @@ fn serve_destination(
     if let Some(list) = asked.list() {
         names::send(&session, list)?;
     }
-    let (observer, files, recording) = (None, None, None);
-    let terms =
-        destination::Terms { operand, filters, asked, observer, listener, files, spools, start, recording };
+    let (observer, files, recording, left_out) = (None, None, None, None);
+    let terms = destination::Terms {
+        operand,
+        filters,
+        asked,
+        observer,
+        listener,
+        files,
+        spools,
+        start,
+        recording,
+        left_out,
+    };
     destination::run(session, mail, terms, cancel)?;
     Ok(())
 }

@@ -269,7 +269,12 @@ impl Opening {
 
     /// Adds the entries of a directory to those of the root.
     pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
-        let base = Arc::new(self.open_base(path, options)?);
+        self.contents_of(self.open_base(path, options)?, options)
+    }
+
+    /// Adds the entries of an open directory to those of the root.
+    pub(super) fn contents_of(&mut self, base: Dir, options: &WalkOptions) -> io::Result<()> {
+        let base = Arc::new(base);
         // As with rsync, one that may not be entered is no source. Its permissions, copied alone,
         // would lock the destination.
         let _ = base.reopen()?;

@@ -4,10 +4,10 @@ use super::{reader::Reader, ruling, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{
-        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
-        TypeCounts, WhyLeft,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
+        Progress, Report, TypeCounts, WhyLeft,
     },
-    limits::MAX_PATH,
+    limits::{MAX_PATH, MAX_SYMLINK},
     message::{Cause, EntryId, Operation, Problem, Timestamp},
 };
 
@@ -169,6 +169,10 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.byte(1);
             encode_problem(problem, w)
         }
+        Event::Present(present) => {
+            w.byte(if present.facts.content.is_none() { 10 } else { 11 });
+            encode_present(present, w)
+        }
     }
 }
 
@@ -204,8 +208,24 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         9 => Event::Done(decode_done(r)?),
         7 => Event::Removed(r.bytes(MAX_PATH, "path")?.to_vec()),
         1 => Event::Failed(decode_problem(r)?),
+        shape @ (10 | 11) => Event::Present(Present {
+            kind: r.choice("type of entry", file_type)?,
+            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            text: r.bytes(MAX_SYMLINK, "text")?.to_vec(),
+            size: r.file_len("file size")?,
+            facts: decode_facts(r, shape == 11)?,
+        }),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
     })
+}
+
+fn encode_present(present: &Present, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let Present { path, kind, size, text, facts } = present;
+    w.byte(*kind as u8);
+    w.bytes(path, MAX_PATH, "path")?;
+    w.bytes(text, MAX_SYMLINK, "text")?;
+    w.file_len(*size, "file size")?;
+    encode_facts(*facts, w)
 }
 
 fn encode_done(done: &Done, w: &mut Writer<'_>) -> Result<(), EncodeError> {

@@ -6,7 +6,9 @@ use super::{
     BackupFields, CauseFields, CauseWord, FactsFields, Name, RuleFields, RuledWord, RulingFields, bytes,
 };
 use crate::{
-    event::{Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, WhyLeft},
+    event::{
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present, WhyLeft,
+    },
     message::{Cause, Operation, Problem, Timestamp},
     ruling::{RulePlace, Ruled, Ruling},
 };
@@ -22,6 +24,7 @@ enum EventRead {
     Done(Done),
     Ended(Ended),
     Ruling(Ruling),
+    Present(Present),
 }
 
 impl<'de> Deserialize<'de> for Event {
@@ -34,6 +37,7 @@ impl<'de> Deserialize<'de> for Event {
             EventRead::Done(done) => Self::Done(done),
             EventRead::Ended(ended) => Self::Ended(ended),
             EventRead::Ruling(ruling) => Self::Ruling(ruling),
+            EventRead::Present(present) => Self::Present(present),
             EventRead::Skipped(SkippedRead { name, operation: Some(operation), .. }) => {
                 Self::Failed(Problem::new(operation, name.to_entry()?, Cause::Skipped))
             }
@@ -91,6 +95,28 @@ impl<'de> Deserialize<'de> for Planned {
         let facts = read.facts.map(|facts| facts.facts(number, content)).transpose()?;
         let (action, kind, changes) = (read.action, read.kind, read.changes);
         Ok(Self { action, kind, changes, path: read.name.to_entry()?, target, size: read.size, facts })
+    }
+}
+
+#[derive(Deserialize)]
+struct PresentRead {
+    #[serde(flatten)]
+    name: Name,
+    kind: FileType,
+    size: u64,
+    target: Option<Name>,
+    #[serde(flatten)]
+    facts: FactsFields,
+    content: Option<HashRead>,
+}
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let PresentRead { name, kind, size, target, facts, content } =
+            PresentRead::deserialize(deserializer)?;
+        let text = target.map_or(Ok(Vec::new()), |name| name.to_raw())?;
+        let facts = facts.facts(0, content.map(|hash| hash.0))?;
+        Ok(Self { path: name.to_entry()?, kind, size, text, facts })
     }
 }
 

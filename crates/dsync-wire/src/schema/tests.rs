@@ -65,6 +65,12 @@ fn planned() -> impl Strategy<Value = Event> {
     )
 }
 
+fn present() -> impl Strategy<Value = Event> {
+    let facts = facts().prop_map(|facts| Facts { number: 0, ..facts.unwrap_or_default() });
+    (path(), select(KINDS.to_vec()), any::<u64>(), path(), facts)
+        .prop_map(|(path, kind, size, text, facts)| Event::Present(Present { path, kind, size, text, facts }))
+}
+
 fn done() -> impl Strategy<Value = Event> {
     let words = (select(ACTIONS.to_vec()), select(KINDS.to_vec()));
     (words, path(), any::<u64>(), hash(), any::<[bool; 3]>()).prop_map(
@@ -133,7 +139,7 @@ fn assert_read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: 
 
 proptest! {
     #[test]
-    fn every_event_is_read_back_equal(event in prop_oneof![planned(), done(), others()]) {
+    fn every_event_is_read_back_equal(event in prop_oneof![planned(), present(), done(), others()]) {
         assert_read_back(&event);
     }
 

@@ -14,8 +14,8 @@ use dsync_wire::{
     },
     compress::{Codec, Packed},
     event::{
-        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
-        TypeCounts, WhyLeft,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
+        Progress, Report, TypeCounts, WhyLeft,
     },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
@@ -91,7 +91,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     all
 }
 
-fn events() -> [(&'static str, Event); 11] {
+fn events() -> [(&'static str, Event); 13] {
     [
         ("event-planned", Event::Planned(planned())),
         ("event-facts", Event::Planned(planned().facts(Some(facts())))),
@@ -104,7 +104,13 @@ fn events() -> [(&'static str, Event); 11] {
         ("event-done", Event::Done(done())),
         ("event-done-contents", Event::Done(done().content(Some([7; 32])).linked(false).cloned(true))),
         ("event-failed", Event::Failed(problem(Cause::Vanished))),
+        ("event-present", Event::Present(present().kind(FileType::CharDevice).text(b"1,3".to_vec()))),
+        ("event-present-contents", Event::Present(present().facts(facts().number(0).content(Some([7; 32]))))),
     ]
+}
+
+fn present() -> Present {
+    Present::new(FileType::File, b"a/b".to_vec()).size(300).facts(facts().number(0))
 }
 
 pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {

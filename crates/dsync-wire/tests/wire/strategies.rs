@@ -7,8 +7,8 @@ use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
     event::{
-        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report,
-        TypeCounts, WhyLeft,
+        Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
+        Progress, Report, TypeCounts, WhyLeft,
     },
     limits::{
         MAX_FILE_LEN, MAX_FILTERS, MAX_SEGMENT_LOG2, MAX_SPAN_ITEMS, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2,
@@ -439,6 +439,16 @@ fn timestamp() -> impl Strategy<Value = Timestamp> {
         .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
 }
 
+fn facts() -> impl Strategy<Value = Facts> {
+    let owners = (any::<u32>(), any::<u32>());
+    let content = option::of(any::<[u8; 32]>());
+    (number(), any::<u16>(), timestamp(), owners, content).prop_map(
+        |(number, mode, mtime, (uid, gid), content)| {
+            Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid).content(content)
+        },
+    )
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let action = select(vec![
         Action::Keep,
@@ -459,13 +469,7 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::BlockDevice,
     ]);
     let changes = (0..0x400u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
-    let owners = (any::<u32>(), any::<u32>());
-    let content = option::of(any::<[u8; 32]>());
-    let facts = (number(), any::<u16>(), timestamp(), owners, content).prop_map(
-        |(number, mode, mtime, (uid, gid), content)| {
-            Facts::default().number(number).mode(mode).mtime(mtime).uid(uid).gid(gid).content(content)
-        },
-    );
+    let present = (kind.clone(), text(), text(), 0..=MAX_FILE_LEN, facts());
     let done = (action.clone(), kind.clone(), text(), 0..=MAX_FILE_LEN, option::of(any::<[u8; 32]>()));
     prop_oneof![
         (done, any::<[bool; 3]>()).prop_map(
@@ -474,13 +478,16 @@ fn event() -> impl Strategy<Value = Event> {
                 Event::Done(done.durable(durable).linked(linked).cloned(cloned))
             }
         ),
-        (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN, option::of(facts)).prop_map(
+        (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN, option::of(facts())).prop_map(
             |(action, kind, changes, path, target, size, facts)| {
                 Event::Planned(
                     Planned::new(action, kind, path).changes(changes).target(target).size(size).facts(facts),
                 )
             }
         ),
+        present.prop_map(|(kind, path, text, size, facts)| {
+            Event::Present(Present::new(kind, path).size(size).text(text).facts(facts))
+        }),
         problem().prop_map(Event::Failed),
         (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
             .prop_map(|(why, path)| Event::LeftAlone(LeftAlone::new(FileType::File, path, why))),

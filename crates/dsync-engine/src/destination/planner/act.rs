@@ -280,6 +280,7 @@ impl Planner<'_> {
             return self.requests.send(&place, request, planned.take()).map(|()| Placed::Open);
         }
 
+        self.note_compared(subject, found, placing)?;
         match (decision.action, alternate) {
             (Action::Link, Some(other)) => {
                 if let Some(placed) = place.link(other)? {
@@ -302,6 +303,25 @@ impl Planner<'_> {
             (Action::Keep, None) => Ok(kept(found, placing)),
             _ => Ok(Placed::Open),
         }
+    }
+
+    /// Notes the content of a file that stays because its content was compared, if the tree is told of
+    /// at the end.
+    fn note_compared(
+        &self,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+    ) -> Result<(), SyncError> {
+        let Placing { decision, alternate, .. } = placing;
+        let is_compared = self.site.policy.options.checksum && decision.placed && alternate.is_none();
+        let stays = is_compared && matches!(decision.action, Action::Keep | Action::Retag);
+        let (Some(tree), true) = (&self.site.present, stays) else { return Ok(()) };
+        let (Some(existing), Some(hash)) = (&found.existing, subject.listed_content()) else {
+            return Ok(());
+        };
+        let mtime = decision.wanted.mtime.filter(|_| decision.action == Action::Retag);
+        tree.note(&existing.stamp(), mtime, &hash)
     }
 
     /// Makes, replaces or keeps a link, device, fifo or socket.

@@ -1,0 +1,167 @@
+//! A run's manifest of its destination: the file, and the listener that writes it.
+//!
+//! The destination tells of each entry of its tree when the run has ended ([`Event::Present`]); the
+//! records go to the file as they come. The law: the file takes its name only when the run has ended
+//! well, and then it has all of them.
+
+use std::{
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use dsync_fs::{OperatorFiles, Stamp};
+use dsync_wire::{
+    event::{Event, Present, Progress},
+    setters,
+};
+
+use crate::{
+    Connection, FileProgress, Links, Observer, Reconnect, SyncError,
+    halt::lock,
+    manifest::{ManifestError, ManifestWriter, Record},
+    whole_file::{WholeFile, place},
+};
+
+/// A file for the manifest of a run's destination: see [`Job::write_manifest`](crate::Job::write_manifest).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ManifestFile {
+    /// The file. An old one of this name is replaced.
+    pub path: PathBuf,
+    /// Whether contents are recorded of the files that the run writes, each of which is read once more for
+    /// it, and with [`checksum`](crate::SyncOptions::checksum) of those that it compares. True by default.
+    pub contents: bool,
+    /// The links that the way to the file may pass through.
+    pub links: Links,
+}
+
+impl ManifestFile {
+    /// Names the file of a manifest with contents.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), contents: true, links: Links::Trusted }
+    }
+}
+
+setters!(ManifestFile { path: PathBuf, contents: bool, links: Links });
+
+/// Writes what the destination tells of its tree, and passes everything else on.
+pub(crate) struct ManifestHears<'a> {
+    observer: &'a dyn Observer,
+    /// Whether the caller wants to hear of the tree as well.
+    passes: bool,
+    path: PathBuf,
+    files: OperatorFiles,
+    old: Option<Stamp>,
+    writing: Mutex<Writing>,
+}
+
+/// The file, or why it cannot be written.
+type Writing = Result<ManifestWriter<BufWriter<WholeFile>>, ManifestError>;
+
+impl<'a> ManifestHears<'a> {
+    /// Begins the file; `passes` is whether the caller's observer hears of the tree as well.
+    pub(crate) fn begin(
+        path: PathBuf,
+        files: OperatorFiles,
+        (observer, passes): (&'a dyn Observer, bool),
+    ) -> Result<Self, SyncError> {
+        match create(&path, &files) {
+            Ok((writer, old)) => {
+                let writing = Mutex::new(Ok(writer));
+                Ok(Self { observer, passes, path, files, old, writing })
+            }
+            Err(source) => Err(SyncError::ManifestFile { path, source: source.into() }),
+        }
+    }
+
+    /// Returns the filesystem and the inode of the old file of the manifest's name, for a destination of
+    /// this machine to leave out.
+    pub(crate) fn left_out(&self) -> Option<(u64, u64)> {
+        self.old.map(|old| (old.dev, old.ino))
+    }
+
+    /// Commits the file under its name, when the run has ended well.
+    pub(crate) fn finish(self) -> Result<(), SyncError> {
+        let Self { path, writing, .. } = self;
+        let finished = match writing.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Ok(writer) => commit(writer).map_err(ManifestError::from),
+            Err(failure) => Err(failure),
+        };
+        finished.map_err(|source| SyncError::ManifestFile { path, source })
+    }
+
+    fn write(&self, present: &Present) {
+        let mut writing = lock(&self.writing);
+        if let Ok(writer) = &mut *writing
+            && let Err(failure) = writer.push(&record(present))
+        {
+            *writing = Err(failure);
+        }
+    }
+}
+
+/// Makes the temporary file that becomes the manifest. Returns the file that has its name now as well.
+fn create(
+    path: &Path,
+    files: &OperatorFiles,
+) -> io::Result<(ManifestWriter<BufWriter<WholeFile>>, Option<Stamp>)> {
+    let (dir, name) = place(path, files)?;
+    let old = dir.stat(&name).ok().map(|metadata| metadata.stamp());
+    let whole = WholeFile::create(&dir, name)?;
+    Ok((ManifestWriter::new(BufWriter::with_capacity(BUFFER, whole))?, old))
+}
+
+fn commit(writer: ManifestWriter<BufWriter<WholeFile>>) -> io::Result<()> {
+    writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+}
+
+fn record(present: &Present) -> Record {
+    let facts = present.facts;
+    Record::new(present.path.clone(), present.kind)
+        .mode(facts.mode)
+        .uid(facts.uid)
+        .gid(facts.gid)
+        .mtime(facts.mtime)
+        .size(present.size)
+        .text(present.text.clone())
+        .content(facts.content)
+}
+
+impl Observer for ManifestHears<'_> {
+    fn connected(&self, connection: &Connection) {
+        self.observer.connected(connection);
+    }
+
+    fn peer_lacks(&self, lacks: &[String]) {
+        self.observer.peer_lacks(lacks);
+    }
+
+    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        // The next session tells of the whole tree.
+        let begun = create(&self.path, &self.files);
+        *lock(&self.writing) = begun.map(|(writer, _)| writer).map_err(ManifestError::from);
+        self.observer.reconnecting(reconnect);
+    }
+
+    fn event(&self, event: &Event) {
+        if let Event::Present(present) = event {
+            self.write(present);
+            if !self.passes {
+                return;
+            }
+        }
+        self.observer.event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.observer.progress(progress);
+    }
+
+    fn file(&self, file: &FileProgress) {
+        self.observer.file(file);
+    }
+}
+
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 256 << 10;
