@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use dsync_tests::{
-    Outcome, Run, Scratch, Sshd,
+    Outcome, Run, Scratch, Sshd, Via,
     mount::Mount,
     needs_dsync, program,
     scratch::slash,
@@ -338,6 +338,57 @@ fn a_tree_on_another_host_is_recorded_and_verified_from_here() {
     for words in [["-n"], ["--percent=0"]] {
         let unread = there(&words).expect_code(23).stdout_text();
         assert!(unread.contains("0 bytes read") && !unread.contains("rot"), "{unread}");
+    }
+}
+
+#[test]
+fn a_run_writes_the_manifest_that_its_destination_is_verified_by() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (via, pulls) in [(None, false), (Some(Via::Tls), false), (Some(Via::Ssh), true)] {
+        let scratch = Scratch::new();
+        let (source, tree, list) = (scratch.src(), scratch.dst(), scratch.at("list"));
+        fs::create_dir_all(source.join("sub")).unwrap();
+        for file in ["one", "two", "sub/three"] {
+            fs::write(source.join(file), file).unwrap();
+        }
+        symlink("one", source.join("link")).unwrap();
+        let mut option = std::ffi::OsString::from("--write-manifest=");
+        option.push(&list);
+        let copy = |words: &[&str], code| {
+            let run = via.map_or_else(Run::dsync, |via| sshd.run(via)).arg("-aH").arg(&option).args(words);
+            let run = match via {
+                None => run.arg(slash(&source)).arg(&tree),
+                Some(_) if pulls => {
+                    let mut from = sshd.operand(&source);
+                    from.push("/");
+                    run.arg(from).arg(&tree)
+                }
+                Some(_) => run.arg(slash(&source)).arg(sshd.operand(&tree)),
+            };
+            run.run().expect_code(code)
+        };
+        let check = |code| {
+            let run = Run::dsync().args(["verify", "--manifest"]).arg(&list).arg(&tree).run();
+            run.expect_code(code).stdout_text().to_owned()
+        };
+        let dry = copy(&["-n"], 0);
+        assert!(!list.exists() && dry.stderr_text().is_empty(), "{}", dry.account());
+        let first = copy(&[], 0);
+        assert!(first.stdout_text().is_empty(), "{}", first.account());
+        assert_eq!(check(0), "6 entries compared, 15 bytes read: 3 files are sound\n");
+
+        fs::write(source.join("one"), "longer").unwrap();
+        let _ = copy(&[], 0);
+        let second = check(0);
+        assert!(second.contains("6 bytes read: 1 files are sound"), "{second}");
+        let _ = copy(&["-c"], 0);
+        assert!(check(0).contains("18 bytes read: 3 files are sound"));
+        // A file that cannot take its place is the only finding.
+        fs::remove_file(tree.join("two")).unwrap();
+        fs::create_dir_all(tree.join("two/held")).unwrap();
+        let _ = copy(&[], 23);
+        assert_eq!(check(23).lines().next(), Some("new        two"));
     }
 }
 

@@ -225,8 +225,8 @@ fn line(record: &impl Serialize) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use dsync_engine::{
-        Action, Done, Event, Facts, FileProgress, FileType, Operation, Report, RulePlace, Ruled, Ruling,
-        TypeCounts, WhyLeft,
+        Action, Done, Event, Facts, FileProgress, FileType, Operation, Present, Report, RulePlace, Ruled,
+        Ruling, TypeCounts, WhyLeft,
     };
 
     use super::*;
@@ -319,6 +319,7 @@ mod tests {
             Event::BackedUp(BackedUp::new(path(), b"d/n~".to_vec())),
             Event::Removed(path()),
             Event::Ruling(Ruling::new(path(), true, file)),
+            Event::Present(Present::new(FileType::Symlink, path()).text(b"there".to_vec()).facts(facts)),
         ];
         events.extend(failed.into_iter().chain(rulings));
         events

@@ -20,7 +20,7 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteTiming, Destination, EventLevel, FilesFrom, IdRule,
-    Job, Links, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source, SyncOptions,
+    Job, Links, ManifestFile, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source, SyncOptions,
     TransportChoice, WritePolicy, verify::RemoteTree,
 };
 
@@ -112,6 +112,10 @@ pub(crate) fn order(
     }
     if let Some(recording) = batch::recording(flags, &files)? {
         job = job.record(recording);
+    }
+    if let Some(file) = &flags.output.write_manifest {
+        let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
+        job = job.write_manifest(ManifestFile::new(file).links(links));
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })

@@ -113,6 +113,15 @@ pub(crate) struct Output {
     /// As --out-format; an empty one logs no entries.
     #[arg(long, value_name = "FORMAT", allow_hyphen_values = true)]
     pub(crate) log_file_format: Option<OsString>,
+    /// Write a manifest of what the destination has after the run to FILE, for dsync verify
+    ///
+    /// FILE has each entry of the destination directory, sorted, with the BLAKE3 hash of each file that this
+    /// run wrote or, with -c, compared; other files have no hash and are verified by size and time. Entries
+    /// that failed are left out. FILE appears whole when the run has ended, also with 23 or 24; a run that did not end,
+    /// or -n, leaves an old one. It costs another read of what was written, and a walk through the destination. Keep FILE out of
+    /// the destination where that is remote.
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub(crate) write_manifest: Option<OsString>,
     /// Print names byte for byte, control characters excepted
     ///
     /// Without it bytes that are not UTF-8, and characters that cannot be seen, are escaped.

@@ -33,6 +33,10 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     check_contraries(flags)?;
 
     check_batches(flags)?;
+    none_with(
+        (flags.output.write_manifest.is_some(), "--write-manifest"),
+        &[(flags.output.list_only, "--list-only"), (flags.selection.iconv.is_some(), "--iconv")],
+    )?;
 
     if deletion.delete && !flags.attributes.takes_directories() {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r) or --dirs (-d)" });

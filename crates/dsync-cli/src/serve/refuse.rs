@@ -265,6 +265,7 @@ const OPTIONS: &[Opt] = &[
     either("max-size", ' ', |o, _| o.max_size.is_some()),
     either("min-size", ' ', |o, _| o.min_size > 0),
     either("checksum", 'c', |o, _| o.checksum),
+    destination("write-manifest", ' ', |o, _| o.event_tree),
     either("ignore-times", 'I', |o, _| o.ignore_times),
     destination("size-only", ' ', |o, _| o.size_only),
     destination("update", 'u', |o, _| o.update),
