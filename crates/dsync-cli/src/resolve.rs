@@ -21,7 +21,7 @@ use std::{
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteTiming, Destination, EventLevel, FilesFrom, IdRule,
     Job, Links, ManifestFile, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source, SyncOptions,
-    TransportChoice, WritePolicy, verify::RemoteTree,
+    TransportChoice, WritePolicy, notation::Owner, verify::RemoteTree,
 };
 
 pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting};
@@ -33,9 +33,7 @@ use crate::{
     address::{self, ShareAddress},
     commands::is_here,
     console::Voice,
-    flags::{
-        Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, Owner, accepted::Accepted,
-    },
+    flags::{Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, accepted::Accepted},
     rules::{CvsNames, Rules},
     usage::{Role, UsageError},
 };

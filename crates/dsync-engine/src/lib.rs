@@ -25,6 +25,7 @@ mod manifest_file;
 pub mod misbehaved;
 mod munge;
 mod names;
+pub mod notation;
 pub mod observe;
 pub mod operand;
 mod plan;
@@ -109,7 +110,7 @@ pub use crate::{
     share::{Share, ShareError},
     state::{KeptState, SignatureUse, State, StateError, StateUse},
     states::States,
-    summary::Summary,
+    summary::{Summary, Verdict},
     tally::Tally,
     watch::watch_trees,
     way::Connector,

@@ -28,20 +28,96 @@ pub struct Summary {
     pub dry_run: bool,
 }
 
+/// The verdict on a finished run, from the best to the gravest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The destination is what was asked for.
+    Done,
+    /// Some entries vanished from the source, or kept changing, before they could be read.
+    Vanished,
+    /// Entries stayed because the limit on deletions was reached.
+    DeletionLimit,
+    /// Some entries failed, kept fewer attributes, became copies of what they should be links to, or
+    /// were not deleted because the source could not be read completely.
+    Partial,
+}
+
+impl Verdict {
+    /// Returns the exit code that a command should end with: 0, 24, 25 or 23.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => exit_code::OK,
+            Self::Vanished => exit_code::VANISHED,
+            Self::DeletionLimit => exit_code::MAX_DELETE,
+            Self::Partial => exit_code::PARTIAL,
+        }
+    }
+}
+
 impl Summary {
-    /// Returns the exit code that a command should end with: 0, or the gravest of 23 (some entries
-    /// failed, kept fewer attributes or became copies of what they should be links to), 25
-    /// (deletion limit) and 24 (some vanished or kept changing).
-    pub fn exit_code(&self) -> u8 {
+    /// Returns the gravest verdict that the counts allow.
+    ///
+    /// ```
+    /// use dsync_engine::{Summary, Verdict};
+    ///
+    /// fn report(summary: &Summary) -> &'static str {
+    ///     match summary.verdict() {
+    ///         Verdict::Done => "all is there",
+    ///         Verdict::Vanished => "the source changed meanwhile: run it again",
+    ///         _ => "not all is there",
+    ///     }
+    /// }
+    /// ```
+    pub fn verdict(&self) -> Verdict {
         let Report { failed, attributes_withheld, links_copied, deletions_withheld, .. } = self.report;
         if failed > 0 || attributes_withheld > 0 || links_copied > 0 || deletions_withheld > 0 {
-            exit_code::PARTIAL
+            Verdict::Partial
         } else if self.report.deletions_over_limit > 0 {
-            exit_code::MAX_DELETE
+            Verdict::DeletionLimit
         } else if self.report.vanished > 0 {
-            exit_code::VANISHED
+            Verdict::Vanished
         } else {
-            exit_code::OK
+            Verdict::Done
+        }
+    }
+
+    /// Returns the exit code that a command should end with: that of the [`verdict`](Self::verdict).
+    pub fn exit_code(&self) -> u8 {
+        self.verdict().exit_code()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gravest_count_decides() {
+        let of = |report: Report| {
+            let summary = Summary {
+                report,
+                connection: None,
+                reconnects: 0,
+                files_done_before: 0,
+                traffic: Traffic::new(0, 0),
+                elapsed: Duration::ZERO,
+                dry_run: false,
+            };
+            (summary.verdict(), summary.exit_code())
+        };
+        let report = Report::default();
+        assert_eq!(of(report.clone()), (Verdict::Done, 0));
+        assert_eq!(of(report.clone().vanished(1)), (Verdict::Vanished, 24));
+        assert_eq!(of(report.clone().vanished(1).deletions_over_limit(1)), (Verdict::DeletionLimit, 25));
+        let partial = [
+            report.clone().failed(1),
+            report.clone().attributes_withheld(1),
+            report.clone().links_copied(1),
+            report.clone().deletions_withheld(1),
+        ];
+        for partial in partial {
+            assert_eq!(of(partial.vanished(1).deletions_over_limit(1)), (Verdict::Partial, 23));
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
+use dsync_engine::notation::Owner;
 
 use super::{
     Group,
-    id_rules::{self, IdRules, Owner},
+    id_rules::{self, IdRules},
     mode_rules::{self, ModeRules},
 };
 

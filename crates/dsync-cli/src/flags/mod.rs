@@ -38,7 +38,7 @@ pub(crate) use self::{
     comparison::Comparison,
     compression::{Choice, Compressing, DEFAULT_LEVEL},
     deletion::Deletion,
-    id_rules::{IdRules, Owner},
+    id_rules::IdRules,
     links::FollowedLinks,
     output::{Buffering, Output, ProgressKind, Stream},
     program::Program,

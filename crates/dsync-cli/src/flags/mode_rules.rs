@@ -1,11 +1,8 @@
-//! `--chmod`: rsync's notation for changed permissions.
-//!
-//! A comma separates rules; `D` and `F` in front limit one to directories or to everything else. A
-//! rule is octal (`D755`) or symbolic (`ug+rwX`, `o-w`, `u=rw,+t`): who (`u`, `g`, `o`, `a`; nobody
-//! named means everybody, less the umask), `+`, `-` or `=`, and what (`r`, `w`, `x`, `X`, `s`,
-//! `t`).
+//! `--chmod`: rsync's notation for changed permissions, under the umask of this process.
 
-use dsync_engine::ModeRule;
+use dsync_engine::{ModeRule, notation};
+
+use super::id_rules::in_words;
 
 /// The rules of one `--chmod`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,126 +13,6 @@ pub(crate) struct ModeRules(pub(crate) Vec<ModeRule>);
 /// # Errors
 /// The fault, for people.
 pub(super) fn parse(text: &str) -> Result<ModeRules, String> {
-    let mask = dsync_engine::file_creation_mask();
-    let rules = text.split(',').map(|word| {
-        rule(word, mask)
-            .ok_or_else(|| format!("'{word}' in '{text}' is no change of permissions (see --help)"))
-    });
-    let rules = rules.collect::<Result<Vec<_>, _>>()?;
-    Ok(ModeRules(rules.into_iter().flatten().collect()))
-}
-
-fn rule(word: &str, mask: u16) -> Option<Vec<ModeRule>> {
-    let (files, directories, rest) = match word.as_bytes().first()? {
-        b'D' => (false, true, &word[1..]),
-        b'F' => (true, false, &word[1..]),
-        _ => (true, true, word),
-    };
-    let (keep, set, if_executable) = if rest.starts_with(|letter: char| letter.is_ascii_digit()) {
-        (0, u16::from_str_radix(rest, 8).ok().filter(|&mode| mode <= ALL)?, 0)
-    } else {
-        symbolic(rest, mask)?
-    };
-    let rule = ModeRule::new(keep, set).files(files).directories(directories);
-    let mut rules = vec![rule];
-    if if_executable != 0 {
-        rules.push(rule.keep(ALL).set(if_executable).if_executable(true));
-    }
-    Some(rules)
-}
-
-/// Returns the bits to keep, to set, and to set on directories and executable files.
-fn symbolic(word: &str, mask: u16) -> Option<(u16, u16, u16)> {
-    let at = word.find(['+', '-', '='])?;
-    let (who, rest) = word.split_at(at);
-    let (mut whose, mut special) = (0, 0);
-    for letter in who.chars() {
-        match letter {
-            'u' => (whose, special) = (whose | 0o100, special | 0o4000),
-            'g' => (whose, special) = (whose | 0o010, special | 0o2000),
-            'o' => whose |= 0o001,
-            'a' => (whose, special) = (0o111, 0o6000),
-            _ => return None,
-        }
-    }
-
-    let everybody = who.is_empty();
-    if everybody {
-        whose = 0o111;
-    }
-    if special == 0 {
-        special = 0o4000;
-    }
-
-    let (mut bits, mut conditional) = (0, 0);
-    for letter in rest[1..].chars() {
-        match letter {
-            'r' => bits |= whose * 4,
-            'w' => bits |= whose * 2,
-            'x' => bits |= whose,
-            'X' => conditional |= whose,
-            's' => bits |= special,
-            't' => bits |= 0o1000,
-            _ => return None,
-        }
-    }
-    if everybody {
-        (bits, conditional) = (bits & !mask, conditional & !mask);
-    }
-
-    Some(match rest.as_bytes().first()? {
-        b'+' => (ALL, bits, conditional),
-        b'-' => (ALL & !(bits | conditional), 0, 0),
-        _ => (ALL & !(whose * 7), bits, conditional),
-    })
-}
-
-const ALL: u16 = 0o7777;
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn change(word: &str, mode: u16, is_dir: bool) -> u16 {
-        let rules: Vec<_> = word.split(',').flat_map(|word| rule(word, 0o022).unwrap()).collect();
-        ModeRule::apply(&rules, mode, is_dir)
-    }
-
-    /// Each one as rsync 3.5.0 set it under umask 022.
-    #[test]
-    fn rules_change_what_rsync_changes() {
-        for (word, mode, is_dir, changed) in [
-            ("644", 0o755, false, 0o644),
-            ("D755,F640", 0o777, true, 0o755),
-            ("D755,F640", 0o777, false, 0o640),
-            ("a+rX", 0o600, false, 0o644),
-            ("a+rX", 0o700, false, 0o755),
-            ("a+rX", 0o600, true, 0o755),
-            ("go-rwx", 0o755, false, 0o700),
-            ("u=rw,g=r,o=", 0o755, false, 0o640),
-            ("+w", 0o444, false, 0o644),
-            ("Dg+s,ug+w,Fo-w,+X", 0o555, true, 0o2775),
-            ("Dg+s,ug+w,Fo-w,+X", 0o446, false, 0o664),
-            ("u+s", 0o755, false, 0o4755),
-            ("ug-s,+t", 0o6755, false, 0o1755),
-            ("F-x", 0o777, false, 0o666),
-            ("+s", 0o755, false, 0o4755),
-            ("o+s", 0o755, false, 0o4755),
-            ("a+s", 0o755, false, 0o6755),
-            ("u=rwx", 0o4755, false, 0o4755),
-            ("u=s", 0o755, false, 0o4055),
-            ("a-X", 0o777, false, 0o666),
-            ("=r", 0o777, false, 0o444),
-        ] {
-            assert_eq!(format!("{:o}", change(word, mode, is_dir)), format!("{changed:o}"), "{word}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_rule_is_refused() {
-        for word in ["", "u", "u+q", "u+r,", "DD755", "88", "77777", "x+r", "D", "u~r"] {
-            assert!(parse(word).is_err(), "{word}");
-        }
-    }
+    let rules = notation::mode_rules(text, dsync_engine::file_creation_mask());
+    rules.map(ModeRules).map_err(|error| in_words(&error))
 }

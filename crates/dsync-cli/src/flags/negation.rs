@@ -7,8 +7,9 @@
 //! may turn off (`--no-inplace`) are accepted as well: dsync already behaves as they request.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
+use dsync_engine::notation::Owner;
 
-use super::{accepted, id_rules::Owner, unsupported};
+use super::{accepted, unsupported};
 
 /// Adds the opposite of every switch.
 pub(super) fn with_negations(command: Command) -> Command {

@@ -3,10 +3,10 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
 
-use dsync_engine::Operand;
+use dsync_engine::{Operand, notation::Owner};
 
 use crate::{
-    flags::{Flags, Owner, When},
+    flags::{Flags, When},
     usage::UsageError,
 };
 
