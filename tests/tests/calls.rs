@@ -56,6 +56,34 @@ fn long_file_is_asked_for_holes_once() {
     assert!(asked <= 1, "{calls:?}");
 }
 
+#[test]
+fn a_run_without_changes_reads_no_tables_of_the_system_and_syncs_nothing() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of((0..10).map(|index| Node::file(format!("f{index}"), index, 30))).plant(&scratch.src());
+    let run = |calls| {
+        let (outcome, calls) = strace::watch(calls, &scratch.at("trace"), |run| {
+            run.arg("-a").arg(slash(&scratch.src())).arg(scratch.dst())
+        });
+        let _ = outcome.expect_code(0);
+        calls
+    };
+    let is_sync =
+        |call: &&String| ["syncfs(", "fsync(", "fdatasync("].iter().any(|sync| call.starts_with(sync));
+    let first = run("openat,fsync,fdatasync,syncfs");
+    assert!(first.iter().any(|call| is_sync(&call)), "{first:?}");
+    let calls = run("openat,fsync,fdatasync,syncfs,clone3,clone");
+    let tables = ["mountinfo", "/proc/self/cgroup"];
+    let found: Vec<_> = calls
+        .iter()
+        .filter(|call| is_sync(call) || tables.iter().any(|table| call.contains(table)))
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
+    // Five of the run's, beside the calling one, and one of the command's that hears of signals.
+    let threads = calls.iter().filter(|call| call.starts_with("clone")).count();
+    assert!((4..=7).contains(&threads), "{threads} threads");
+}
+
 /// Returns the room in bytes offered for each list of names and each value, as far as it is
 /// visible: `getxattrat` gets it in a structure.
 fn offered(calls: &[String]) -> Vec<usize> {

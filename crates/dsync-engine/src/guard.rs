@@ -220,7 +220,11 @@ impl Landing {
             let same = landing.filesystem == tree.filesystem;
             same.then_some(landing.path.strip_prefix(tree.path).ok()?.join(&self.rest))
         };
-        visible().filter(|_| entered).or_else(physical)
+        // Through one mount the filesystem has no other paths than the walk: reading the table of mounts,
+        // for each source anew, would find nothing else.
+        let is_one_mount =
+            || matches!((self.dir.mount(), tree.mount()), (Ok(one), Ok(other)) if one == other);
+        visible().filter(|_| entered).or_else(|| if is_one_mount() { None } else { physical() })
     }
 }
 

@@ -30,27 +30,30 @@ use crate::SyncError;
 pub struct Workers(Arc<Inner>);
 
 struct Inner {
-    threads: NonZero<usize>,
+    /// The number of threads; one for each processor if it is not set.
+    threads: Option<NonZero<usize>>,
     pool: OnceLock<Option<rayon::ThreadPool>>,
 }
 
 impl Workers {
     /// Makes a pool of so many threads, none of which runs yet.
     pub fn new(threads: NonZero<usize>) -> Self {
-        Self(Arc::new(Inner { threads, pool: OnceLock::new() }))
+        Self(Arc::new(Inner { threads: Some(threads), pool: OnceLock::new() }))
     }
 
     /// Makes another pool of as many threads, none of which runs yet: they get the rights of the thread
     /// that gives them their first work.
     pub(crate) fn apart(&self) -> Self {
-        Self::new(self.0.threads)
+        Self(Arc::new(Inner { threads: self.0.threads, pool: OnceLock::new() }))
     }
 
     /// Runs `work` on the pool, where its parallel iterators use all threads; returns its result.
     pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, SyncError> {
         let start = || {
+            // Looked up with the first work, which a run without changes has none of.
+            let known = || available_parallelism().map_or(2, NonZero::get);
             rayon::ThreadPoolBuilder::new()
-                .num_threads(self.0.threads.get())
+                .num_threads(self.0.threads.map_or_else(known, NonZero::get))
                 .thread_name(|number| format!("dsync-work-{number}"))
                 .build()
         };
@@ -65,7 +68,7 @@ impl Workers {
 impl Default for Workers {
     /// Makes a pool with a thread for each processor; two where their number is not known.
     fn default() -> Self {
-        Self::new(available_parallelism().unwrap_or(NonZero::<usize>::MIN.saturating_add(1)))
+        Self(Arc::new(Inner { threads: None, pool: OnceLock::new() }))
     }
 }
 

@@ -107,7 +107,7 @@ pub use crate::{
     walk::{
         Choice, Chooser, DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation,
         WalkOptions, WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings,
-        default_readers, leads_out,
+        default_readers, leads_out, processors,
     },
     wildcards::{MostNames, PathPattern, PatternPlace, TooManyNames, alternatives, expand, has_wildcards},
     xattr_rules::XattrRules,

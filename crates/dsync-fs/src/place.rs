@@ -45,9 +45,16 @@ impl Dir {
     /// the kernel does not report the directory's mount.
     pub fn location(&self) -> io::Result<Location> {
         let real = self.real_path()?;
-        let stat = statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-        location(&read_mounts()?, stat.stx_mnt_id, real.as_os_str().as_bytes())
+        location(&read_mounts()?, self.mount()?, real.as_os_str().as_bytes())
             .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Returns the number of the mount through which the directory was opened.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn mount(&self) -> io::Result<u64> {
+        Ok(statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
     }
 
     /// Returns whether both handles are of the same directory.

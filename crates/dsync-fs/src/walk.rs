@@ -34,6 +34,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::thread::sched_getaffinity;
+
 pub use self::{
     choice::{Choice, Chooser},
     dir_ref::DirRef,
@@ -61,8 +63,16 @@ use crate::{
 /// Returns the useful number of [`readers`](WalkOptions::readers) of a machine: one per processor,
 /// so that a cold disk gets more than one request at a time, but not so many that a spinning one
 /// suffers.
+///
+/// A quota of processor time does not count, as readers wait for the disk. The standard library's
+/// look at it takes a dozen system calls, as many as a small directory.
 pub fn default_readers() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, 8))
+    processors().clamp(2, 8)
+}
+
+/// Returns the number of processors that this thread may run on; 2 if the system does not tell.
+pub fn processors() -> usize {
+    sched_getaffinity(None).map_or(2, |set| usize::try_from(set.count()).unwrap_or(2))
 }
 
 /// The reason why a walk could not start.

@@ -22,8 +22,13 @@ use crate::counters::Counters;
 ///
 /// Cost: two small allocations; lanes allocate as they are opened.
 pub fn pair() -> (MemoryLink, MemoryLink) {
+    pair_with(available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4)))
+}
+
+/// Makes two links as [`pair`] does, with this number of data lanes.
+pub fn pair_with(data_lanes: usize) -> (MemoryLink, MemoryLink) {
     let hub = Arc::new(Hub::default());
-    let end = |side| MemoryLink { hub: Arc::clone(&hub), side, traffic: Arc::default() };
+    let end = |side| MemoryLink { hub: Arc::clone(&hub), side, data_lanes, traffic: Arc::default() };
     (end(Side::A), end(Side::B))
 }
 
@@ -32,6 +37,7 @@ pub fn pair() -> (MemoryLink, MemoryLink) {
 pub struct MemoryLink {
     hub: Arc<Hub>,
     side: Side,
+    data_lanes: usize,
     traffic: Arc<Counters>,
 }
 
@@ -41,7 +47,7 @@ impl Link for MemoryLink {
     }
 
     fn data_lanes(&self) -> usize {
-        available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
+        self.data_lanes
     }
 
     fn is_near(&self) -> bool {

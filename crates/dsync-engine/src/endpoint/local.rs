@@ -40,7 +40,7 @@ fn link_in_memory(
     throttle: Option<&Throttle>,
     bytes_per_second: Option<NonZeroU64>,
 ) -> (Arc<dyn Link>, Arc<dyn Link>) {
-    let (here, there) = dsync_transport::memory::pair();
+    let (here, there) = dsync_transport::memory::pair_with(dsync_fs::processors().clamp(2, 4));
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     match throttle {
         Some(throttle) => (here, throttled(there, throttle, Sides::Sending)),
