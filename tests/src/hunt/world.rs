@@ -32,7 +32,7 @@ pub(super) struct World {
     shell: PathBuf,
     /// The remote shell of a key that is bound to the root of the host.
     confined_shell: PathBuf,
-    /// Where both ends keep their `--state`.
+    /// The directory where both ends keep their `--state`.
     state: PathBuf,
     /// The room of both at first.
     rooms: [Room; 2],

@@ -22,7 +22,7 @@ use crate::{input::Input, meter::descendants};
 
 /// The inputs of the table; the large ones have [`Options::mib`] MiB.
 const INPUTS: &[Input] = &[Input::One, Input::Many, Input::Log, Input::Few, Input::Unchanged, Input::Delta];
-/// How the two ends are joined: within one process, or by a carrier between two.
+/// The ways that join the two ends: within one process, or a carrier between two.
 const WAYS: &[&str] = &["local", "tls", "quic", "ssh"];
 
 struct Options {
