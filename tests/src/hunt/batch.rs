@@ -77,7 +77,16 @@ fn is_recorded(case: &Case) -> bool {
         "--remove-sent-files",
     ];
     let is_one = mixed(case.seed ^ BATCHES).is_multiple_of(8);
-    is_one && !case.has_letter('U') && !case.has_letter('y') && !case.has(ELSEWHERE)
+    // `--fake-super` is about the end that has the option: in a push that is the source.
+    let is_of_source = case.has(&["--fake-super"]) && matches!(case.carrier, Carrier::Push(_));
+    // A local run has no parts, so it makes no directory for them.
+    let is_of_parts = case.has(&["--partial-dir"]);
+    is_one
+        && !is_of_source
+        && !is_of_parts
+        && !case.has_letter('U')
+        && !case.has_letter('y')
+        && !case.has(ELSEWHERE)
 }
 
 /// Returns the case that applies a batch: the same destination, at this end, and the options that

@@ -301,6 +301,20 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--no-g` or `--no-o` behind it, an option that maps groups or owners changes nothing that is listed.",
+        explains: |seen| {
+            let is_less = |option: &str, column: usize, letter: &str| {
+                let is_it = |(ours, theirs): (&str, &str)| {
+                    theirs.get(column..=column) == Some(letter)
+                        && without(ours, &[column]) == without(theirs, &[column])
+                };
+                seen.case.has(&[option]) && codes(seen).is_some_and(is_it)
+            };
+            let maps = seen.case.has(&["--chown", "--usermap", "--groupmap"]);
+            maps && (is_less("--no-g", 7, "g") || is_less("--no-o", 6, "o"))
+        },
+    },
+    Known {
         says: "With `-J`, a link that differs from an alternate one is listed without its time.",
         explains: |seen| {
             let is_less = codes(seen).is_some_and(|(ours, theirs)| {

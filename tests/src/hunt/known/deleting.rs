@@ -49,7 +49,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // That one of them has the name of an entry of the source which is no directory is
             // told.
             let says = seen.dsync.stderr_text();
-            let is_in_the_way = seen.is(Class::Exit)
+            let is_in_the_way = (seen.is(Class::Exit) || seen.about(&["type"]) && seen.has_place_below())
                 && seen.dsync.code() == Some(23)
                 && says.contains("a directory that is not empty is in the way")
                 && seen.has_place_inside();
