@@ -74,12 +74,7 @@ pub(crate) fn order(
     let watched = watched(flags, (&source, &destination))?;
     let files = operator_files(flags, &destination);
     let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
-    let protect = flags.deletion.delete_excluded && matches!(source, Source::Remote { .. });
-    let mut rules = Rules::collect(&flags.selection, &files, &CvsNames { protect, ..CvsNames::of_user() })?;
-    if flags.attributes.old_dirs {
-        rules.exclude(OLD_DIRS);
-    }
-    let rules = Arc::new(rules);
+    let rules = Arc::new(rules(flags, &files, &source)?);
     let mut report = reporting(flags, &files, &source, &destination)?;
     report.voice.rules = Arc::clone(&rules);
 
@@ -117,6 +112,16 @@ pub(crate) fn order(
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
+}
+
+/// Collects the filter rules of a run.
+fn rules(flags: &Flags, files: &OperatorFiles, source: &Source) -> Result<Rules, UsageError> {
+    let protect = flags.deletion.delete_excluded && matches!(source, Source::Remote { .. });
+    let mut rules = Rules::collect(&flags.selection, files, &CvsNames { protect, ..CvsNames::of_user() })?;
+    if flags.attributes.old_dirs {
+        rules.exclude(OLD_DIRS);
+    }
+    Ok(rules)
 }
 
 /// Returns the only operand as a directory of another end; `None` if it is one of this machine.

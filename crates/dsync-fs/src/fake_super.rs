@@ -112,6 +112,7 @@ pub(crate) fn uncover(metadata: &mut Metadata, place: &Place<'_>) -> io::Result<
         }
         Err(error) => return Err(error.into()),
     };
+
     match stored.filter(|stored| (stored.kind == Kind::Dir) == (metadata.kind == Kind::Dir)) {
         None => metadata.origin = Origin::Damaged,
         Some(Stored { kind, mode, device, uid, gid }) => {
