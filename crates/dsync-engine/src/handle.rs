@@ -41,7 +41,9 @@ pub struct RunOutcome {
     /// The last progress that was reported, which an error does not take away.
     pub progress: Progress,
     /// Paths of the entries that failed, below the transfer's root, in order and each once:
-    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand.
+    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand. Where they
+    /// would take more than 16 MiB, as a peer can name any number, it is the root alone (an empty
+    /// path): then all is tried again.
     pub failed: Vec<Vec<u8>>,
 }
 
@@ -115,7 +117,7 @@ impl Drop for RunHandle {
 #[derive(Debug, Default)]
 struct Run {
     progress: Mutex<Progress>,
-    failed: Mutex<BTreeSet<Vec<u8>>>,
+    failed: Mutex<Failed>,
     end: Mutex<End>,
     ended: Condvar,
 }
@@ -169,7 +171,7 @@ impl<O: Observer> Observer for Watched<O> {
 
     fn event(&self, event: &Event) {
         if let Event::Failed(problem) = event {
-            lock(&self.run.failed).insert(problem.path.clone());
+            lock(&self.run.failed).note(&problem.path);
         }
         self.observer.event(event);
     }
@@ -183,6 +185,35 @@ impl<O: Observer> Observer for Watched<O> {
         self.observer.progress(progress);
     }
 }
+
+/// The paths that failed, in bounded memory.
+#[derive(Debug, Default)]
+struct Failed {
+    paths: BTreeSet<Vec<u8>>,
+    bytes: usize,
+    /// Whether the root stands for all of them.
+    is_all: bool,
+}
+
+impl Failed {
+    fn note(&mut self, path: &[u8]) {
+        if self.is_all || self.paths.contains(path) {
+            return;
+        }
+        self.bytes += path.len() + PATH_BYTES;
+        if self.bytes > MOST_BYTES {
+            self.is_all = true;
+            self.paths = BTreeSet::from([Vec::new()]);
+        } else {
+            self.paths.insert(path.to_vec());
+        }
+    }
+}
+
+/// Memory for the paths that failed.
+const MOST_BYTES: usize = 16 << 20;
+/// Memory of a path beside its bytes: its vector, its share of a node, the allocator's word.
+const PATH_BYTES: usize = 64;
 
 /// Starts a job on a thread of its own.
 pub(crate) fn start(
@@ -205,7 +236,7 @@ pub(crate) fn start(
             Err(error) => (None, Some(error)),
         };
         let progress = *lock(&run.progress);
-        let failed = std::mem::take(&mut *lock(&run.failed)).into_iter().collect();
+        let failed = std::mem::take(&mut *lock(&run.failed)).paths.into_iter().collect();
         let mut end = lock(&run.end);
         end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress, failed }));
         run.ended.notify_all();
@@ -218,4 +249,23 @@ pub(crate) fn start(
         .spawn(work)
         .map_err(|source| SyncError::Thread { source })?;
     Ok(handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_failed_take_no_more_than_their_bound_and_then_mean_all() {
+        let mut failed = Failed::default();
+        [&b"b"[..], b"a", b"b"].iter().for_each(|path| failed.note(path));
+        assert_eq!(failed.paths, BTreeSet::from([b"a".to_vec(), b"b".to_vec()]));
+
+        for number in 0..5000_u32 {
+            failed.note(&[&number.to_be_bytes()[..], &[b'x'; 4000]].concat());
+            let held: usize = failed.paths.iter().map(Vec::len).sum();
+            assert!(held <= MOST_BYTES);
+        }
+        assert_eq!(failed.paths, BTreeSet::from([Vec::new()]));
+    }
 }
