@@ -367,7 +367,7 @@ fn sums_are_listed_and_cleared() {
     };
     let listed = state(&[]).stdout_text();
     let bytes = fs::metadata(place.sums()).unwrap().len().to_string();
-    assert_eq!(listed.replace(',', ""), format!("1 large files with sums ({bytes} bytes)\n"));
+    assert_eq!(listed.replace(',', ""), format!("1 large file with sums ({bytes} bytes)\n"));
     assert_eq!(fs::metadata(place.sums()).unwrap().mode() & 0o777, 0o600);
     assert!(state(&["--clear"]).stdout_text().starts_with("1 removed from '"));
     assert!(place.kept().is_empty());

@@ -18,7 +18,7 @@ use crate::{
     console::{Console, blame, show},
     escape::{Escaped, escape_text},
     flags::Flags,
-    numbers::{Number, Style},
+    numbers::{Number, Style, counted},
     usage::UsageError,
     words,
 };
@@ -276,8 +276,8 @@ fn list(dir: &Path) -> io::Result<String> {
     lines.sort();
     let (files, bytes) = State::signatures(dir)?;
     if files > 0 {
-        let [files, bytes] = [files, bytes].map(|value| Number(value, Style::Commas));
-        lines.push(format!("{files} large files with sums ({bytes} bytes)\n"));
+        let files = counted(files, "large file", "large files");
+        lines.push(format!("{files} with sums ({})\n", counted(bytes, "byte", "bytes")));
     }
     if lines.is_empty() {
         lines.push(format!("nothing is kept in '{}'\n", Escaped(dir.as_os_str().as_bytes())));
