@@ -381,7 +381,7 @@ fn a_run_writes_the_manifest_that_its_destination_is_verified_by() {
         fs::write(source.join("one"), "longer").unwrap();
         let _ = copy(&[], 0);
         let second = check(0);
-        assert!(second.contains("6 bytes read: 1 files are sound"), "{second}");
+        assert!(second.contains("6 bytes read: 1 file is sound"), "{second}");
         let _ = copy(&["-c"], 0);
         assert!(check(0).contains("18 bytes read: 3 files are sound"));
         // A file that cannot take its place is the only finding.
