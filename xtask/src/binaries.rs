@@ -105,7 +105,7 @@ fn program(packages: &[Package], artifact: &Artifact, args: &[String]) -> Option
     Some(TestProgram::of(package, &name, binary.as_str(), args))
 }
 
-/// Runs all programs, one more at a time than there are processors, as most wait for disks and timers:
+/// Runs all programs, two more at a time than there are processors, as most wait for disks and timers:
 /// with one for each, a third of two processors was idle. The longest begin first, so that none is
 /// left alone at the end. Passes each one's output to `told` when it ends, and returns the words that run those again that failed. The directory `output` has a file
 /// for each, which one can look at before the end.
@@ -120,7 +120,7 @@ pub(crate) fn run(
     programs.sort_by_key(|program| !LONGEST.iter().any(|name| program.again.ends_with(name)));
     let queue = Mutex::new(programs.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let at_once = thread::available_parallelism().map_or(1, NonZero::get) + 1;
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get) + 2;
     let (end, ended) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..at_once {

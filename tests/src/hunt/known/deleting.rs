@@ -39,7 +39,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 .any(|line| line.starts_with("*deleting") && line.contains("alt/"));
             let is_of_copy = seen.finding.line.starts_with("missing: ")
                 || seen.finding.line.starts_with("not one file: ")
-                || seen.about(&["mode", "mtime", "atime", "owner", "extended attributes"]);
+                || seen.about(&["mode", "mtime", "atime", "owner", "extended attributes"])
+                // One of the same size and time counted as equal.
+                || seen.about(&["content"]) && seen.looks_like_the_sources();
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
             let is_copied = has_alternate && removes && is_of_copy;
             let refusals = ["delete_file: rmdir(", "delete_file: make_backup(alt/"];
@@ -53,6 +55,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.dsync.code() == Some(23)
                 && says.contains("a directory that is not empty is in the way")
                 && seen.has_place_inside();
+            // rsync has made the directory for backups anew, which the user could not write to.
+            let is_backed_up = seen.case.is_nobody
+                && seen.case.has(&["--backup-dir"])
+                && says.contains("cannot commit '")
+                && seen.rsync.stdout_text().contains("*deleting")
+                && (seen.is(Class::Exit) || seen.about(&["size", "content", "mtime", "mode", "owner"]));
             let is_changed = seen.about(&["mode", "mtime", "owner", "extended attributes"]);
             let is_above = (is_changed || seen.finding.line.starts_with("extra: ")) && seen.has_place_below();
             (seen.case.deletes() || seen.case.has(&["--force"]))
@@ -60,6 +68,7 @@ pub(super) const ENTRIES: &[Known] = &[
                     || counts_its_own
                     || is_above
                     || is_in_the_way
+                    || is_backed_up
                     || is_copied
                     || is_about_it && seen.is_within(PLACES))
         },

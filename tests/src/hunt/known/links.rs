@@ -76,10 +76,10 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `-K`, a link that is followed keeps its own time.",
+        says: "With `-K`, a link that is followed keeps its own time and owner.",
         explains: |seen| {
             let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
-            seen.case.has(&["-K"]) && seen.about(&["mtime"]) && is_link
+            seen.case.has(&["-K"]) && seen.about(&["mtime", "owner"]) && is_link
         },
     },
     Known {

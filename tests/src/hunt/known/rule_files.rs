@@ -57,7 +57,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let line = &seen.finding.line;
             let listed = |who: &str| line.starts_with(&format!("only the {who} lists: '*deleting"));
             let dry_knew_less = seen.is(Class::DryRun)
-                && (listed("dry run") && (either || arrived) || listed("run") && arrived);
+                // In a directory that goes as a whole the arrived rules count.
+                && (either || arrived)
+                && (listed("dry run") || listed("run"));
             let went_later = seen.is(Class::Second) && either && line.contains("*deleting");
             let kept = either && (seen.is_presence() || seen.about(&["mtime"]));
             reads_files(seen) && (dry_knew_less || went_later || kept)
