@@ -79,6 +79,9 @@ fn is_recorded(case: &Case) -> bool {
     let is_one = mixed(case.seed ^ BATCHES).is_multiple_of(8);
     // `--fake-super` is about the end that has the option: in a push that is the source.
     let is_of_source = case.has(&["--fake-super"]) && matches!(case.carrier, Carrier::Push(_));
+    // One match of a wildcard may get another name, which a batch does not know.
+    let is_wild = |operand: &String| operand.starts_with(HOST) && operand.contains(['*', '?', '[']);
+    let is_of_source = is_of_source || case.operands.iter().any(is_wild);
     // A local run has no parts, so it makes no directory for them.
     let is_of_parts = case.has(&["--partial-dir"]);
     is_one

@@ -10,7 +10,7 @@ use super::{
     areas,
     case::Case,
     judge::{Class, Finding},
-    options,
+    known, options,
     world::Survey,
 };
 use crate::{
@@ -60,12 +60,16 @@ fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a name has the content that the source's has, as it became a link to another one that
-/// was sent: rsync may have looked at that name alone, and found its size right.
+/// Returns whether a name has the content that the source's has, where rsync may have left it: as it became
+/// a link to another one that was sent, while rsync looked at that name alone and found its size right; or
+/// as each of several operands has its own files of rules, while rsync goes by the first one's in all.
 fn got_the_sources(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
-    let Some(within) = path.strip_prefix(b"w/d/").filter(|_| case.has_letter('H')) else { return false };
-    let source = trees.before.get(&[b"w/s/", within].concat());
-    source.is_some_and(|source| trees.ours.get(path).is_some_and(|ours| ours.content == source.content))
+    let has_rules = case.operands.len() > 2 && known::reads_rule_files(case);
+    let may_stay = case.has_letter('H') || has_rules;
+    let Some(within) = path.strip_prefix(b"w/d/").filter(|_| may_stay) else { return false };
+    let ours = trees.ours.get(path);
+    let is_it = |source: &Facts| ours.is_some_and(|ours| ours.content == source.content);
+    [&b"w/s/"[..], b"w/s2/"].iter().any(|root| trees.before.get(&[root, within].concat()).is_some_and(is_it))
 }
 
 /// Returns whether a file was a backup of an earlier run whose place now has that of its successor:

@@ -19,7 +19,7 @@ mod rule_files;
 mod seen;
 mod writing;
 
-pub(super) use seen::Seen;
+pub(super) use self::{rule_files::of_case as reads_rule_files, seen::Seen};
 
 use super::judge::Class;
 

@@ -218,7 +218,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.dsync.stderr_text().contains("cannot read directory '")
                 && seen.is(Class::Tree)
                 && seen.is_sources_own();
-            seen.case.operands.len() > 2 && (is_needless || is_unlisted)
+            // After that rsync deletes nothing.
+            let is_kept = is_refused
+                && seen.case.deletes()
+                && seen.rsync.all_text().contains("skipping file deletion")
+                && (seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]));
+            seen.case.operands.len() > 2 && (is_needless || is_unlisted || is_kept)
         },
     },
     Known {

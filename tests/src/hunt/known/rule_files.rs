@@ -2,7 +2,11 @@
 
 use super::{Known, Seen};
 use crate::{
-    hunt::{case::Carrier, judge::Class, options},
+    hunt::{
+        case::{Carrier, Case},
+        judge::Class,
+        options,
+    },
     tree::{Kind, Node},
 };
 
@@ -101,14 +105,18 @@ pub(super) const ENTRIES: &[Known] = &[
     },
 ];
 
-/// Returns whether rules come from files in the trees.
 fn reads_files(seen: &Seen<'_>) -> bool {
+    of_case(seen.case)
+}
+
+/// Returns whether rules come from files in the trees.
+pub(in crate::hunt) fn of_case(case: &Case) -> bool {
     let is_of_files = |option: &String| {
         ["-F", "-FF", "-C"].contains(&option.as_str())
             || options::name(option) == "--filter" && option.contains([':'])
             || option.starts_with("--filter=dir-merge")
     };
-    seen.case.options.iter().any(is_of_files)
+    case.options.iter().any(is_of_files)
 }
 
 /// Returns whether the entry has a name of the cases' files of rules.
