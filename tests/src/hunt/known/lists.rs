@@ -82,6 +82,13 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-K`, a dry run lists what two of the source's directories put into one for each of them.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only the ");
+            seen.is(Class::DryRun) && seen.case.has_letter('K') && is_told
+        },
+    },
+    Known {
         says: "A dry run does not know whether a directory that it may not read is empty.",
         explains: |seen| {
             let is_locked = |node: &Node| {

@@ -119,7 +119,9 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.is(Class::Exit)
                 && seen.case.has(&["--files-from"])
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(3))
-                && seen.rsync.stderr_text().contains("] link_stat ")
+                && ["] link_stat ", "] change_dir "]
+                    .iter()
+                    .any(|words| seen.rsync.stderr_text().contains(words))
                 && seen.dsync.stderr_text().contains("error: cannot use destination '")
         },
     },
