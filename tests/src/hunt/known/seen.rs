@@ -167,7 +167,7 @@ impl Seen<'_> {
         let names = within.flat_map(|name| [Some(name), name.strip_suffix(suffix)]).flatten();
         names.filter(|name| name.ends_with(suffix)).any(|name| {
             // A directory that was named without a slash is an entry itself.
-            let there = [format!("w/s/{name}"), format!("w/{name}")];
+            let there = [format!("w/s/{name}"), format!("w/s2/{name}"), format!("w/{name}")];
             self.case.world.iter().any(|node| there.contains(&node.path.escape_ascii().to_string()))
         })
     }
@@ -177,7 +177,7 @@ impl Seen<'_> {
         let Some(within) = self.path().strip_prefix("w/d/") else { return false };
         let mut above = within.match_indices('/').map(|(at, _)| &within[..at]);
         above.any(|above| {
-            let there = [format!("w/s/{above}"), format!("w/{above}")];
+            let there = [format!("w/s/{above}"), format!("w/s2/{above}"), format!("w/{above}")];
             let is_it = |node: &Node| {
                 matches!(node.kind, Kind::Dir) && there.contains(&node.path.escape_ascii().to_string())
             };
