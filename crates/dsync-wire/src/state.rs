@@ -23,6 +23,7 @@ use crate::{
     limits::{MAX_OPEN_SIGNATURES, MAX_PATH_DEPTH},
     message::{ControlMessage, DataMessage, EntryId, EntryKind, Listing, ListingEnd},
     name::Name,
+    version::FILE_KEYS,
 };
 
 /// The state of an inbox; shown in errors.
@@ -146,6 +147,8 @@ pub struct SourceInbox {
     controller: bool,
     /// Whether the destination sends a list.
     hears_names: bool,
+    /// Whether the destination may name keys of files.
+    hears_keys: bool,
     /// Entries whose signature is announced but not complete; at most [`MAX_OPEN_SIGNATURES`].
     open: HashSet<EntryId>,
 }
@@ -153,12 +156,19 @@ pub struct SourceInbox {
 impl SourceInbox {
     /// Makes the inbox of a source that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
-        Self { state: State::Hello, controller: true, hears_names: false, open: HashSet::new() }
+        Self { controller: true, state: State::Hello, ..Self::peer() }
     }
 
     /// Makes the inbox of a source that is the peer, after `Start`: waits for requests.
     pub fn peer() -> Self {
-        Self { state: State::Needs, controller: false, hears_names: false, open: HashSet::new() }
+        let (hears_names, hears_keys) = (false, false);
+        Self { state: State::Needs, controller: false, hears_names, hears_keys, open: HashSet::new() }
+    }
+
+    /// Lets the destination name keys of files, as its features say. The inbox of a controller learns
+    /// that of the `Hello`.
+    pub fn allow_file_keys(&mut self, features: u64) {
+        self.hears_keys = features & FILE_KEYS != 0;
     }
 
     /// Lets the destination send a list of paths before its requests.
@@ -180,7 +190,10 @@ impl SourceInbox {
         use ControlMessage as M;
         self.state = match (self.state, message) {
             (state, M::Fatal(_)) if state != State::Over => State::Over,
-            (State::Hello, M::Hello(_)) => State::Ready,
+            (State::Hello, M::Hello(hello)) => {
+                self.allow_file_keys(hello.features);
+                State::Ready
+            }
             (State::Ready, M::Ready { .. }) => {
                 if self.hears_names {
                     State::Names
@@ -197,7 +210,9 @@ impl SourceInbox {
             }
             (state @ (State::Ready | State::Names | State::Needs | State::Report), M::Progress(_)) => state,
             (State::Needs, M::Need { .. } | M::NeedTail(_) | M::Rest(_)) => State::Needs,
-            (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
+            (State::Needs, M::NeedDelta(need)) if need.key.is_none() || self.hears_keys => {
+                self.announce(need.entry)?
+            }
             (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
             // Credit may trail the last request.
             (state @ (State::Needs | State::Report), M::ListingDone { .. } | M::Landed(_)) => state,

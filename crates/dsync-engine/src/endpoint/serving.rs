@@ -154,7 +154,8 @@ pub(crate) fn serve_link(
         let lent = Lent::to(&mut session, states, &role, &mut means.lacks);
         let served = match role {
             PeerRole::Source { paths } => {
-                let (order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
+                let (mut order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
+                order.allow_file_keys(theirs.features);
                 let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
                 serve_source((session, mail), (paths, &list), files, cancel, means)
             }

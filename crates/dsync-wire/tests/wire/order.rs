@@ -4,8 +4,12 @@
 use dsync_wire::{
     DecodeError,
     kind::Kind,
-    message::{ControlMessage, DataMessage, EntryId, Listing, ListingEnd, Names, NeedDelta, Sums, Tops},
+    message::{
+        ControlMessage, DataMessage, EntryId, FileKey, Hello, Listing, ListingEnd, Names, NeedDelta, Sums,
+        Tops,
+    },
     state::{DestinationInbox, LaneInbox, ListingOrder, PeerInbox, SourceInbox, State},
+    version::{FEATURES, FILE_KEYS, VERSION},
 };
 
 use crate::samples;
@@ -305,6 +309,27 @@ fn sums_belong_to_an_announced_signature() {
     inbox.check(&sums(128, false)).unwrap();
     inbox.check(&sums(128, true)).unwrap();
     assert_eq!(inbox.check(&sums(128, true)), Err(DecodeError::Sums { entry: EntryId(128) }));
+}
+
+#[test]
+fn a_key_of_a_file_comes_only_from_a_destination_that_knows_them() {
+    let keyed = NeedDelta { key: Some(FileKey([1; 32])), ..samples::need_delta() };
+    let keyed = ControlMessage::NeedDelta(keyed);
+    for (features, knows) in [(FEATURES, true), (FEATURES & !FILE_KEYS, false), (0, false)] {
+        let mut peer = SourceInbox::peer();
+        peer.allow_file_keys(features);
+        let mut controller = SourceInbox::controller();
+        let hello = Hello { version: VERSION, features, key_share: [1; 32] };
+        controller.check(&ControlMessage::Hello(hello)).unwrap();
+        controller.check(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
+        for mut inbox in [peer, controller] {
+            assert_eq!(inbox.check(&keyed).is_ok(), knows, "{features:b}");
+            inbox
+                .check(&ControlMessage::NeedDelta(NeedDelta { entry: EntryId(9), ..samples::need_delta() }))
+                .unwrap();
+        }
+    }
+    assert!(SourceInbox::peer().check(&keyed).is_err());
 }
 
 #[test]
