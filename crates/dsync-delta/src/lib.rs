@@ -62,6 +62,7 @@ mod apply;
 mod arriving;
 mod block;
 mod coverage;
+mod cutter;
 mod emit;
 mod in_place;
 mod index;

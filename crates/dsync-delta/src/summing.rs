@@ -13,6 +13,7 @@ use blake3::hazmat::{ChainingValue, merge_subtrees_non_root, merge_subtrees_root
 
 use crate::{
     block::{BlockIndex, Layout},
+    cutter::BlockCutter,
     key::Key,
     num::{len_u64, saturating_usize},
     root::FileRoot,
@@ -42,12 +43,10 @@ impl SegmentSums {
 pub(crate) struct BlockHasher {
     summer: BlockSummer,
     key: Key,
-    block_len: usize,
     is_root: bool,
     sums: SegmentSums,
     values: Vec<ChainingValue>,
-    /// The beginning of the next block, if a piece ended inside it.
-    partial: Vec<u8>,
+    cutter: BlockCutter,
 }
 
 impl BlockHasher {
@@ -58,36 +57,23 @@ impl BlockHasher {
         Self {
             summer: BlockSummer::new(key, layout, SumsFormat::StrongAndWeak),
             key: key.clone(),
-            block_len: layout.block_len().size(),
             is_root,
             sums,
             values: Vec::new(),
-            partial: Vec::new(),
+            cutter: BlockCutter::new(layout.block_len().size()),
         }
     }
 
     /// Hashes the next bytes, which lie in the segment.
-    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
-        if !self.partial.is_empty() {
-            let missing = (self.block_len - self.partial.len()).min(bytes.len());
-            self.partial.extend_from_slice(&bytes[..missing]);
-            bytes = &bytes[missing..];
-            if self.partial.len() < self.block_len {
-                return;
-            }
-            self.end_block();
-        }
-
-        let blocks = bytes.chunks_exact(self.block_len);
-        self.partial.extend_from_slice(blocks.remainder());
-        blocks.for_each(|block| self.add(block));
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        let mut cutter = std::mem::take(&mut self.cutter);
+        cutter.push(bytes, |block| self.add(block));
+        self.cutter = cutter;
     }
 
     /// Returns the segment's value and the sums of its blocks.
     pub(crate) fn finish(mut self) -> (SegmentValue, SegmentSums) {
-        if !self.partial.is_empty() {
-            self.end_block();
-        }
+        std::mem::take(&mut self.cutter).finish(|block| self.add(block));
         let (left, right) = self.values.split_at(left_len(self.values.len()));
         let value = if self.is_root {
             let root = merge_subtrees_root(&self.merged(left), &self.merged(right), self.key.mode());
@@ -96,13 +82,6 @@ impl BlockHasher {
             SegmentValue::subtree(self.merged(&self.values))
         };
         (value, self.sums)
-    }
-
-    fn end_block(&mut self) {
-        let block = std::mem::take(&mut self.partial);
-        self.add(&block);
-        self.partial = block;
-        self.partial.clear();
     }
 
     fn add(&mut self, bytes: &[u8]) {

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     block::{BlockIndex, BlockLen, Layout},
+    cutter::BlockCutter,
     index::IndexedSignature,
     key::Key,
     num::len_u64,
@@ -79,12 +80,10 @@ pub struct SignatureCounts {
 #[derive(Debug)]
 pub struct SignatureWriter {
     summer: BlockSummer,
-    block_len: usize,
+    cutter: BlockCutter,
     frames: FrameWriter,
     /// Sums that do not fill a frame yet.
     sums: Vec<u8>,
-    /// The beginning of the next block, if a piece ended inside it.
-    partial: Vec<u8>,
     block_count: u64,
     basis_len: u64,
 }
@@ -98,48 +97,25 @@ impl SignatureWriter {
         let header = Header { key: options.key.clone(), block_len: options.block_len, basis_len: 0 };
         Self {
             summer: BlockSummer::new(&options.key, layout, SumsFormat::StrongAndWeak),
-            block_len: options.block_len.size(),
+            cutter: BlockCutter::new(options.block_len.size()),
             frames: FrameWriter::new(Kind::Signature, &header, out),
             sums: Vec::new(),
-            partial: Vec::new(),
             block_count: 0,
             basis_len: 0,
         }
     }
 
     /// Takes the next bytes of the basis; appends to `out` the frames that they complete.
-    pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.basis_len = self.basis_len.saturating_add(len_u64(bytes.len()));
-        if !self.partial.is_empty() {
-            let missing = (self.block_len - self.partial.len()).min(bytes.len());
-            self.partial.extend_from_slice(&bytes[..missing]);
-            bytes = &bytes[missing..];
-            if self.partial.len() < self.block_len {
-                return;
-            }
-            let mut block = std::mem::take(&mut self.partial);
-            self.add(&block, out);
-            block.clear();
-            self.partial = block;
-        }
-
-        let blocks = bytes.chunks_exact(self.block_len);
-        if !blocks.remainder().is_empty() {
-            // Growing by doubling would hold the block three times for a moment.
-            self.partial.reserve_exact(self.block_len);
-            self.partial.extend_from_slice(blocks.remainder());
-        }
-        for block in blocks {
-            self.add(block, out);
-        }
+        let mut cutter = std::mem::take(&mut self.cutter);
+        cutter.push(bytes, |block| self.add(block, out));
+        self.cutter = cutter;
     }
 
     /// Appends the rest of the signature to `out`.
     pub fn finish(mut self, out: &mut Vec<u8>) -> SignatureCounts {
-        if !self.partial.is_empty() {
-            let block = std::mem::take(&mut self.partial);
-            self.add(&block, out);
-        }
+        std::mem::take(&mut self.cutter).finish(|block| self.add(block, out));
         if !self.sums.is_empty() {
             self.frames.frame(&self.sums, out);
         }
