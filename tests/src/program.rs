@@ -1,13 +1,17 @@
 //! The program under test.
 
 use std::{
-    env,
+    env, fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::OnceLock,
 };
 
+use crate::skip::is_root;
+
 /// Returns the program under test: `$DSYNC_BIN`, else `dsync` in the directory of the build
-/// profile.
+/// profile. Root's tests run it as other users too, so where these cannot get to it, it has another name
+/// among the temporary files.
 ///
 /// # Panics
 /// If there is no such file.
@@ -20,8 +24,46 @@ pub fn program() -> &'static Path {
             "{} is missing: run `cargo build -p dsync-cli`, or set DSYNC_BIN",
             path.display()
         );
-        path.canonicalize().expect("the path of the program under test")
+        let path = path.canonicalize().expect("the path of the program under test");
+        if is_root() && !is_open_to_all(&path) { in_the_open(&path) } else { path }
     })
+}
+
+/// Returns whether every user may enter the directories above.
+fn is_open_to_all(path: &Path) -> bool {
+    path.ancestors().skip(1).all(|dir| fs::metadata(dir).is_ok_and(|dir| dir.mode() & 0o001 != 0))
+}
+
+/// Returns the name of a build of the program that every user can get to: one for all tests that run it, in
+/// place of that of an earlier build.
+fn in_the_open(path: &Path) -> PathBuf {
+    let built = fs::metadata(path).expect("the program under test");
+    let of_path =
+        format!("dsync-program-{}-", &blake3::hash(path.as_os_str().as_encoded_bytes()).to_hex()[..16]);
+    let place = env::temp_dir().join(format!("{of_path}{}.{}", built.mtime(), built.mtime_nsec()));
+    let name = path.file_name().expect("the name of the program under test");
+    let is_own = || {
+        fs::symlink_metadata(&place)
+            .is_ok_and(|dir| dir.is_dir() && dir.uid() == 0 && dir.mode() & 0o022 == 0)
+    };
+    if is_own() {
+        return place.join(name);
+    }
+
+    for old in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
+        // Another test may have made the one of this build meanwhile.
+        if old.path() != place && old.file_name().to_string_lossy().starts_with(&of_path) {
+            let _ = fs::remove_dir_all(old.path());
+        }
+    }
+    let made = tempfile::Builder::new().prefix("dsync-program-").tempdir().expect("a directory");
+    fs::copy(path, made.path().join(name)).expect("the program under test");
+    fs::set_permissions(made.path(), fs::Permissions::from_mode(0o755)).expect("its directory's mode");
+    if fs::rename(made.path(), &place).is_ok() {
+        let _ = made.keep();
+    }
+    assert!(is_own(), "{} is not root's alone", place.display());
+    place.join(name)
 }
 
 /// Returns a compiled example of the engine crate.

@@ -426,13 +426,23 @@ mod tests {
         })
     }
 
+    /// Makes a directory that is not among the temporary files, which a run may need.
+    fn outside() -> tempfile::TempDir {
+        let temporary = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()];
+        let checkout = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let home = std::env::home_dir().unwrap_or_else(|| "/".into());
+        let is_outside = |dir: &PathBuf| !temporary.iter().any(|temporary| dir.starts_with(temporary));
+        let places = [checkout, home, "/dev/shm".into()];
+        tempfile::tempdir_in(places.into_iter().find(is_outside).unwrap()).unwrap()
+    }
+
     fn code(result: io::Result<impl Sized>) -> Option<i32> {
         result.err().and_then(|error| error.raw_os_error())
     }
 
     #[test]
     fn nothing_outside_is_opened_and_nothing_is_executed() {
-        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let scratch = outside();
         let secret = scratch.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         caged(|| {
@@ -449,7 +459,7 @@ mod tests {
 
     #[test]
     fn where_entries_are_only_added_none_is_read_changed_or_removed() {
-        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let scratch = outside();
         let at = |path: &str| scratch.path().join(path);
         for file in ["tree/a", "tree/b", "kept/older"] {
             fs::create_dir_all(at(file).parent().unwrap()).unwrap();
@@ -479,7 +489,7 @@ mod tests {
 
     #[test]
     fn threads_that_a_carrier_starts_have_its_cage() {
-        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let scratch = outside();
         let file = scratch.path().join("file");
         fs::write(&file, "x").unwrap();
         let found = thread::scope(|scope| {
