@@ -315,7 +315,7 @@ fn wrong_sums_cost_a_second_request_and_never_a_wrong_file() {
         assert!(took(&outcome), "the sums were believed: {}", outcome.account());
         assert!(outcome.stat("Literal data") >= LEN, "it was asked for again: {}", outcome.account());
 
-        // What is kept then is right again.
+        // The signature that is kept then is right again.
         place.edit_source(2);
         let outcome = place.copy(options);
         assert!(took(&outcome) && outcome.stat("Literal data") < LEN / 50, "{}", outcome.account());

@@ -203,7 +203,7 @@ fn a_first_and_a_second_run_record_what_the_destination_has() {
         let rule = FilterRule::default().pattern(b"kept".to_vec()).modifiers("r".to_owned());
         assert_eq!(scene.run(&options.filters(vec![rule])), 0);
         assert!(!scene.dst("gone").exists() && scene.dst("kept").exists());
-        // What was up to date, and what is not the source's, was not read.
+        // Files that were up to date, or are not the source's, were not read.
         scene.assert_true(&["a-b", "kept", "line\nend", "a/x", "a/deep/y", "a.b/z"]);
     }
 }

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(handed(&mut theirs), 0);
         knock(&client, SEVEN);
         assert_eq!(handed(&mut theirs), 1);
-        // What it sent before it was led is in the port's queue, and changes nothing.
+        // Its datagrams from before it was led are in the port's queue, and change nothing.
         addressed.lead(&port, &SEVEN, client.local_addr().unwrap());
         assert_eq!(handed(&mut theirs), 0);
 

@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Stamp, Timestamp as FileTime};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Timestamp as FileTime};
 use dsync_wire::{
     link::LinkError,
     message::{Cause, Landed, Operation, Timestamp},
@@ -117,12 +117,7 @@ fn prepare(
     }
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
-    if let Some(signed) = &mut *lock(&file.signature) {
-        // Not that of an earlier attempt.
-        let len = signed.known.signature.layout().file_len();
-        let written = staged.stamp().ok().filter(|stamp| stamp.size == len);
-        signed.stamp = written.map(|stamp| Stamp { mtime: wanted.mtime.unwrap_or(stamp.mtime), ..stamp });
-    }
+    file.expect_signed(&staged, wanted.mtime);
     note_content(site, file, &staged, wanted.mtime)?;
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {

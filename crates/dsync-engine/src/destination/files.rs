@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, Kind, PreparedFile, Stamp, Wanted};
+use dsync_fs::{Component, Kind, PreparedFile, StagedFile, Stamp, Timestamp as FileTime, Wanted};
 use dsync_wire::{
     event::{Action, Changes, Done, Ended, Facts, FileType, Planned},
     message::{Cause, EntryId, NeedTail, Segment, Timestamp},
@@ -150,6 +150,16 @@ impl Pending {
         let replaces = self.slot.twin.is_none();
         let replaced = self.basis_stamp().filter(|_| replaces).map(|stamp| stamp.ino);
         *lock(&self.signature) = known.map(|known| NewlySigned { known, stamp: None, replaced });
+    }
+
+    /// Notes the stamp that the signed content will have with this modification time. A signature of an
+    /// earlier attempt, of another length, is none.
+    pub(super) fn expect_signed(&self, staged: &StagedFile, mtime: Option<FileTime>) {
+        if let Some(signed) = &mut *lock(&self.signature) {
+            let len = signed.known.signature.layout().file_len();
+            let written = staged.stamp().ok().filter(|stamp| stamp.size == len);
+            signed.stamp = written.map(|stamp| Stamp { mtime: mtime.unwrap_or(stamp.mtime), ..stamp });
+        }
     }
 
     /// Notes the signature of a file that has its name now.

@@ -59,7 +59,7 @@ impl DatagramPort {
     /// Anybody can send one, from any address that is not checked.
     pub fn next_preface(&self) -> io::Result<(SessionNumber, SocketAddr)> {
         loop {
-            // What is longer is cut off, and no preface.
+            // A longer datagram is cut off, and no preface.
             let mut seen = [0; PREFACE + 1];
             let (count, sender) = self.0.recv_from(&mut seen)?;
             if let (Prefaced::Of(session), PREFACE) = (parse_preface(&seen[..count]), count) {

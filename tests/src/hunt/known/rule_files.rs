@@ -47,7 +47,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_several = seen.case.operands.len() > 2;
             let of_tree = seen.is_presence()
                 || seen.about(&["mtime", "size", "content", "type", "mode", "owner", "extended attributes"]);
-            // What rsync left out is made anew each time, where times are not kept.
+            // A file that rsync left out is made anew each time, where times are not kept.
             let is_told = seen.finding.line.contains("skipping non-regular file");
             let is_again = seen.is(Class::Second) && (!seen.case.has_letter('t') || is_told);
             reads_files(seen) && is_several && (of_tree || is_again)

@@ -134,7 +134,7 @@ fn hear_knocks(socket: &UdpSocket, session: &SessionNumber, end: Instant) -> Res
     loop {
         if is_asked && answers < MOST_ANSWERS {
             answers += 1;
-            // What does not leave is asked for again.
+            // If it does not leave, the client asks again.
             let _ = socket.send(&ANSWER);
         }
 

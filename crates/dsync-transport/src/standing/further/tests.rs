@@ -247,32 +247,9 @@ mod over_quic {
 
     #[test]
     fn one_that_breaks_in_the_middle_ends_the_link_and_is_no_clean_end() {
-        let server = session_over_quic();
-        let (near, far) = pair_to(&server, server.address);
-        let mut lane = near.open_lane().unwrap();
-        thread::scope(|scope| {
-            let reading = scope.spawn(|| {
-                let mut there = far.accept_lane().unwrap();
-                let mut buf = vec![0; 1 << 20];
-                loop {
-                    match there.rx.read(&mut buf) {
-                        Ok(0) => panic!("a clean end"),
-                        Ok(_) => {}
-                        Err(error) => return error,
-                    }
-                }
-            });
-            let since = Instant::now();
-            while server.inviting.counts()[1].count() == 0 {
-                lane.tx.write(pattern(1, 1 << 20)).unwrap();
-                assert!(since.elapsed() < PATIENCE);
-            }
-            drop(lane);
-            // As QUIC tells it over ssh.
-            let error = reading.join().unwrap();
-            assert_eq!(error.to_string(), LinkError::PeerClosed { reason: CloseReason::Failed }.to_string());
-            assert!(far.open_lane().is_err());
-        });
+        // As QUIC tells it over ssh.
+        let error = break_in_the_middle(&session_over_quic());
+        assert_eq!(error.to_string(), LinkError::PeerClosed { reason: CloseReason::Failed }.to_string());
     }
 }
 
@@ -432,8 +409,13 @@ fn a_peer_cannot_go_on_by_a_connection_that_is_not_there() {
 
 #[test]
 fn a_connection_that_breaks_in_the_middle_ends_the_link() {
-    let server = session();
-    let (near, far) = pair_to(&server, server.address);
+    let error = break_in_the_middle(&session());
+    assert!(error.is_retryable(), "{error:?}");
+}
+
+/// Drops a lane in the middle, when it has moved; the link ends with it. Returns the error of its reader.
+fn break_in_the_middle(server: &Server) -> LinkError {
+    let (near, far) = pair_to(server, server.address);
     let mut lane = near.open_lane().unwrap();
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
@@ -452,12 +434,13 @@ fn a_connection_that_breaks_in_the_middle_ends_the_link() {
             lane.tx.write(pattern(1, 1 << 20)).unwrap();
             assert!(since.elapsed() < PATIENCE);
         }
-        // Dropped without an end: what arrived is not the whole.
+
+        // Without an end: what arrived is not the whole.
         drop(lane);
         let error = reading.join().unwrap();
-        assert!(error.is_retryable(), "{error:?}");
         assert!(far.open_lane().is_err());
-    });
+        error
+    })
 }
 
 #[test]
