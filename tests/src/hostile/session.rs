@@ -422,8 +422,8 @@ fn derive(controller: &[u8], peer: &[u8]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// The features that this end names: all.
-pub const FEATURES: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
+/// The features that this end names: spans, and keys of files.
+pub const FEATURES: [u8; 8] = [1 | 8, 0, 0, 0, 0, 0, 0, 0];
 
 /// This end's key share.
 const SHARE: [u8; 32] = [5; 32];

@@ -125,11 +125,10 @@ pub(crate) fn serve_link(
     session.halt.set_wording(means.wording);
     session.grant.clone_from(&means.start.grant);
     session.tally = means.start.tally();
-    let granted = means.start.grant.as_ref().map(|grant| grant.check((&role, &list), &session.options));
-    if let Some(Err(error)) = granted {
-        return Err(session.refuse(error));
-    }
     if let Some(grant) = &means.start.grant {
+        if let Err(error) = grant.check((&role, &list), &session.options) {
+            return Err(session.refuse(error));
+        }
         grant.impose(&role, &mut session.options);
     }
     let users = session.options.copy_as.clone();
@@ -149,14 +148,13 @@ pub(crate) fn serve_link(
         {
             return Err(session.refuse(error));
         }
-
         let states = means.states.as_ref().filter(|_| user.is_none());
         let lent = Lent::to(&mut session, states, &role, &mut means.lacks);
         let served = match role {
             PeerRole::Source { paths } => {
-                let (mut order, keying) = (SourceInbox::peer(), Keying::Agreed(key));
+                let (mut order, spans) = (SourceInbox::peer(), span_key(theirs.features, &ours));
                 order.allow_file_keys(theirs.features);
-                let mail = SourceMail { receiver, order, keying, spans: span_key(theirs.features, &ours) };
+                let mail = SourceMail { receiver, order, keying: Keying::Agreed(key), spans };
                 serve_source((session, mail), (paths, &list), files, cancel, means)
             }
             PeerRole::Destination { path, asked } => {
