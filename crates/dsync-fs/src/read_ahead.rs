@@ -236,32 +236,33 @@ impl<J: Job> Shared<J> {
 
     /// Wakes as many idle threads as there are jobs that may begin.
     fn wake(&self, state: &State<J>) {
-        if !state.may_begin() || state.idle == 0 {
-            return;
-        }
-        if state.waiting >= state.idle {
+        self.call(state.calls());
+    }
+
+    /// Wakes threads, best without the lock: who wakes wants it.
+    fn call(&self, calls: Calls) {
+        if calls.all {
             self.work.notify_all();
         } else {
             // A thread that wakes for nothing costs two switches, and the lock that others want.
-            (0..state.waiting).for_each(|_| self.work.notify_one());
+            (0..calls.some).for_each(|_| self.work.notify_one());
+        }
+        if calls.consumer {
+            self.done.notify_one();
         }
     }
 
     /// Runs a thread's loop until the end.
     fn work_ahead(&self) {
         let mut state = self.lock();
+        let mut calls = Calls::default();
         while !state.over {
             let Some((ticket, job)) = state.take_ahead() else {
-                state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.idle -= 1;
-                #[cfg(test)]
-                {
-                    state.woken += 1;
-                }
+                state = self.idle(state, std::mem::take(&mut calls));
                 continue;
             };
             drop(state);
+            self.call(calls);
 
             let guard = Unfinished(self);
             let started = Instant::now();
@@ -271,12 +272,37 @@ impl<J: Job> Shared<J> {
 
             state = self.lock();
             state.place(ticket, done, took);
-            self.wake(&state);
-            if state.awaited {
-                self.done.notify_one();
-            }
+            calls = Calls { consumer: state.awaited, ..state.calls() };
         }
     }
+
+    /// Waits for work, once the others were woken.
+    fn idle<'a>(&'a self, mut state: MutexGuard<'a, State<J>>, calls: Calls) -> MutexGuard<'a, State<J>> {
+        if calls != Calls::default() {
+            drop(state);
+            self.call(calls);
+            return self.lock();
+        }
+        state.idle += 1;
+        state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
+        #[cfg(test)]
+        {
+            state.woken += 1;
+        }
+        state
+    }
+}
+
+/// The threads that are to be woken.
+#[derive(Default, PartialEq, Eq)]
+struct Calls {
+    /// All that wait for work.
+    all: bool,
+    /// So many of them.
+    some: usize,
+    /// The consumer.
+    consumer: bool,
 }
 
 impl<J: Job> State<J> {
@@ -285,6 +311,12 @@ impl<J: Job> State<J> {
         self.waiting -= 1;
         self.tickets += 1;
         self.tickets
+    }
+
+    /// Returns which idle threads the jobs that may begin are for.
+    fn calls(&self) -> Calls {
+        let jobs = if self.may_begin() && self.idle > 0 { self.waiting } else { 0 };
+        Calls { all: jobs > 0 && jobs >= self.idle, some: jobs, consumer: false }
     }
 
     /// Returns whether a job may begin ahead of the consumer.
