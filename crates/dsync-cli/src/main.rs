@@ -76,6 +76,7 @@ use crate::{
 
 fn main() -> ExitCode {
     dsync_engine::raise_nofile_limit();
+    dsync_engine::reserve_descriptors();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     ExitCode::from(dispatch(words))
 }

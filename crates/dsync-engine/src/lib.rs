@@ -62,7 +62,7 @@ pub use dsync_fs::{
     ActingUserError, CVS_PATTERNS, Charset, Choice, Ends, Explained, FileList, FileListError, FileListWriter,
     Links, OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
     UntrustedLink, append_operator_file, has_wildcards, open_operator_file, preload_names,
-    sys::{file_creation_mask, raise_nofile_limit},
+    sys::{file_creation_mask, raise_nofile_limit, reserve_descriptors},
 };
 pub use dsync_transport::{AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice};
 #[cfg(feature = "ssh")]

@@ -42,6 +42,24 @@ pub fn raise_nofile_limit() -> u64 {
     nofile_limit()
 }
 
+/// Makes room in this process's table of descriptors for as many as a run holds open, as far as the limit
+/// of open files allows. For a program to call before it starts threads, and after
+/// [`raise_nofile_limit`].
+///
+/// The kernel doubles the table whenever it is full. Of a process with several threads it then waits
+/// until all processors have let go of the old one (RCU), and with it waits each thread that opens a file:
+/// 15 ms, measured, in a run of 300 ms. The room is 36 KB of kernel memory, which a process that this one
+/// starts does not inherit.
+pub fn reserve_descriptors() {
+    let last = nofile_limit().min(DESCRIPTORS).saturating_sub(1);
+    // Without standard output, or room, the table grows as it always does.
+    let _ = i32::try_from(last).map(|last| rustix::io::fcntl_dupfd_cloexec(io::stdout(), last));
+}
+
+/// Descriptors that runs hold open at most, rounded up: directories that are listed ahead at both ends of a
+/// local run, that wait for the comparison, and that have files in flight.
+const DESCRIPTORS: u64 = 4096;
+
 /// Returns the permission bits that this process's file creation mask removes, 0 to 0o777.
 ///
 /// Reads them from `/proc`, because the system call can only read the mask by changing it, which
@@ -282,6 +300,15 @@ mod tests {
         let limit = raise_nofile_limit();
         assert_eq!(limit, getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
         assert_eq!(raise_nofile_limit(), limit);
+    }
+
+    #[test]
+    fn the_table_of_descriptors_has_room_before_they_are_opened() {
+        let limit = raise_nofile_limit();
+        reserve_descriptors();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(size.trim().parse::<u64>().unwrap() >= limit.min(DESCRIPTORS), "{size}");
     }
 
     #[test]
