@@ -192,3 +192,40 @@ fn small_file_costs_few_calls_between_two_ends() {
     );
     assert!(found["renameat"] >= 99, "{found:?}");
 }
+
+/// Returns the calls of a run that finds nothing to do over that many directories, each with nine files
+/// and a link.
+fn calls_without_changes(directories: u64) -> BTreeMap<String, u64> {
+    let scratch = Scratch::new();
+    let nodes = (0..directories).flat_map(|at| {
+        let files = (0..9).map(move |file| Node::file(format!("d{at:04}/f{file}"), file, 30));
+        [Node::dir(format!("d{at:04}")), Node::symlink(format!("d{at:04}/link"), "f0")]
+            .into_iter()
+            .chain(files)
+    });
+    Tree::of(nodes).plant(&scratch.src());
+    let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+    let (outcome, calls) = strace::watch("openat,openat2,statx,readlinkat", &scratch.at("trace"), |run| {
+        run.arg("-a").arg(slash(&scratch.src())).arg(scratch.dst())
+    });
+    let _ = outcome.expect_code(0);
+    let mut counts = BTreeMap::new();
+    for call in calls {
+        let name = if call.starts_with("open") { "open" } else { call.split('(').next().unwrap_or_default() };
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn an_entry_without_changes_is_looked_at_once_at_each_end() {
+    needs_dsync!();
+    let (few, many) = (calls_without_changes(50), calls_without_changes(550));
+    let each: BTreeMap<_, _> = many.iter().map(|(call, count)| (call.as_str(), count - few[call])).collect();
+    // Five hundred directories of eleven entries, themselves included, at two ends.
+    let at_most = |call: &str, counted: u64| assert!(each[call] <= counted + 50, "{call}: {each:?}");
+    at_most("readlinkat", 2 * 500);
+    at_most("open", 2 * 500);
+    // A directory at the destination twice: as an entry, and as itself.
+    at_most("statx", 2 * 500 * 11 + 500);
+}

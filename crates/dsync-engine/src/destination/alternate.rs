@@ -187,7 +187,7 @@ impl Level {
             }
 
             let contents = site.session.contents();
-            let here = Here { dir: Some(dir), name: Some(name), within: None, contents };
+            let here = Here { dir: Some(dir), name: Some(name), within: None, link_text: None, contents };
             let mut decision = site.policy.compare(entry, mapped, &metadata, &here);
             let access_time = access_time_apart(&mut decision);
             let action = decision.action;

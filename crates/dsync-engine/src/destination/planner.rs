@@ -119,6 +119,14 @@ pub(super) struct Planner<'a> {
     spans: Option<Spans>,
 }
 
+/// The tree that a listing was made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tree {
+    Source,
+    /// The destination's own, which has the same entries.
+    Own,
+}
+
 /// The work that is left when everything was planned and has arrived.
 pub(super) struct Leftover {
     /// Holds the destination's lock.
@@ -249,7 +257,7 @@ impl Planner<'_> {
 
         let made = Made(existing.as_ref().map(|made| made.mode));
         let contents = self.site.session.contents();
-        let here = Here { dir: target.root.as_deref(), name: None, within: None, contents };
+        let here = Here { dir: target.root.as_deref(), name: None, within: None, link_text: None, contents };
         let (existing, standing): (_, &dyn Standing) =
             if target.created { (None, &made) } else { (existing, &here) };
         let (policy, kind) = (&self.site.policy, EntryKind::Directory);
@@ -314,7 +322,7 @@ impl Planner<'_> {
     }
 
     /// Plans one part of a directory's listing.
-    fn listing(&mut self, listing: &Listing, part: &Arc<PartTicket>) -> Result<(), SyncError> {
+    fn listing(&mut self, listing: &Listing, of: Tree, part: &Arc<PartTicket>) -> Result<(), SyncError> {
         self.owners.forget_sets();
         self.spans.as_mut().map_or(Ok(()), |spans| spans.check(listing))?;
         let is_new = self.next_part.is_some();
@@ -325,6 +333,10 @@ impl Planner<'_> {
         }
         self.comparison.claim_names(&merge, listing)?;
         for entry in &listing.entries {
+            let own_text = match &entry.kind {
+                EntryKind::Symlink { target } if of == Tree::Own => Some(target.as_slice()),
+                _ => None,
+            };
             let munged = munge::on(entry, &self.site.policy.options);
             let entry = munged.as_ref().unwrap_or(entry);
             let id = self.transfers.next_entry();
@@ -340,7 +352,8 @@ impl Planner<'_> {
                     let name = self.comparison.ground.name_of(entry, id)?;
                     let path = directory.path.join(&name);
                     let directory = &directory;
-                    self.entry(&mut merge, &Subject { id, entry, part, directory, name, path })?;
+                    let subject = Subject { id, entry, part, directory, name, path, own_text };
+                    self.entry(&mut merge, &subject)?;
                 }
                 None => self.entry_of_ignored(&mut merge, entry, id)?,
             }

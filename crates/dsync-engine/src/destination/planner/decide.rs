@@ -169,6 +169,7 @@ impl Planner<'_> {
             dir: subject.directory.dir.as_deref(),
             name: Some(&subject.name),
             within: Some(&**subject.directory),
+            link_text: subject.own_text,
             contents: self.site.session.contents(),
         };
         let policy = &self.site.policy;

@@ -113,9 +113,9 @@ impl Frontier {
         self.held.shrink(self.held.bytes());
 
         if let Some((own, spools)) = own {
-            let open = usize::try_from(site.open.count.limit() / 4).unwrap_or(usize::MAX);
+            let open = usize::try_from(site.open.count.limit()).unwrap_or(usize::MAX);
             let held = site.session.budget.nothing(Share::Listings);
-            self.listings = Some(Listings::new(own, spools, open, held));
+            self.listings = Some(Listings::new((own, spools), (open / 4, open), held));
         }
 
         if let Some(listings) = self.listings.as_mut().filter(|_| root.is_old()) {

@@ -74,7 +74,7 @@ impl Leftovers {
         self.taken_up.insert(name.clone());
 
         let contents = site.session.contents();
-        let here = Here { dir: Some(dir), name: Some(&name), within: None, contents };
+        let here = Here { dir: Some(dir), name: Some(&name), within: None, link_text: None, contents };
         let again = site.policy.compare(entry, &mapped(), &found, &here);
         if matches!(again.action, Action::Keep | Action::Retag) {
             return Some(Finished { name, wanted: again.wanted });

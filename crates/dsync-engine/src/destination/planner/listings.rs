@@ -32,25 +32,64 @@ pub(super) struct Listings {
     apart: Option<(SharedPath, ListAhead)>,
     /// Memory of the kept parts.
     held: Held,
+    /// Number of kept parts whose directory is open, and how many may be.
+    open: usize,
+    max_open: usize,
 }
 
-/// A part that waits for the comparison. Its directory is not open: there may be very many.
+/// Entries of a part, which the walk and the comparison both read.
+pub(super) type Entries = Vec<(Component, io::Result<Metadata>)>;
+
+/// A part as the walk sees it.
+pub(super) struct WalkedPart {
+    pub(super) dir: Option<Arc<Dir>>,
+    pub(super) entries: Arc<Entries>,
+    pub(super) last: bool,
+    pub(super) complete: bool,
+}
+
+/// A part that waits for the comparison.
 struct Kept {
     path: SharedPath,
+    /// The part without its entries and its directory.
     part: ListedPart,
-    is_first: bool,
-    /// Device and inode of the directory, if it could be opened.
-    identity: Option<(u64, u64)>,
+    entries: Arc<Entries>,
+    place: Place,
     weight: u64,
 }
 
+/// The directory of a kept part: not all are open, as there may be very many.
+enum Place {
+    Open(Arc<Dir>),
+    /// It was open, and is this device and inode.
+    Closed(Option<(u64, u64)>),
+    /// It comes with an earlier part, or could not be opened.
+    None,
+}
+
 impl Listings {
-    /// Makes the listings below a root. Holds at most `open` directories open ahead of both readers.
-    pub(super) fn new(root: &Arc<Dir>, spools: &SpoolHome, open: usize, held: Held) -> Self {
-        let (announced, kept, walked, apart) = Default::default();
-        let ahead = ListAhead::new(Arc::clone(root), default_readers(), open, spools.clone());
-        let (root, spools) = (Arc::clone(root), spools.clone());
-        Self { root, spools, ahead, announced, is_begun: false, kept, seen: 0, walked, apart, held }
+    /// Makes the listings below a root. Holds at most `ahead` directories open ahead of both readers, and
+    /// `max_open` between them.
+    pub(super) fn new(
+        (root, spools): (&Arc<Dir>, &SpoolHome),
+        (ahead, max_open): (usize, usize),
+        held: Held,
+    ) -> Self {
+        let ahead = ListAhead::new(Arc::clone(root), default_readers(), ahead, spools.clone());
+        Self {
+            root: Arc::clone(root),
+            spools: spools.clone(),
+            ahead,
+            announced: Vec::new(),
+            is_begun: false,
+            kept: VecDeque::new(),
+            seen: 0,
+            walked: None,
+            apart: None,
+            held,
+            open: 0,
+            max_open,
+        }
     }
 
     /// Announces the directories of one that the comparison has ended, unless the walk has done so.
@@ -99,7 +138,7 @@ impl Listings {
         while let Some(order) = self.kept.front().map(|kept| order(&kept.path, path)) {
             match order {
                 Ordering::Less => drop(self.take_kept()),
-                Ordering::Equal => return self.reopened(path),
+                Ordering::Equal => return self.taken(path),
                 Ordering::Greater => return self.list_apart(path),
             }
         }
@@ -117,21 +156,32 @@ impl Listings {
         let kept = self.kept.pop_front()?;
         self.seen = self.seen.saturating_sub(1);
         self.held.shrink(kept.weight);
+        self.open -= usize::from(matches!(kept.place, Place::Open(_)));
         Some(kept)
     }
 
-    /// Takes the first kept part, with its directory open once more. Where another directory has the
-    /// name by now, that is listed.
-    fn reopened(&mut self, path: &SharedPath) -> Option<ListedPart> {
-        let Kept { mut part, is_first, identity, .. } = self.take_kept()?;
-        let (true, Some(identity)) = (is_first, identity) else { return Some(part) };
+    /// Takes the first kept part, with its directory open. Where that was closed and another directory has
+    /// the name by now, the other one is listed.
+    fn taken(&mut self, path: &SharedPath) -> Option<ListedPart> {
+        let Kept { mut part, entries, place, .. } = self.take_kept()?;
+        // The walk has passed it, as a rule.
+        part.entries = Arc::try_unwrap(entries).unwrap_or_else(|shared| copy_of(&shared));
+        let identity = match place {
+            Place::Open(dir) => {
+                part.dir = Some(dir);
+                return Some(part);
+            }
+            Place::Closed(identity) => identity,
+            Place::None => return Some(part),
+        };
+
         let opened = if path.is_root() {
             Ok(Arc::clone(&self.root))
         } else {
             self.root.open_beneath(&path.to_path()).map(Arc::new)
         };
         match opened {
-            Ok(dir) if identity_of(&dir) == Some(identity) => part.dir = Some(dir),
+            Ok(dir) if identity_of(&dir) == identity => part.dir = Some(dir),
             Ok(_) => return self.list_apart(path),
             Err(error) => part.error = Some(error),
         }
@@ -161,15 +211,17 @@ impl Listings {
 
     /// Returns the next part of a directory for the walk, and keeps it for the comparison. `None` if the
     /// directory was not announced, or this end may hold no more.
-    pub(super) fn walk_part(&mut self, path: &SharedPath) -> Option<ListedPart> {
+    pub(super) fn walk_part(&mut self, path: &SharedPath) -> Option<WalkedPart> {
         while let Some(kept) = self.kept.get(self.seen) {
             match order(&kept.path, path) {
                 Ordering::Less => self.seen += 1,
                 Ordering::Equal => {
-                    let copy = copy_of(&kept.part);
-                    let dir = self.root.open_beneath(&path.to_path()).ok().map(Arc::new);
+                    let dir = match &kept.place {
+                        Place::Open(dir) => Some(Arc::clone(dir)),
+                        _ => self.root.open_beneath(&path.to_path()).ok().map(Arc::new),
+                    };
                     self.seen += 1;
-                    return Some(ListedPart { dir, ..copy });
+                    return Some(kept.walked(dir));
                 }
                 Ordering::Greater => return None,
             }
@@ -180,9 +232,9 @@ impl Listings {
         }
 
         let (_, part, is_first) = self.pull()?;
-        let copy = copy_of(&part);
-        self.keep(path.clone(), copy_with_error(&part), is_first, part.dir.as_deref())?;
-        Some(ListedPart { dir: part.dir, ..copy })
+        let dir = part.dir.clone();
+        self.keep(path.clone(), part, is_first)?;
+        self.kept.back().map(|kept| kept.walked(dir))
     }
 
     /// Ends a directory of the walk: its own come next.
@@ -210,21 +262,40 @@ impl Listings {
     }
 
     fn keep_next(&mut self) -> Option<()> {
-        let (path, mut part, is_first) = self.pull()?;
-        let dir = part.dir.take();
-        self.keep(path, part, is_first, dir.as_deref())
+        let (path, part, is_first) = self.pull()?;
+        self.keep(path, part, is_first)
     }
 
     /// Keeps a part. `None` if this end may hold no more; the part is kept all the same, as it was taken.
-    fn keep(&mut self, path: SharedPath, part: ListedPart, is_first: bool, dir: Option<&Dir>) -> Option<()> {
-        let identity = dir.filter(|_| is_first).and_then(identity_of);
-        let names: usize = part.entries.iter().map(|(name, _)| name.as_bytes().len() + ENTRY_BYTES).sum();
+    fn keep(&mut self, path: SharedPath, mut part: ListedPart, is_first: bool) -> Option<()> {
+        let place = match part.dir.take().filter(|_| is_first) {
+            Some(dir) if self.open < self.max_open => Place::Open(dir),
+            Some(dir) => Place::Closed(identity_of(&dir)),
+            None => Place::None,
+        };
+        self.open += usize::from(matches!(place, Place::Open(_)));
+        let entries = Arc::new(std::mem::take(&mut part.entries));
+        let names: usize = entries.iter().map(|(name, _)| name.as_bytes().len() + ENTRY_BYTES).sum();
         let weight = (names + size_of::<Kept>()) as u64;
         let held = self.held.grow(weight).is_ok();
         let weight = if held { weight } else { 0 };
-        self.kept.push_back(Kept { path, part, is_first, identity, weight });
+        self.kept.push_back(Kept { path, part, entries, place, weight });
         self.seen = self.kept.len();
         held.then_some(())
+    }
+}
+
+impl Kept {
+    /// Returns it for the walk.
+    fn walked(&self, dir: Option<Arc<Dir>>) -> WalkedPart {
+        let ListedPart { last, complete, .. } = self.part;
+        WalkedPart { dir, entries: Arc::clone(&self.entries), last, complete }
+    }
+}
+
+impl From<ListedPart> for WalkedPart {
+    fn from(ListedPart { dir, entries, last, complete, .. }: ListedPart) -> Self {
+        Self { dir, entries: Arc::new(entries), last, complete }
     }
 }
 
@@ -243,21 +314,14 @@ fn identity_of(dir: &Dir) -> Option<(u64, u64)> {
     dir.metadata().ok().map(|metadata| (metadata.dev, metadata.ino))
 }
 
-/// Copies a part without its directory and error.
-fn copy_of(part: &ListedPart) -> ListedPart {
+/// Copies entries that the walk still reads.
+fn copy_of(entries: &Entries) -> Entries {
+    let same = |error: &io::Error| {
+        error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+    };
     let copied =
-        |metadata: &io::Result<Metadata>| metadata.as_ref().map_or_else(|e| Err(same(e)), |m| Ok(*m));
-    let entries = part.entries.iter().map(|(name, metadata)| (name.clone(), copied(metadata))).collect();
-    ListedPart { dir: None, entries, last: part.last, complete: part.complete, error: None }
-}
-
-/// Copies a part without its directory.
-fn copy_with_error(part: &ListedPart) -> ListedPart {
-    ListedPart { error: part.error.as_ref().map(same), ..copy_of(part) }
-}
-
-fn same(error: &io::Error) -> io::Error {
-    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+        |metadata: &io::Result<Metadata>| metadata.as_ref().map_or_else(|error| Err(same(error)), |m| Ok(*m));
+    entries.iter().map(|(name, metadata)| (name.clone(), copied(metadata))).collect()
 }
 
 /// Bytes of an entry beside its name.
@@ -306,8 +370,8 @@ mod tests {
         all
     }
 
-    fn names_in(part: &ListedPart) -> Vec<Vec<u8>> {
-        part.entries.iter().map(|(name, _)| name.as_bytes().to_vec()).collect()
+    fn names_in(entries: &Entries) -> Vec<Vec<u8>> {
+        entries.iter().map(|(name, _)| name.as_bytes().to_vec()).collect()
     }
 
     fn on_disk(at: &Path) -> Vec<Vec<u8>> {
@@ -325,8 +389,9 @@ mod tests {
         let tree = plant(scratch.path(), &SharedPath::root(), 3, &mut dice);
         let root = Arc::new(Dir::open_operand(scratch.path()).unwrap());
         let budget = Budget::new(1 << 20);
-        let mut listings =
-            Listings::new(&root, &SpoolHome::new(Vec::new()), 4, budget.nothing(Share::Listings));
+        let open = (4, usize::try_from(dice.below(4)).unwrap());
+        let spools = SpoolHome::new(Vec::new());
+        let mut listings = Listings::new((&root, &spools), open, budget.nothing(Share::Listings));
         listings.begin();
 
         let mut walk: Option<usize> = None;
@@ -339,14 +404,18 @@ mod tests {
             while let Some(next) = walk.filter(|&next| next < goal.min(tree.len())) {
                 let (path, children) = &tree[next];
                 let part = listings.walk_part(path).unwrap();
-                assert_eq!(names_in(&part), on_disk(&scratch.path().join(text(path))), "{seed}: walk");
+                assert_eq!(
+                    names_in(&part.entries),
+                    on_disk(&scratch.path().join(text(path))),
+                    "{seed}: walk"
+                );
                 listings.walk_into(path, children.clone());
                 walk = if dice.below(12) == 0 { None } else { Some(next + 1) };
             }
             // The comparison does not enter what the source does not have.
             if at == 0 || dice.below(5) > 0 {
                 let part = listings.next_part(path).unwrap();
-                assert_eq!(names_in(&part), on_disk(&scratch.path().join(text(path))), "{seed}");
+                assert_eq!(names_in(&part.entries), on_disk(&scratch.path().join(text(path))), "{seed}");
                 assert!(part.dir.is_some() && part.last, "{seed}");
             }
             listings.descend(path, children.clone());
@@ -370,18 +439,19 @@ mod tests {
         fs::write(at("dir/old"), "").unwrap();
         let root = Arc::new(Dir::open_operand(scratch.path()).unwrap());
         let budget = Budget::new(1 << 20);
-        let mut listings =
-            Listings::new(&root, &SpoolHome::new(Vec::new()), 4, budget.nothing(Share::Listings));
+        let spools = SpoolHome::new(Vec::new());
+        // None may stay open.
+        let mut listings = Listings::new((&root, &spools), (4, 0), budget.nothing(Share::Listings));
         let dir = SharedPath::root().join(&Component::new(b"dir").unwrap());
         listings.begin();
         let _ = listings.next_part(&SharedPath::root()).unwrap();
         listings.descend(&SharedPath::root(), vec![dir.clone()]);
         listings.begin_walk();
-        assert_eq!(names_in(&listings.walk_part(&dir).unwrap()), [b"old"]);
+        assert_eq!(names_in(&listings.walk_part(&dir).unwrap().entries), [b"old"]);
 
         fs::rename(at("dir"), at("away")).unwrap();
         fs::create_dir(at("dir")).unwrap();
         fs::write(at("dir/new"), "").unwrap();
-        assert_eq!(names_in(&listings.next_part(&dir).unwrap()), [b"new"]);
+        assert_eq!(names_in(&listings.next_part(&dir).unwrap().entries), [b"new"]);
     }
 }

@@ -5,7 +5,7 @@
 //! goes by the destination's names alone: what it finds is a guess at what the source would list. The
 //! digests tell whether the guess is right ([`crate::span`]), so nothing here has to be.
 
-use std::{cmp::Ordering, collections::HashMap, io, sync::Arc, vec};
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use dsync_fs::{
     Choice, Component, FilterSet, Kind, ListAhead, Metadata, RelPath, SharedPath, WalkedEntry, Within,
@@ -21,7 +21,7 @@ use super::{
     super::{Site, weight::of_entry},
     comparison::Comparison,
     frontier::Ahead,
-    listings::{Listings, names},
+    listings::{Entries, Listings, WalkedPart, names},
 };
 use crate::{SyncError, source::listed_entry};
 
@@ -64,7 +64,9 @@ struct Current {
     path: Arc<RelPath>,
     within: Within,
     dir: Option<Arc<dsync_fs::Dir>>,
-    entries: vec::IntoIter<(Component, io::Result<Metadata>)>,
+    entries: Arc<Entries>,
+    /// The entry that comes next.
+    at: usize,
     /// Whether no more entries are to be read.
     last: bool,
     complete: bool,
@@ -179,9 +181,8 @@ impl OwnWalk {
             }
             let current = self.current.as_mut()?;
 
-            match current.entries.next() {
-                Some((name, metadata)) => {
-                    let Some(entry) = current.entry(&name, metadata, terms) else { continue };
+            match current.next_entry(terms) {
+                Some(entry) => {
                     return Some(OwnItem {
                         path: Arc::clone(&current.path),
                         content: OwnContent::Entry(entry),
@@ -199,7 +200,7 @@ impl OwnWalk {
                 }
                 None => {
                     let part = match &mut self.first {
-                        Some(first) => first.next_part(),
+                        Some(first) => first.next_part().map(WalkedPart::from),
                         None => listings.walk_part(&current.shared),
                     };
                     let Some(part) = part else {
@@ -223,7 +224,8 @@ impl OwnWalk {
             path: Arc::new(path),
             within,
             dir: None,
-            entries: Vec::new().into_iter(),
+            entries: Arc::default(),
+            at: 0,
             last: false,
             complete: true,
             after: None,
@@ -235,21 +237,32 @@ impl OwnWalk {
 
 impl Current {
     /// Takes the next part of its entries.
-    fn take(&mut self, mut part: dsync_fs::ListedPart) {
-        self.dir = part.dir.take();
-        self.entries = part.entries.into_iter();
+    fn take(&mut self, part: WalkedPart) {
+        self.dir = part.dir;
+        (self.entries, self.at) = (part.entries, 0);
         self.last = part.last;
         self.complete &= part.complete;
+    }
+
+    /// Returns the next entry of the part that the source would list.
+    fn next_entry(&mut self, terms: &Terms<'_>) -> Option<Entry> {
+        let entries = Arc::clone(&self.entries);
+        while let Some((name, metadata)) = entries.get(self.at) {
+            self.at += 1;
+            if let Some(entry) = metadata.as_ref().ok().and_then(|found| self.entry(name, *found, terms)) {
+                return Some(entry);
+            }
+        }
+        None
     }
 
     /// Returns the entry that the source would list; `None` if it would list none.
     fn entry(
         &mut self,
         name: &Component,
-        metadata: io::Result<Metadata>,
+        mut metadata: Metadata,
         Terms { options, filter, owners }: &Terms<'_>,
     ) -> Option<Entry> {
-        let mut metadata = metadata.ok()?;
         let (bytes, is_dir) = (name.as_bytes(), metadata.kind == Kind::Dir);
         let has_passed = self.after.as_deref().is_some_and(|after| bytes <= after);
         if has_passed || is_own_name(bytes) || self.within.surely_excludes(filter, bytes, is_dir) {

@@ -24,7 +24,7 @@ use dsync_wire::{
 
 use super::{
     super::credit::PartTicket,
-    Planner,
+    Planner, Tree,
     own_walk::{Guesses, OwnContent, OwnItem, OwnStretch, OwnWalk, Terms},
 };
 use crate::{
@@ -224,7 +224,7 @@ impl Planner<'_> {
             }
             let part = Arc::new(PartTicket::new(self.next_part).holding(sets));
             self.next_part = self.next_part.map(|part| part + 1);
-            self.listing(listing, &part)?;
+            self.listing(listing, Tree::Source, &part)?;
             part.release(&self.site.session.control)?;
             return self.site.session.control.flush_now_and_then();
         };
@@ -233,7 +233,7 @@ impl Planner<'_> {
         let left = waiting.left.checked_sub(items);
         waiting.left = left.ok_or_else(|| misbehaved(PeerMisbehaved::SpanOutOfPlace))?;
         let ticket = Arc::clone(&waiting.ticket);
-        self.listing(listing, &ticket)?;
+        self.listing(listing, Tree::Source, &ticket)?;
         self.settle_spans()
     }
 
@@ -281,7 +281,7 @@ impl Planner<'_> {
             }
             let entries = listing.entries.len() as u64;
             self.site.account.progress.entries_listed.fetch_add(entries, Ordering::AcqRel);
-            self.listing(&listing, part)?;
+            self.listing(&listing, Tree::Own, part)?;
         }
         Ok(())
     }

@@ -14,12 +14,17 @@ pub(in super::super) struct Here<'a> {
     pub(in super::super) name: Option<&'a Component>,
     /// The directory where it is planned, if it may be made there.
     pub(in super::super) within: Option<&'a Directory>,
+    /// The text of a symbolic link, if it is known already.
+    pub(in super::super) link_text: Option<&'a [u8]>,
     /// The contents of this end's files.
     pub(in super::super) contents: Contents<'a>,
 }
 
 impl Standing for Here<'_> {
     fn link_equals(&self, target: &[u8]) -> bool {
+        if let Some(here) = self.link_text {
+            return here == target;
+        }
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         dir.read_link(name).is_ok_and(|here| here == target)
     }

@@ -28,6 +28,8 @@ pub(super) struct Subject<'a> {
     /// Its name there.
     pub(super) name: Component,
     pub(super) path: RelPath,
+    /// The text of the destination's link of this name, if the listing was made of it.
+    pub(super) own_text: Option<&'a [u8]>,
 }
 
 /// The state of an entry before it is planned.
