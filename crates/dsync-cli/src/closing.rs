@@ -238,7 +238,7 @@ mod tests {
 
         let connection = Some((Carrier::Tls, Some("round trip 17.0 ms")));
         let cause = MoveCause::Loss { per_million: 9_876 };
-        let moves = [Move { to: Carrier::Quic, cause }, Move { to: Carrier::Tls, cause: MoveCause::Clean }];
+        let moves = [Move::new(Carrier::Quic, cause), Move::new(Carrier::Tls, MoveCause::Clean)];
         let moved = Closing { connection, moves: &moves, ..closing(&report) }.paragraph();
         let told = "over tls (round trip 17.0 ms), then quic: the path lost 0.99 % of the packets, then tls: the \
                     path loses nothing any more.";

@@ -106,7 +106,7 @@ pub(crate) fn serve_session(
         }
     };
 
-    let entrance = Entrance { ssh_connection: connection.as_deref(), ..Entrance::new(input, output) };
+    let entrance = Entrance::new(input, output).ssh_connection(connection.as_deref());
     let served = serve(entrance, resources, grant, Some(cage), WORDING);
     served.map_err(|error| {
         let text = messages::failure(&error, &Rules::default());

@@ -39,6 +39,7 @@ pub use dsync_fs::Quota;
 
 /// The operations that are allowed in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Everything that stays in it: `rw`.
     ReadWrite,

@@ -22,6 +22,7 @@ use crate::{
 
 /// The most that may lie below a directory. The default is no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Quota {
     /// Bytes of all files.
     pub max_bytes: Option<u64>,
@@ -30,6 +31,11 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// Makes a quota of so many bytes of all files and so many entries; `None` is no bound.
+    pub const fn new(max_bytes: Option<u64>, max_files: Option<u64>) -> Self {
+        Self { max_bytes, max_files }
+    }
+
     /// Returns whether there is no bound.
     pub fn is_endless(&self) -> bool {
         *self == Self::default()

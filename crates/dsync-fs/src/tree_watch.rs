@@ -43,6 +43,7 @@ struct Watched {
 
 /// The changes since the last question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Seen {
     /// None.
     Nothing,

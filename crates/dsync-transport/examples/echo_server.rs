@@ -23,7 +23,7 @@ fn serve() -> Result<(), AcceptError> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(system)?;
     let connection = env::var("SSH_CONNECTION").ok();
-    let entrance = Entrance { ssh_connection: connection.as_deref(), ..Entrance::new(input, output) };
+    let entrance = Entrance::new(input, output).ssh_connection(connection.as_deref());
     let link = accept(entrance, &std::sync::Arc::default())?.link;
     while let Ok(lane) = link.accept_lane() {
         thread::spawn(move || echo(lane));

@@ -100,7 +100,7 @@ fn serve() -> Result<()> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     let reached = env::var("SSH_CONNECTION").ok();
     let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
-    let entrance = Entrance { ssh_connection: reached.as_deref(), ..Entrance::new(input, output) };
+    let entrance = Entrance::new(input, output).ssh_connection(reached.as_deref());
     let link = accept(entrance, &Arc::default())?.link;
     let received = Arc::new(AtomicU64::new(0));
     let mut account = link.accept_lane()?;

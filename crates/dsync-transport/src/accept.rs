@@ -57,6 +57,7 @@ impl fmt::Debug for Accepted {
 
 /// The way by which a client came.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Entrance<'a> {
     /// Receives from the client.
     pub input: OwnedFd,
@@ -72,7 +73,7 @@ pub struct Entrance<'a> {
     pub handed: Option<crate::standing::Handed>,
 }
 
-impl Entrance<'_> {
+impl<'a> Entrance<'a> {
     /// Describes a client that holds the other ends of these two, and no more.
     pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
         Self {
@@ -83,6 +84,25 @@ impl Entrance<'_> {
             #[cfg(feature = "tls")]
             handed: None,
         }
+    }
+
+    /// Sets [`Entrance::ssh_connection`]; the default is none.
+    #[must_use]
+    pub fn ssh_connection(self, variable: Option<&'a str>) -> Self {
+        Self { ssh_connection: variable, ..self }
+    }
+
+    /// Sets [`Entrance::round_trip`]; the default is none.
+    #[must_use]
+    pub fn round_trip(self, shortest: Option<Duration>) -> Self {
+        Self { round_trip: shortest, ..self }
+    }
+
+    /// Sets [`Entrance::handed`]; the default is none.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn handed(self, handed: crate::standing::Handed) -> Self {
+        Self { handed: Some(handed), ..self }
     }
 }
 
@@ -363,7 +383,7 @@ mod tests {
                 received: Default::default(),
                 connections: Default::default(),
             };
-            let entrance = Entrance { handed: Some(handed), ..Entrance::new(input.into(), output.into()) };
+            let entrance = Entrance::new(input.into(), output.into()).handed(handed);
             let accepted = accept(entrance, &Arc::default()).unwrap();
 
             // The first frame behind the answer; there is always one of life.

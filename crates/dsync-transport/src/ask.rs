@@ -21,6 +21,7 @@ use crate::{
 
 /// A host's answer to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostAnswer {
     /// The end of the remote shell: the command's exit code, or ssh's own, 255.
     pub status: ShellStatus,

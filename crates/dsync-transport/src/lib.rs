@@ -99,6 +99,7 @@ use keyless::{identity, offers};
 
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum TransportChoice {
     /// TLS if the round trip is below 2 ms, QUIC from 40 ms on. Between them both: data begins with
     /// TLS and moves to QUIC where losses hold TCP back. TLS also if UDP gets no answer, and the
@@ -129,6 +130,7 @@ impl TransportChoice {
 
 /// The addresses of a host that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum AddressFamily {
     /// Both kinds.
     #[default]

@@ -47,12 +47,20 @@ impl fmt::Display for Carrier {
 /// A move of the data that one end sends to another carrier of the same link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Move {
     /// The carrier of what is sent from then on.
     pub to: Carrier,
     /// The reason.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub cause: MoveCause,
+}
+
+impl Move {
+    /// Makes a move to a carrier, for this reason.
+    pub const fn new(to: Carrier, cause: MoveCause) -> Self {
+        Self { to, cause }
+    }
 }
 
 /// The reason for a [`Move`].
@@ -62,6 +70,7 @@ pub struct Move {
     derive(serde::Serialize, serde::Deserialize),
     serde(tag = "why", rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum MoveCause {
     /// The path lost packets though it was not full, and the carrier slowed down for that.
     Loss {

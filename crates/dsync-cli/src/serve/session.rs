@@ -224,7 +224,7 @@ fn converse(
         connections: further.count() + 1,
     };
     tell_progress(record.report(), passed.clone(), parent).map_err(unready)?;
-    let entrance = Entrance { handed: Some(handed), round_trip, ..Entrance::new(input, output) };
+    let entrance = Entrance::new(input, output).handed(handed).round_trip(round_trip);
     let served = serve(entrance, &Resources::default(), Some(grant), Some(cage), WORDING);
     // The session's last words are under way.
     let _ = sending.join();

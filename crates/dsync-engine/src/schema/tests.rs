@@ -13,7 +13,7 @@ fn summary() -> Summary {
         connection: Some(Connection {
             carrier: Carrier::Tls,
             reason: Some("a path of 17 ms".to_owned()),
-            moves: vec![Move { to: Carrier::Quic, cause: MoveCause::Loss { per_million: 9_000 } }],
+            moves: vec![Move::new(Carrier::Quic, MoveCause::Loss { per_million: 9_000 })],
         }),
         reconnects: 1,
         files_done_before: 4,

@@ -42,6 +42,7 @@ use crate::{metadata::Kind, quota::Meter, source_file::stat_fd};
 
 /// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Links {
     /// Root and this process's user.
     #[default]
@@ -52,6 +53,7 @@ pub enum Links {
 
 /// A link on an operator's path that is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UntrustedLink {
     /// A link made by neither root nor this process's user.
     #[error("the link '{}' belongs to user {uid}", path.display())]

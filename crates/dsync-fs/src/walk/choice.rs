@@ -10,6 +10,7 @@ use crate::metadata::Metadata;
 
 /// A verdict on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Choice {
     /// The entry is copied; of a directory, also what is in it, as far as that is chosen.
     #[default]

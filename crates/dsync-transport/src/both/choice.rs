@@ -117,7 +117,7 @@ impl Choice {
             },
         };
         self.watch.clear();
-        Move { to, cause }
+        Move::new(to, cause)
     }
 }
 
@@ -192,7 +192,10 @@ mod tests {
         feed(&mut choice, 8, sample(950, 0, (18, 17)));
         let moves = feed(&mut choice, 8, sample(60, 100, (17, 17)));
         assert_eq!(moves.len(), 1, "{moves:?}");
-        assert!(matches!(moves[0], Move { to: Carrier::Quic, cause: MoveCause::Loss { .. } }), "{moves:?}");
+        assert!(
+            matches!(moves[0], Move { to: Carrier::Quic, cause: MoveCause::Loss { .. }, .. }),
+            "{moves:?}"
+        );
         assert_eq!(feed(&mut choice, 400, sample(880, 100, (20, 17))), []);
     }
 
@@ -223,7 +226,7 @@ mod tests {
         let mut choice = Choice::new();
         assert_eq!(feed(&mut choice, 4, sample(60, 100, (17, 17))).len(), 1);
         let moves = feed(&mut choice, 25, sample(20, 100, (17, 17)));
-        assert_eq!(moves, [Move { to: Carrier::Tls, cause: MoveCause::Slower }]);
+        assert_eq!(moves, [Move::new(Carrier::Tls, MoveCause::Slower)]);
     }
 
     #[test]
@@ -232,7 +235,7 @@ mod tests {
         assert_eq!(feed(&mut choice, 4, sample(60, 100, (17, 17))).len(), 1);
         let clean = sample(880, 0, (18, 17));
         let moves = feed(&mut choice, 150, clean);
-        assert_eq!(moves, [Move { to: Carrier::Tls, cause: MoveCause::Clean }]);
+        assert_eq!(moves, [Move::new(Carrier::Tls, MoveCause::Clean)]);
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl Header {
             Why::Began => (0, 0),
             Why::Decided(MoveCause::Loss { per_million }) => (1, per_million),
             Why::Decided(MoveCause::Slower) => (2, 0),
-            // The last two are reasons of further connections, which have no stretches.
-            Why::Decided(MoveCause::Clean | MoveCause::Far | MoveCause::Asked) => (3, 0),
+            // All but a clean path are reasons of further connections, which have no stretches.
+            Why::Decided(_) => (3, 0),
             Why::Followed => (4, 0),
         };
         let mut bytes = [0; LENGTH];

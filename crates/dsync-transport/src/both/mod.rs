@@ -263,7 +263,7 @@ impl Shared {
         let (to, mut route) = (carrier(side), self.route());
         let newest = route.theirs.last_key_value().is_none_or(|(last, _)| header.decision > *last);
         if route.theirs.len() >= MOST_TOLD
-            || route.theirs.insert(header.decision, Move { to, cause }).is_some()
+            || route.theirs.insert(header.decision, Move::new(to, cause)).is_some()
         {
             return;
         }

@@ -34,7 +34,7 @@ pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
 /// Reads the quota, which each session counts for itself.
 fn quota(table: &PartTable) -> Result<Quota, Mistake> {
     let max_bytes = table.max_bytes.as_ref().map(|most| most.get_ref().0);
-    let quota = Quota { max_bytes, max_files: table.max_files };
+    let quota = Quota::new(max_bytes, table.max_files);
     match &table.sessions {
         Some(sessions) if *sessions.get_ref() > 1 && !quota.is_endless() => {
             let text =

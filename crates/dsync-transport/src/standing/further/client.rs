@@ -109,7 +109,7 @@ impl Beside for Calling {
 
     fn moves(&self) -> Vec<Move> {
         let cause = self.0.plan.quic.filter(|_| self.0.pool.streams.is_used());
-        cause.into_iter().map(|cause| Move { to: Carrier::Quic, cause }).collect()
+        cause.into_iter().map(|cause| Move::new(Carrier::Quic, cause)).collect()
     }
 
     fn passed(&self, traffic: Traffic) {

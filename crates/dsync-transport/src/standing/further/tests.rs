@@ -170,7 +170,7 @@ mod over_quic {
             assert_eq!(server.inviting.counts()[1 - counted].count(), 0);
             // One connection carries all, and TLS has none.
             assert_eq!(server.connections.count(), 1);
-            let moved = Move { to: Carrier::Quic, cause: MoveCause::Far };
+            let moved = Move::new(Carrier::Quic, MoveCause::Far);
             assert_eq!(told.moves(), [moved]);
         }
     }
