@@ -295,7 +295,7 @@ impl<J: Job> Shared<J> {
 }
 
 /// The threads that are to be woken.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Calls {
     /// All that wait for work.
     all: bool,
