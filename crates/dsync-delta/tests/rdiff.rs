@@ -10,6 +10,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
 use tempfile::TempDir;
 
 /// Returns the example command, built from the sources at hand.
@@ -125,6 +129,96 @@ fn same_jobs_as_rdiff_have_the_same_results_and_cost_less() {
             }
         }
     }
+}
+
+/// A change of a file.
+#[derive(Debug, Clone)]
+enum Edit {
+    Insert {
+        at: usize,
+        len: usize,
+        seed: u64,
+    },
+    Remove {
+        at: usize,
+        len: usize,
+    },
+    Overwrite {
+        at: usize,
+        len: usize,
+        seed: u64,
+    },
+    /// Puts a copy of one place at another.
+    Copy {
+        from: usize,
+        len: usize,
+        at: usize,
+    },
+    /// Repeats one byte, as sparse files do.
+    Fill {
+        at: usize,
+        len: usize,
+        byte: u8,
+    },
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let (place, len, seed) = (0..MOST, 0..20_000_usize, any::<u64>());
+    prop_oneof![
+        (place.clone(), len.clone(), seed).prop_map(|(at, len, seed)| Edit::Insert { at, len, seed }),
+        (place.clone(), len.clone()).prop_map(|(at, len)| Edit::Remove { at, len }),
+        (place.clone(), 0..300_usize, seed).prop_map(|(at, len, seed)| Edit::Overwrite { at, len, seed }),
+        (place.clone(), len.clone(), place.clone()).prop_map(|(from, len, at)| Edit::Copy { from, len, at }),
+        (place, len, any::<u8>()).prop_map(|(at, len, byte)| Edit::Fill { at, len, byte }),
+    ]
+}
+
+fn changed(old: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let mut new = old.to_vec();
+    for edit in edits {
+        let place = |at: usize| at.min(new.len());
+        let (at, end, with) = match edit {
+            Edit::Insert { at, len, seed } => (place(*at), place(*at), noise(*seed, *len)),
+            Edit::Remove { at, len } => (place(*at), place(at + len), Vec::new()),
+            Edit::Overwrite { at, len, seed } => (place(*at), place(at + len), noise(*seed, *len)),
+            Edit::Copy { from, len, at } => {
+                (place(*at), place(*at), new[place(*from)..place(from + len)].to_vec())
+            }
+            Edit::Fill { at, len, byte } => (place(*at), place(*at), vec![*byte; *len]),
+        };
+        new.splice(at..end, with);
+    }
+    new
+}
+
+/// Longest file before its edits.
+const MOST: usize = 200_000;
+/// Pairs of files, each in both directions.
+const CASES: u32 = 40;
+
+#[test]
+fn law_any_edits_cost_no_more_than_with_rdiff_in_either_direction() {
+    let (ours, rdiff) = (ours(), PathBuf::from("rdiff"));
+    let dir = TempDir::new().unwrap();
+    let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+    let block_len = prop_oneof![Just(1024_u32), Just(2048), Just(8192)];
+    let cases = (any::<u64>(), 0..MOST, prop::collection::vec(edit(), 0..8), block_len);
+    let config = Config { failure_persistence: None, ..Config::with_cases(CASES) };
+    let law = |(seed, len, edits, block_len): (u64, usize, Vec<Edit>, u32)| {
+        let old = noise(seed, len);
+        fs::write(&one, &old).unwrap();
+        fs::write(&other, changed(&old, &edits)).unwrap();
+        for (basis, new) in [(&one, &other), (&other, &one)] {
+            let theirs = rebuild(&rdiff, dir.path(), basis, new, block_len);
+            let ours = rebuild(&ours, dir.path(), basis, new, block_len);
+            prop_assert!(ours.literal <= theirs.literal, "{ours:?} {theirs:?}");
+            let frames = 200 + ours.literal / (64 << 10) * 12;
+            prop_assert!(ours.delta <= theirs.delta + frames, "{ours:?} {theirs:?}");
+            prop_assert!(ours.signature <= theirs.signature / 2 + 150, "{ours:?} {theirs:?}");
+        }
+        Ok(())
+    };
+    TestRunner::new(config).run(&cases, law).unwrap();
 }
 
 #[test]
