@@ -193,6 +193,18 @@ fn small_file_costs_few_calls_between_two_ends() {
     assert!(found["renameat"] >= 99, "{found:?}");
 }
 
+/// Returns such calls of a run that finds nothing to do and may open so many files.
+fn watch_without_changes(scratch: &Scratch, calls: &str, limit: u32, far: bool) -> Vec<String> {
+    let run = Run::of("prlimit").arg(format!("--nofile={limit}:{limit}"));
+    let run = run.args(["strace", "-f", "-qq", "-e"]).arg(format!("trace={calls}"));
+    let run = run.arg("-o").arg(scratch.at("trace")).arg(program()).arg("-ai");
+    let (run, mut to) =
+        if far { (over_a_pipe(scratch, run), OsString::from("host:")) } else { (run, OsString::new()) };
+    to.push(scratch.dst());
+    let _ = run.arg(slash(&scratch.src())).arg(to).run().expect_quiet_success();
+    strace::whole_calls(&fs::read_to_string(scratch.at("trace")).unwrap())
+}
+
 /// Returns the calls of a run that finds nothing to do over that many directories, each with nine files
 /// and a link.
 fn calls_without_changes(directories: u64) -> BTreeMap<String, u64> {
@@ -205,12 +217,8 @@ fn calls_without_changes(directories: u64) -> BTreeMap<String, u64> {
     });
     Tree::of(nodes).plant(&scratch.src());
     let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
-    let (outcome, calls) = strace::watch("openat,openat2,statx,readlinkat", &scratch.at("trace"), |run| {
-        run.arg("-a").arg(slash(&scratch.src())).arg(scratch.dst())
-    });
-    let _ = outcome.expect_code(0);
     let mut counts = BTreeMap::new();
-    for call in calls {
+    for call in watch_without_changes(&scratch, "openat,openat2,statx,readlinkat", 8192, false) {
         let name = if call.starts_with("open") { "open" } else { call.split('(').next().unwrap_or_default() };
         *counts.entry(name.to_owned()).or_default() += 1;
     }
@@ -228,4 +236,29 @@ fn an_entry_without_changes_is_looked_at_once_at_each_end() {
     at_most("open", 2 * 500);
     // A directory at the destination twice: as an entry, and as itself.
     at_most("statx", 2 * 500 * 11 + 500);
+}
+
+#[test]
+fn a_run_without_changes_leaves_descriptors_to_others() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let nodes = (0..40).flat_map(|at| {
+        let inner = (0..40).flat_map(move |sub| {
+            let dir = format!("d{at:02}/e{sub:02}");
+            [Node::dir(&dir), Node::file(format!("{dir}/f"), at, 3)]
+        });
+        [Node::dir(format!("d{at:02}"))].into_iter().chain(inner)
+    });
+    Tree::of(nodes).plant(&scratch.src());
+    let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+
+    let opened = |call: &String| call.rsplit_once("= ")?.1.split(' ').next()?.parse::<u32>().ok();
+    // A process whose limit nobody has raised may do several such runs at once.
+    for (limit, most) in [(1024, 256), (128, 128), (64, 64)] {
+        for far in [false, true] {
+            let calls = watch_without_changes(&scratch, "openat,openat2", limit, far);
+            let highest = calls.iter().filter_map(opened).max().unwrap_or(0);
+            assert!(highest < most, "{highest} of {limit}");
+        }
+    }
 }

@@ -239,14 +239,9 @@ impl<J: Job> Shared<J> {
         self.call(state.calls());
     }
 
-    /// Wakes threads, best without the lock: who wakes wants it.
+    /// Wakes threads, best without the lock: they want it.
     fn call(&self, calls: Calls) {
-        if calls.all {
-            self.work.notify_all();
-        } else {
-            // A thread that wakes for nothing costs two switches, and the lock that others want.
-            (0..calls.some).for_each(|_| self.work.notify_one());
-        }
+        (0..calls.threads).for_each(|_| self.work.notify_one());
         if calls.consumer {
             self.done.notify_one();
         }
@@ -276,7 +271,7 @@ impl<J: Job> Shared<J> {
         }
     }
 
-    /// Waits for work, once the others were woken.
+    /// Waits for work; wakes others instead, if some are to be woken.
     fn idle<'a>(&'a self, mut state: MutexGuard<'a, State<J>>, calls: Calls) -> MutexGuard<'a, State<J>> {
         if calls != Calls::default() {
             drop(state);
@@ -297,11 +292,9 @@ impl<J: Job> Shared<J> {
 /// The threads that are to be woken.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Calls {
-    /// All that wait for work.
-    all: bool,
-    /// So many of them.
-    some: usize,
-    /// The consumer.
+    /// So many of those that wait for work.
+    threads: usize,
+    /// Whether the consumer is one of them.
     consumer: bool,
 }
 
@@ -313,10 +306,11 @@ impl<J: Job> State<J> {
         self.tickets
     }
 
-    /// Returns which idle threads the jobs that may begin are for.
+    /// Returns how many idle threads the jobs that may begin are for. A thread that wakes for nothing
+    /// costs two switches, and the lock that others want.
     fn calls(&self) -> Calls {
-        let jobs = if self.may_begin() && self.idle > 0 { self.waiting } else { 0 };
-        Calls { all: jobs > 0 && jobs >= self.idle, some: jobs, consumer: false }
+        let threads = if self.may_begin() { self.waiting.min(self.idle) } else { 0 };
+        Calls { threads, consumer: false }
     }
 
     /// Returns whether a job may begin ahead of the consumer.

@@ -113,14 +113,18 @@ pub(super) struct OpenDirectories {
     pub(super) count: Credit,
     /// Bytes of their paths.
     pub(super) paths: Credit,
+    /// Most directories that stay open because the comparison has not come to them.
+    pub(super) most_waiting: u64,
 }
 
 impl OpenDirectories {
-    /// Opens at most so many, as far as the descriptors last.
-    pub(super) fn new(descriptors: u64) -> Self {
+    /// Makes the bounds of a run in a process that may open so many files.
+    pub(super) fn new(nofile_limit: u64) -> Self {
+        let beyond = nofile_limit.saturating_sub(COMMON_LIMIT);
         Self {
-            count: Credit::new(descriptors.clamp(8, MAX_OPEN_DIRECTORIES)),
+            count: Credit::new((nofile_limit / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
             paths: Credit::new(MAX_OPEN_PATH_BYTES),
+            most_waiting: (beyond / 4).min(MAX_OPEN_DIRECTORIES),
         }
     }
 
@@ -133,6 +137,9 @@ impl OpenDirectories {
 
 /// Directories held open, unless the descriptor limit is lower.
 const MAX_OPEN_DIRECTORIES: u64 = 1024;
+/// The limit of open files that a process has if nobody raised it. It may do many runs at once, so within
+/// it none holds open what it can open again.
+const COMMON_LIMIT: u64 = 1024;
 
 /// One listing message whose files are in flight; when the last is done the source may forget it.
 pub(super) struct PartTicket {

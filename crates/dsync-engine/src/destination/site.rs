@@ -99,7 +99,6 @@ impl<'a> Site<'a> {
         audience: Audience<'a>,
         (start, xattr_rules): (&Start, XattrRules),
     ) -> Self {
-        let descriptors = dsync_fs::sys::nofile_limit();
         let options = session.options.clone();
 
         Self {
@@ -120,7 +119,7 @@ impl<'a> Site<'a> {
                 adds_only: start.adds_only(),
             },
             tree: Tree::default(),
-            open: OpenDirectories::new(descriptors / 4),
+            open: OpenDirectories::new(dsync_fs::sys::nofile_limit()),
             keep: start.keep().cloned(),
             recording: None,
             present: None,

@@ -19,6 +19,7 @@ use crate::{
     metadata::Metadata,
     operand_paths::OperandPaths,
     source_file::SourceFile,
+    sys::nofile_limit,
     walk::{following::Passed, terms::WalkOptions},
 };
 
@@ -53,6 +54,8 @@ pub(super) struct Shared {
     pub(super) layers: Vec<Layer>,
     pub(super) options: WalkOptions,
     recent: Mutex<VecDeque<Arc<Dir>>>,
+    /// Most of them.
+    max_recent: usize,
     /// The layer of each entry that an operand names itself, where several have its directory, and of
     /// each whose name an earlier layer has for an entry that does not take part.
     named: RwLock<HashMap<RelPath, u32>>,
@@ -380,7 +383,8 @@ impl DirRef {
 impl Shared {
     pub(super) fn new(layers: Vec<Layer>, paths: OperandPaths, looks: Looks, options: WalkOptions) -> Self {
         let (recent, named) = (Mutex::default(), RwLock::default());
-        Self { layers, options, paths, recent, named, looks, barred: OnceLock::new() }
+        let max_recent = usize::try_from(nofile_limit() / 8).map_or(MAX_RECENT, |few| few.min(MAX_RECENT));
+        Self { layers, options, paths, recent, max_recent, named, looks, barred: OnceLock::new() }
     }
 
     pub(super) fn layer(&self, number: u32) -> Option<&Layer> {
@@ -416,10 +420,10 @@ impl Shared {
         if named.is_empty() { None } else { named.get(&path()).copied() }
     }
 
-    /// Keeps a directory open until `MAX_RECENT` others have been opened.
+    /// Keeps a directory open until as many others have been opened as may be.
     fn keep(&self, dir: Arc<Dir>) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = if recent.len() >= MAX_RECENT { recent.pop_front() } else { None };
+        let oldest = if recent.len() >= self.max_recent { recent.pop_front() } else { None };
         recent.push_back(dir);
         drop(recent);
         // Closing is a system call, so do it without the lock.
@@ -442,5 +446,5 @@ fn not_found<T>() -> io::Result<T> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Number of directories kept open per walk.
+/// Most directories kept open per walk: fewer where a process may open few files.
 const MAX_RECENT: usize = 64;

@@ -113,9 +113,10 @@ impl Frontier {
         self.held.shrink(self.held.bytes());
 
         if let Some((own, spools)) = own {
-            let open = usize::try_from(site.open.count.limit()).unwrap_or(usize::MAX);
+            let ahead = usize::try_from(site.open.count.limit() / 4).unwrap_or(usize::MAX);
+            let waiting = usize::try_from(site.open.most_waiting).unwrap_or(usize::MAX);
             let held = site.session.budget.nothing(Share::Listings);
-            self.listings = Some(Listings::new((own, spools), (open / 4, open), held));
+            self.listings = Some(Listings::new((own, spools), (ahead, waiting), held));
         }
 
         if let Some(listings) = self.listings.as_mut().filter(|_| root.is_old()) {

@@ -431,8 +431,9 @@ mod tests {
         (0..60).for_each(law_each_directory_is_whole);
     }
 
-    #[test]
-    fn a_directory_that_was_replaced_since_the_walk_saw_it_is_listed_anew() {
+    /// Returns the names that the comparison gets of a directory that was replaced behind the walk, with the
+    /// directory's own, where so many may stay open.
+    fn replaced_behind_the_walk(max_open: usize) -> [Vec<Vec<u8>>; 2] {
         let scratch = tempfile::tempdir().unwrap();
         let at = |name: &str| scratch.path().join(name);
         fs::create_dir_all(at("dir")).unwrap();
@@ -440,8 +441,7 @@ mod tests {
         let root = Arc::new(Dir::open_operand(scratch.path()).unwrap());
         let budget = Budget::new(1 << 20);
         let spools = SpoolHome::new(Vec::new());
-        // None may stay open.
-        let mut listings = Listings::new((&root, &spools), (4, 0), budget.nothing(Share::Listings));
+        let mut listings = Listings::new((&root, &spools), (4, max_open), budget.nothing(Share::Listings));
         let dir = SharedPath::root().join(&Component::new(b"dir").unwrap());
         listings.begin();
         let _ = listings.next_part(&SharedPath::root()).unwrap();
@@ -452,6 +452,16 @@ mod tests {
         fs::rename(at("dir"), at("away")).unwrap();
         fs::create_dir(at("dir")).unwrap();
         fs::write(at("dir/new"), "").unwrap();
-        assert_eq!(names_in(&listings.next_part(&dir).unwrap().entries), [b"new"]);
+        let part = listings.next_part(&dir).unwrap();
+        let here = part.dir.as_ref().unwrap();
+        let has = |name: &&[u8]| here.stat(&Component::new(name).unwrap()).is_ok();
+        let own = [&b"new"[..], b"old"].into_iter().filter(has).map(<[u8]>::to_vec).collect();
+        [names_in(&part.entries), own]
+    }
+
+    #[test]
+    fn entries_are_those_of_the_directory_that_comes_with_them() {
+        assert_eq!(replaced_behind_the_walk(0), [[b"new"], [b"new"]], "it was closed, and is listed anew");
+        assert_eq!(replaced_behind_the_walk(1), [[b"old"], [b"old"]], "it stayed open, and has another name");
     }
 }
