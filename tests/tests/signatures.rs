@@ -9,8 +9,12 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Tree, assert_same, mount::Mount, needs_dsync, program,
-    run::until_met, scratch::slash, strace::whole_calls,
+    Node, Outcome, Run, Scope, Scratch, Tree, assert_same,
+    mount::Mount,
+    needs_dsync, program,
+    run::{until_met, wait_for},
+    scratch::slash,
+    strace::whole_calls,
 };
 
 /// Long enough that strong sums go first, and the others when they are asked for.
@@ -277,9 +281,20 @@ fn another_filesystem_at_the_same_path_has_no_known_sums() {
     }
 }
 
+/// Returns whether a process has the file open.
+fn is_open(path: &Path) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fd")).ok()).flatten();
+    descriptors.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|open| open == path))
+}
+
 /// Makes the kept sums those of the image as it is, whatever it contains: its stamp is put into them,
 /// and the hash over all is made right.
 fn plant_stamp(sums: &Path, image: &Path) {
+    // A test beside this one that starts a program has for a moment a child with all descriptors of this
+    // process, so the image may still be open for writing, and a file that is has no sums.
+    let image = &image.canonicalize().unwrap();
+    wait_for(|| !is_open(image));
     let now = fs::metadata(image).unwrap();
     let mut bytes = fs::read(sums).unwrap();
     bytes.truncate(bytes.len() - 32);
