@@ -60,6 +60,7 @@ impl BlockLen {
 /// A number of bytes that is not a valid block length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} is not a block length: it must be a power of two from 1 KiB to 4 MiB")]
+#[non_exhaustive]
 pub struct BlockLenError {
     /// The rejected length in bytes.
     pub bytes: u32,
