@@ -40,7 +40,7 @@ impl Header {
             Why::Began => (0, 0),
             Why::Decided(MoveCause::Loss { per_million }) => (1, per_million),
             Why::Decided(MoveCause::Slower) => (2, 0),
-            // All but a clean path are reasons of further connections, which have no stretches.
+            // A clean path: all others are reasons of further connections, which have no stretches.
             Why::Decided(_) => (3, 0),
             Why::Followed => (4, 0),
         };
