@@ -83,6 +83,8 @@ struct Search<'a, 'e, R: ?Sized, S: ?Sized> {
     limit: u64,
     start: u64,
     end: u64,
+    /// End of what a zero run may cover: a segment's tokens end with it, those of a stream go on.
+    zeros_until: u64,
     block_len: u64,
     /// The segment's value; `None` if it is already known.
     tree: Option<SegmentTree>,
@@ -136,6 +138,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             limit,
             start: stretch.start,
             end: stretch.end,
+            zeros_until: stretch.end,
             block_len,
             tree: None,
             known: None,
@@ -145,7 +148,6 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             predicted: BlockIndex(stretch.start / block_len),
             compared: None,
             bounds: Bounds::new(index, stretch.end - stretch.start),
-
             counters: SearchCounters::default(),
         }
     }
@@ -226,7 +228,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
 
     /// Takes one block of zeros, or the segment's part of it, as a zero run.
     fn take_zeros(&mut self) -> Outcome<bool, R, S> {
-        let next = (self.at + self.block_len).min(self.end);
+        let next = (self.at + self.block_len).min(self.zeros_until);
         if !is_zero(self.window.bytes(self.at, next)) {
             return Ok(false);
         }

@@ -205,6 +205,21 @@ fn long_streams_lose_no_match_between_parts() {
     }
 }
 
+/// A zero run that begins in one part and ends in the next was cut in two, and the shorter half sent.
+#[test]
+fn zeros_over_a_border_of_two_parts_are_no_literals() {
+    let basis = noise(0, 42_000);
+    for at in 17_000..23_000 {
+        let mut new = basis.clone();
+        new[16_000..24_000].copy_from_slice(&noise(1, 8000));
+        new[at..at + 1024].fill(0);
+        let index = index_of(&signature_of(&basis, 1024));
+        let (delta, counts) = delta_in_small_parts(&index, &new, usize::MAX);
+        assert!(counts.literal_bytes <= naive_literal_bytes(&basis, &new, 1024, true), "{at}");
+        assert!(applied(&basis, &delta).unwrap() == new, "{at}");
+    }
+}
+
 #[test]
 fn every_length_around_a_part_and_a_chunk_rebuilds() {
     let basis = noise(3, 300_000);

@@ -69,6 +69,7 @@ impl StreamSearch {
         let mut search =
             Search::over(index, window, limit, &(self.at..end.max(self.at)), limit, &mut emitter);
         search.predicted = self.predicted;
+        search.zeros_until = limit;
         search.tree = self.tree.take();
         if part.is_last {
             search.tree.iter_mut().for_each(|tree| tree.end_at(limit));
