@@ -10,6 +10,7 @@ use dsync_tests::{
     Run, Running, Scope, Scratch, Sshd, Via, assert_same, needs_dsync, program, run::wait_for, scratch::slash,
 };
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// Starts a watch of `src` and waits until its first run has made `dst/first`.
 fn watch(scratch: &Scratch, run: Run, to: impl AsRef<std::ffi::OsStr>) -> Running {
@@ -65,6 +66,34 @@ fn a_local_destination_and_a_remote_one_follow_each_change() {
     let running = watch(&scratch, sshd.run(Via::Ssh), sshd.operand(scratch.dst()));
     change_all(&scratch);
     end(&scratch, running);
+}
+
+#[test]
+fn a_program_reads_a_stream_of_events_for_each_run() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let running = watch(&scratch, Run::dsync().arg("--json"), scratch.dst());
+    fs::write(scratch.at("src/second"), "second").unwrap();
+    wait_for(|| has(&scratch.at("dst/second"), "second"));
+    running.signal(Signal::TERM);
+    let outcome = running.wait().expect_code(20);
+
+    let stdout = outcome.stdout_text();
+    let events = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut runs: Vec<Vec<Value>> = Vec::new();
+    for event in events {
+        if event["event"] == "start" {
+            runs.push(Vec::new());
+        }
+        runs.last_mut().expect("a run begins with its start").push(event);
+    }
+    assert!(runs.len() >= 2, "{}", outcome.account());
+    for run in &runs {
+        assert_eq!(run.last().unwrap()["event"], "summary", "{}", outcome.account());
+    }
+    let names = |run: &[Value], name: &str| run.iter().any(|event| event["path"] == name);
+    assert!(names(&runs[0], "first") && !names(&runs[0], "second"), "{}", outcome.account());
+    assert!(runs[1..].iter().any(|run| names(run, "second")), "{}", outcome.account());
 }
 
 #[test]
@@ -130,7 +159,7 @@ fn a_watch_that_makes_no_sense_is_refused_with_a_sentence() {
     let run = |options: &[&str], from: PathBuf| {
         Run::dsync().args(["-a", "--watch"]).args(options).arg(from).arg(scratch.dst()).run()
     };
-    for option in ["-n", "--json", "--progress", "--list-only", "-L", "-k", "--files-from=x"] {
+    for option in ["-n", "--progress", "--list-only", "-L", "-k", "--files-from=x"] {
         let outcome = run(&[option], scratch.src()).expect_code(1);
         assert!(outcome.stderr_text().contains("--watch"), "{}", outcome.account());
     }

@@ -43,7 +43,8 @@ pub(crate) struct Stopping {
     /// each is a whole run with a summary of its own, so nothing is missed. A run that fails is told
     /// and made again after 1 s, then 2 s, up to a minute; if the first one cannot be made, the
     /// command ends. Where the system allows fewer watches than there are directories, that is said,
-    /// and the source is looked through every minute as well. Changes that symbolic links lead to are not seen.
+    /// and the source is looked through every minute as well. Changes that symbolic links lead to are
+    /// not seen. With --json each run is a stream from `start` to `summary`.
     #[arg(long)]
     pub(crate) watch: bool,
 }

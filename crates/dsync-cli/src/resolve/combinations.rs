@@ -61,7 +61,6 @@ fn check_watch(flags: &Flags) -> Result<(), UsageError> {
         &[
             (flags.writing.dry_run, "--dry-run"),
             (output.list_only, "--list-only"),
-            (output.json, "--json"),
             (output.progress_kind.is_some() || output.partial_progress, "--progress"),
             (selection.files_from.is_some(), "--files-from"),
             // The changes of what a link leads to are not seen.
