@@ -7,9 +7,9 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, every_way,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, every_way,
     mount::Mount,
-    needs_dsync, oracle,
+    needs_dsync, needs_root, oracle,
     power::{Disk, Format},
     program,
     scratch::slash,
@@ -421,4 +421,251 @@ fn what_took_over_leaves_the_source_and_what_failed_does_not() {
         assert_eq!(stays, [true, true, false, false, false, false], "{}", outcome.account());
         assert_eq!(fs::read(to.join("z")).unwrap(), fs::read(from.join("a")).unwrap());
     });
+}
+
+/// Makes three names of one file in a directory, and another file.
+fn three_names() -> Tree {
+    Tree::of([
+        Node::dir("d"),
+        Node::file("d/a", 1, 200_000),
+        Node::hard_link("d/b", "d/a"),
+        Node::hard_link("d/c", "d/a"),
+        Node::file("d/other", 2, 10),
+    ])
+}
+
+/// Makes a change to the copy of [`three_names`].
+type Change = fn(&Path);
+
+/// Changes after which a later name is up to date and the first one is not.
+const LATER_NAME_STANDS: [(&str, Change); 6] = [
+    ("the first is missing", |to| fs::remove_file(to.join("d/a")).unwrap()),
+    ("the first two are missing", |to| {
+        fs::remove_file(to.join("d/a")).unwrap();
+        fs::remove_file(to.join("d/b")).unwrap();
+    }),
+    ("the first is another file", |to| {
+        fs::remove_file(to.join("d/a")).unwrap();
+        fs::write(to.join("d/a"), "short").unwrap();
+        tree::set_mtime(&to.join("d/a"), (1_000_000, 0));
+    }),
+    ("the first is a link to nowhere", |to| {
+        fs::remove_file(to.join("d/a")).unwrap();
+        symlink("nowhere", to.join("d/a")).unwrap();
+    }),
+    ("the later one has other permissions", |to| {
+        fs::remove_file(to.join("d/a")).unwrap();
+        tree::set_mode(&to.join("d/b"), 0o600);
+    }),
+    ("the names are of two files", |to| {
+        let copied = to.join("copied");
+        let _ = Run::of("cp").arg("-p").arg(to.join("d/c")).arg(&copied).run().expect_code(0);
+        fs::rename(copied, to.join("d/c")).unwrap();
+        fs::remove_file(to.join("d/a")).unwrap();
+    }),
+];
+
+/// Makes each change to a copy, and checks that the next run of `copy` sends nothing.
+fn nothing_is_sent(scratch: &Scratch, options: &[&str], copy: &dyn Fn() -> Run, to: &Path) {
+    let listed = |run: &Outcome| {
+        let text = run.stdout_text();
+        let changes = text.split("Number of files:").next().unwrap_or_default();
+        sorted(changes).into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>()
+    };
+
+    for (what, change) in LATER_NAME_STANDS {
+        let _ = copy().run().expect_code(0);
+        change(to);
+        let kept = ["d/b", "d/c"].into_iter().find(|name| to.join(name).exists()).unwrap();
+        let inode = fs::metadata(to.join(kept)).unwrap().ino();
+
+        let dry = listed(&copy().args(["-n", "-i"]).run().expect_code(0));
+        let run = copy().arg("-i").run().expect_code(0);
+        let context = format!("{options:?}, {what}\n{}", run.account());
+        assert_eq!(run.stat("Literal data"), 0, "{context}");
+        assert_eq!(run.stat("Number of regular files transferred"), 0, "{context}");
+        assert_eq!(fs::metadata(to.join("d/a")).unwrap().ino(), inode, "{context}");
+        assert_eq!(dry, listed(&run), "{context}");
+        // What is kept needs no backup.
+        let backups = scratch.at("old");
+        assert!(!backups.join(kept).exists(), "{context}");
+        let _ = fs::remove_dir_all(backups);
+
+        assert_same(&scratch.src(), to, with_links());
+        let again = copy().arg("-i").run().expect_code(0);
+        assert_eq!(listed(&again), [""; 0], "{context}");
+    }
+}
+
+#[test]
+fn a_first_name_is_linked_to_a_later_one_that_is_there_and_nothing_is_sent() {
+    let scratch = Scratch::new();
+    three_names().plant(&scratch.src());
+    let options = ["-aH", "--stats"];
+    every_way(&scratch, &options, |copy, to| nothing_is_sent(&scratch, &options, copy, to));
+
+    let further: [&[&str]; 12] = [
+        &["-c"],
+        &["-b", "--backup-dir=../old"],
+        &["-u"],
+        &["-y"],
+        &["--inplace"],
+        &["--append"],
+        &["--delay-updates"],
+        &["--delete-before"],
+        &["--delete-after"],
+        &["--partial-dir=.part"],
+        &["--size-only"],
+        &["-AX", "--numeric-ids", "--checksum"],
+    ];
+    for further in further {
+        let options = [&options, further].concat();
+        let to = scratch.at("further");
+        let copy = || Run::dsync().args(&options).arg(slash(&scratch.src())).arg(&to);
+        nothing_is_sent(&scratch, &options, &copy, &to);
+        fs::remove_dir_all(&to).unwrap();
+    }
+}
+
+#[test]
+fn a_later_name_that_is_not_up_to_date_or_not_the_runs_leads_nobody() {
+    // The option, the change, and the names that the source's content is sent to.
+    let cases: [(&str, Change, [&str; 3]); 4] = [
+        ("--ignore-existing", |to| fs::remove_file(to.join("d/a")).unwrap(), ["d/a", "", ""]),
+        ("-I", |to| fs::remove_file(to.join("d/a")).unwrap(), ["d/a", "d/b", "d/c"]),
+        (
+            "-u",
+            |to| {
+                fs::remove_file(to.join("d/a")).unwrap();
+                fs::remove_file(to.join("d/c")).unwrap();
+                tree::set_mtime(&to.join("d/b"), (2_000_000_000, 0));
+            },
+            ["d/a", "d/c", ""],
+        ),
+        (
+            "-c",
+            |to| {
+                fs::remove_file(to.join("d/a")).unwrap();
+                let time = fs::metadata(to.join("d/b")).unwrap().modified().unwrap();
+                fs::write(to.join("d/b"), vec![1; 200_000]).unwrap();
+                fs::File::open(to.join("d/b")).unwrap().set_modified(time).unwrap();
+            },
+            ["d/a", "d/b", "d/c"],
+        ),
+    ];
+    for (option, change, names) in cases {
+        let scratch = Scratch::new();
+        three_names().plant(&scratch.src());
+        let content = fs::read(scratch.src().join("d/a")).unwrap();
+        every_way(&scratch, &["-aH", "--stats"], |copy, to| {
+            let _ = copy().run().expect_code(0);
+            change(to);
+            let twin = scratch.at("twin");
+            let _ = Run::of("cp").arg("-aT").arg(to).arg(&twin).run().expect_code(0);
+            let run = copy().arg(option).run().expect_code(0);
+            // All others are sent again, too.
+            let others = if option == "-I" { 10 } else { 0 };
+            assert_eq!(run.stat("Literal data"), 200_000 + others, "{option}\n{}", run.account());
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                assert!(same_inode(&to.join(name), &to.join("d/a")), "{option}, {name}");
+                assert!(fs::read(to.join(name)).unwrap() == content, "{option}, {name}");
+            }
+            let from = slash(&scratch.src());
+            let _ =
+                oracle::rsync(["-aH".as_ref(), option.as_ref(), from.as_os_str(), slash(&twin).as_os_str()]);
+            if option != "-u" {
+                assert_same(&twin, to, with_links());
+            }
+            fs::remove_dir_all(twin).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_first_name_is_linked_to_what_an_alternate_directory_has_under_a_later_one() {
+    let scratch = Scratch::new();
+    three_names().plant(&scratch.src());
+    let alternate = scratch.at("alternate");
+    let _ = Run::of("cp").arg("-aT").arg(scratch.src()).arg(&alternate).run().expect_code(0);
+    fs::remove_file(alternate.join("d/a")).unwrap();
+    fs::remove_file(alternate.join("d/c")).unwrap();
+    for option in ["--link-dest", "--copy-dest"] {
+        let option = format!("{option}={}", alternate.display());
+        every_way(&scratch, &["-aH", "--stats", &option], |copy, to| {
+            let dry = copy().args(["-n", "-i"]).run().expect_code(0);
+            let run = copy().arg("-i").run().expect_code(0);
+            let listed = |run: &Outcome| sorted(run.stdout_text().split("Number").next().unwrap());
+            assert_eq!(listed(&dry), listed(&run));
+            assert_eq!(run.stat("Literal data"), 0, "{}", run.account());
+            assert_same(&scratch.src(), to, with_links());
+            assert_eq!(same_inode(&to.join("d/a"), &alternate.join("d/b")), option.starts_with("--link"));
+            fs::remove_dir_all(to).unwrap();
+        });
+    }
+}
+
+#[test]
+fn names_of_several_directories_and_far_apart_are_sent_once_and_right() {
+    let scratch = Scratch::new();
+    let nodes = (0..9000).map(|number| Node::file(format!("wide/n{number:05}-{}", "x".repeat(40)), 1, 1));
+    let links = [
+        Node::file("early/a", 5, 70_000),
+        Node::hard_link("late/b", "early/a"),
+        Node::file("wide/a", 6, 80_000),
+        Node::hard_link("wide/z", "wide/a"),
+    ];
+    let dirs = ["early", "late", "wide"].map(Node::dir);
+    Tree::of(dirs.into_iter().chain(nodes).chain(links)).plant(&scratch.src());
+    every_way(&scratch, &["-aH", "--stats"], |copy, to| {
+        let _ = copy().run().expect_code(0);
+        fs::remove_file(to.join("early/a")).unwrap();
+        fs::remove_file(to.join("wide/a")).unwrap();
+        let run = copy().run().expect_code(0);
+        assert_eq!(run.stat("Literal data"), 150_000, "{}", run.account());
+        assert_same(&scratch.src(), to, with_links());
+    });
+}
+
+#[test]
+fn an_inode_that_is_rewritten_in_place_by_another_name_leads_nobody() {
+    let scratch = Scratch::new();
+    three_names().plant(&scratch.src());
+    Tree::of([Node::file("d/zz", 7, 100)]).plant(&scratch.src());
+    for options in [&["--inplace"][..], &["--append"]] {
+        every_way(&scratch, &[&["-aH"], options].concat(), |copy, to| {
+            let _ = copy().run().expect_code(0);
+            fs::remove_file(to.join("d/a")).unwrap();
+            fs::remove_file(to.join("d/c")).unwrap();
+            fs::remove_file(to.join("d/zz")).unwrap();
+            fs::hard_link(to.join("d/b"), to.join("d/zz")).unwrap();
+            let _ = copy().run().expect_code(0);
+            for name in ["d/a", "d/b", "d/c"] {
+                assert!(fs::read(to.join(name)).unwrap() == fs::read(scratch.src().join(name)).unwrap());
+            }
+            assert!(same_inode(&to.join("d/a"), &to.join("d/b")));
+            fs::remove_dir_all(to).unwrap();
+        });
+    }
+}
+
+#[test]
+fn anothers_file_leads_nobody() {
+    needs_root!();
+    let scratch = Scratch::new();
+    three_names().plant(&scratch.src());
+    let to = scratch.dst();
+    let copy = || Run::dsync().args(["-rltpH", "--stats"]).arg(slash(&scratch.src())).arg(&to);
+    let _ = copy().run().expect_code(0);
+    fs::remove_file(to.join("d/a")).unwrap();
+    let nobody = Some(65534);
+    for path in [to.clone(), to.join("d")] {
+        std::os::unix::fs::chown(path, nobody, nobody).unwrap();
+    }
+    for path in [scratch.src(), scratch.src().join("d/a"), to.join("d/b")] {
+        let mode = if path.is_dir() { 0o755 } else { 0o644 };
+        tree::set_mode(&path, mode);
+    }
+    let run = copy().as_user(65534, 65534).run().expect_code(0);
+    assert_eq!(run.stat("Literal data"), 200_000, "{}", run.account());
+    assert!(["b", "c"].iter().all(|name| same_inode(&to.join("d/a"), &to.join("d").join(name))));
 }

@@ -10,7 +10,8 @@
 //!
 //! 1. [`resolve`]: its state at the destination ([`Found`](subject::Found)).
 //! 2. [`decide`]: the course that it takes ([`Course`](decide::Course)). [`crate::plan`] decides what
-//!    the pair of entries means.
+//!    the pair of entries means. The first name of a file that would have content sent gives way to
+//!    another that needs none ([`other_names`]).
 //! 3. [`reserve`]: its resources: its name, its number as the first of several names, the part that
 //!    earlier runs left of it, credit ([`Reserved`](reserve::Reserved)).
 //! 4. [`act`]: carries it out, except for file content, which is asked for ([`Requests`]).
@@ -33,6 +34,7 @@ mod ground;
 mod leftovers;
 mod listings;
 mod merge;
+mod other_names;
 mod own_walk;
 mod place;
 mod renamed;
@@ -71,7 +73,7 @@ use renamed::Renamed;
 use requests::Requests;
 use spans::Spans;
 use standing::Made;
-use subject::Subject;
+use subject::{Siblings, Subject};
 use sweep::Sweep;
 
 pub(super) use frontier::Announced;
@@ -332,7 +334,8 @@ impl Planner<'_> {
             self.comparison.judge(&mut merge, listing)?;
         }
         self.comparison.claim_names(&merge, listing)?;
-        for entry in &listing.entries {
+        self.comparison.foreseen.begin(&listing.entries);
+        for (position, entry) in listing.entries.iter().enumerate() {
             let own_text = match &entry.kind {
                 EntryKind::Symlink { target } if of == Tree::Own => Some(target.as_slice()),
                 _ => None,
@@ -352,7 +355,8 @@ impl Planner<'_> {
                     let name = self.comparison.ground.name_of(entry, id)?;
                     let path = directory.path.join(&name);
                     let directory = &directory;
-                    let subject = Subject { id, entry, part, directory, name, path, own_text };
+                    let siblings = Siblings { entries: &listing.entries, position };
+                    let subject = Subject { id, entry, siblings, part, directory, name, path, own_text };
                     self.entry(&mut merge, &subject)?;
                 }
                 None => self.entry_of_ignored(&mut merge, entry, id)?,
@@ -372,6 +376,7 @@ impl Planner<'_> {
     fn entry(&mut self, merge: &mut Merge, subject: &Subject<'_>) -> Result<(), SyncError> {
         let found = self.resolve(merge, subject)?;
         let course = self.decide(merge, subject, &found)?;
+        let course = self.give_way(merge, subject, &found, course)?;
         if let (Some(spans), Some(existing)) = (&mut self.spans, &found.existing)
             && course.keeps_all()
         {

@@ -121,7 +121,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_extra = seen.finding.line.starts_with("extra: ");
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
             let is_other = is_other || is_extra && has_alternate;
-            // The one that is there gives way, and has a backup.
+            // The one that is there gives way in another directory, and has a backup.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
             let has_backup = is_extra && (seen.is_within(&["--backup-dir"]) || is_beside);
@@ -140,6 +140,21 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.has_links_in_destination();
             let is_either = is_new || is_replaced || is_unread || is_apart;
             seen.case.has_letter('H') && (is_other && seen.is_linked() || is_either)
+        },
+    },
+    Known {
+        says: "With `-H`, a first name that differs is linked to a later one that is up to date.",
+        explains: |seen| {
+            // The up-to-date one keeps what is not copied, and has no backup.
+            let is_unkept = seen.about(&["extended attributes"]) && !seen.case.has_letter('X')
+                || seen.about(&["mode"]) && !seen.case.has_letter('p')
+                || seen.about(&["owner"]) && "og".chars().any(|letter| !seen.case.has_letter(letter));
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
+            let is_backup = seen.is_within(&["--backup-dir"]) || is_beside;
+            let is_missing = seen.finding.line.starts_with("missing: ") && is_backup;
+            let is_either = is_unkept && seen.is_linked() || is_missing && seen.has_links_in_source();
+            seen.case.has_letter('H') && seen.is(Class::Tree) && is_either
         },
     },
     Known {

@@ -14,6 +14,7 @@ use super::{
     frontier::{Ahead, Announced, Frontier, Presence},
     ground::Ground,
     merge::{Merge, entry_path, known},
+    other_names::Foreseen,
     requests::Requests,
 };
 use crate::{
@@ -33,6 +34,8 @@ pub(super) struct Comparison<'a> {
     /// The directory whose listing has begun and not ended.
     current: Option<Merge>,
     pub(super) pass: Pass,
+    /// The later names of the part that is being planned.
+    pub(super) foreseen: Foreseen,
 }
 
 /// A pass over the source's listing.
@@ -60,6 +63,7 @@ impl<'a> Comparison<'a> {
             protection,
             current: None,
             pass: Pass::Plan,
+            foreseen: Foreseen::default(),
         })
     }
 

@@ -163,7 +163,10 @@ impl Planner<'_> {
     }
 
     /// Compares an entry with the destination's.
-    fn compare(&mut self, subject: &Subject<'_>, existing: Option<&Metadata>) -> Decision {
+    pub(super) fn compare(&mut self, subject: &Subject<'_>, existing: Option<&Metadata>) -> Decision {
+        if let Some(decision) = self.comparison.foreseen.decision(subject.id, existing) {
+            return decision;
+        }
         let mapped = self.owners.of(&subject.entry.attributes);
         let here = Here {
             dir: subject.directory.dir.as_deref(),

@@ -70,6 +70,11 @@ impl OwnEntries {
         self.goes_on && self.read.peek().is_none()
     }
 
+    /// Returns whether there are no further entries.
+    pub(super) fn is_over(&self) -> bool {
+        !self.goes_on && self.read.len() == 0
+    }
+
     /// Notes that no part follows.
     pub(super) fn end(&mut self) {
         self.goes_on = false;

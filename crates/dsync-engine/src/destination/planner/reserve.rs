@@ -92,7 +92,8 @@ impl Planner<'_> {
 
         if let Some(group) = found.group.filter(|_| decision.placed) {
             let stays = existing.filter(|existing| placing.keeps_inode(&self.site.policy, existing));
-            place.first_name = self.links.place(group, &subject.path, stays)?;
+            let leads = self.comparison.foreseen.leads(subject.id);
+            place.first_name = self.links.place(group, &subject.path, stays, leads)?;
         }
         let first_name = place.first_name;
         let Some(size) = subject.file_size() else {

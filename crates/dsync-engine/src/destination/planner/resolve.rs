@@ -25,6 +25,10 @@ impl Planner<'_> {
         let existing = existing.map(|existing| self.device(subject, existing));
         // No name is linked to a device that is written, nor is that linked to a name.
         let group = group.filter(|_| existing.is_none_or(|existing| existing.origin != Origin::Device));
+        if let Some(group) = group.filter(|_| self.comparison.foreseen.leads(*id)) {
+            // It is planned as the first one: others may have linked to it already.
+            self.links.displace(group);
+        }
         let first = group.and_then(|group| self.links.first_name(&self.transfers.succession, group));
         Ok(Found { existing, untrusted, group, first })
     }

@@ -17,10 +17,18 @@ use super::{
 };
 use crate::plan::file_type;
 
+/// The entries of the same part of the listing, and an entry's position among them.
+#[derive(Clone, Copy)]
+pub(super) struct Siblings<'a> {
+    pub(super) entries: &'a [Entry],
+    pub(super) position: usize,
+}
+
 /// An entry that is being planned.
 pub(super) struct Subject<'a> {
     pub(super) id: EntryId,
     pub(super) entry: &'a Entry,
+    pub(super) siblings: Siblings<'a>,
     /// The part of the listing that it came with.
     pub(super) part: &'a Arc<PartTicket>,
     /// The destination's directory that it goes to.
@@ -62,6 +70,11 @@ impl Subject<'_> {
             displaced,
             first_name: None,
         }
+    }
+
+    /// Looks at the destination's entry of its name; `None` without one, or where it cannot be looked at.
+    pub(super) fn existing(&self) -> Option<Metadata> {
+        self.directory.dir.as_ref()?.stat(&self.name).ok()
     }
 
     /// Returns its path for the paths of its own entries.
