@@ -130,6 +130,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         emitter: &'a mut Emitter<'e, S>,
     ) -> Self {
         let block_len = index.layout().block_len().bytes();
+
         Self {
             index,
             weak: index.weak(),
