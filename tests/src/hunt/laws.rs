@@ -73,16 +73,24 @@ fn got_the_sources(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
 }
 
 /// Returns whether a file was a backup of an earlier run whose place now has that of its successor:
-/// the very content that the destination had under the name before, or a directory as it had there.
+/// the very content that the destination had under the name before, or a directory as it had there. A
+/// directory of backups gives way too, with all that is in it.
 fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
     let value = case.options.iter().find_map(|option| option.strip_prefix("--backup-dir="));
     let place = value.map(options::place);
-    let within = place.as_ref().and_then(|place| path.strip_prefix(place.as_bytes())?.strip_prefix(b"/"));
+    let Some(place) = place.filter(|place| path.starts_with(&[place.as_bytes(), b"/"].concat())) else {
+        return false;
+    };
     let suffix = case.options.iter().find_map(|option| option.strip_prefix("--suffix=")).unwrap_or_default();
-    let within = within.map(|within| within.strip_suffix(suffix.as_bytes()).unwrap_or(within));
-    let backed_up = within.and_then(|within| trees.before.get(&[b"w/d/", within].concat()));
-    let here = trees.ours.get(path);
-    backed_up.zip(here).is_some_and(|(old, here)| (old.kind, &old.content) == (here.kind, &here.content))
+
+    let below = place.len() + 1;
+    let ends = (below..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
+    ends.map(|end| &path[..end]).any(|taken| {
+        let name = taken[below..].strip_suffix(suffix.as_bytes()).unwrap_or(&taken[below..]);
+        let old = trees.before.get(&[b"w/d/", name].concat());
+        let here = trees.ours.get(taken).filter(|here| taken == path || here.kind != "dir");
+        old.zip(here).is_some_and(|(old, here)| (old.kind, &old.content) == (here.kind, &here.content))
+    })
 }
 
 /// Returns the contents of all files that have any, each with a name.
