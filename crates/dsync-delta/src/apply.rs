@@ -48,6 +48,31 @@ pub enum Step<'a> {
 }
 
 /// Turns the tokens of one segment into steps.
+///
+/// ```
+/// use dsync_delta::{Applier, Segments, Step, StepError, Token, TokenEncoder};
+///
+/// let mut tokens = TokenEncoder::new();
+/// tokens.push(Token::Literal(b"abc"));
+/// tokens.push(Token::Zero(5));
+///
+/// // The file has one segment of eight bytes, and no basis.
+/// let mut applier = Applier::new(None, &Segments::for_file(8)?, 0, 0)?;
+/// let mut file = [b'?'; 8];
+/// applier.push(&tokens.take(), |step| {
+///     match step {
+///         Step::Write { offset, bytes } => {
+///             file[offset as usize..][..bytes.len()].copy_from_slice(bytes)
+///         }
+///         Step::Zero { offset, len } => file[offset as usize..][..len as usize].fill(0),
+///         other => return Err(std::io::Error::other(format!("no basis for {other:?}"))),
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!((applier.position(), &file), (8, b"abc\0\0\0\0\0"));
+/// applier.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Applier {
     basis: Option<Layout>,
@@ -179,6 +204,12 @@ impl Applier {
 /// the shortest block with a literal and a zero run beside it, and some for the segment's ends.
 /// Each token may cost the receiver a system call. A peer that sends single bytes thus gets no more
 /// of them than an honest one.
+///
+/// ```
+/// // A receiver sets aside no more than this for a segment of 1 MiB, whatever its peer announces.
+/// let bound = dsync_delta::most_tokens(1 << 20);
+/// assert!(bound < 1 << 20);
+/// ```
 pub const fn most_tokens(len: u64) -> u64 {
     256 + 4 * (len / 1024)
 }

@@ -54,6 +54,30 @@ impl StrongSums {
 /// # Security
 /// The peer controls everything. Before the number of blocks has passed `max_blocks`, nothing is
 /// allocated; then 3 bytes for each hundred blocks; the rest grows with the bytes that really arrive.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use dsync_delta::{ArrivingSignature, BlockLen, IndexedSignature, Key, Layout, Segments};
+/// # use dsync_delta::{SignatureBuilder, SumsFormat};
+///
+/// let (key, basis) = (Key::from_bytes([7; 32]), [5; 6 << 10]);
+/// let layout = Layout::new(6 << 10, BlockLen::MIN);
+/// # let mut builder = SignatureBuilder::with_format(&key, layout, SumsFormat::StrongOnly);
+/// # builder.update(&basis);
+/// # let sums = builder.finish()?.encode();
+/// let mut arriving = ArrivingSignature::new(layout, &key, 1 << 20)?;
+/// let index: Arc<IndexedSignature> = arriving.index().clone();
+/// assert!(!index.is_ready_for(Segments::for_file(6 << 10)?, 0));
+///
+/// for message in sums.chunks(10) {
+///     arriving.push(message)?;
+/// }
+/// // Whoever holds the index may search the segment now.
+/// assert!(index.is_ready_for(Segments::for_file(6 << 10)?, 0));
+/// arriving.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ArrivingSignature {
     index: Arc<IndexedSignature>,

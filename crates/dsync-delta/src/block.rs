@@ -9,6 +9,16 @@ use std::ops::Range;
 use crate::num::saturating_usize;
 
 /// Length of the blocks of a signature, in bytes: a power of two, 1 KiB to 4 MiB.
+///
+/// ```
+/// use dsync_delta::BlockLen;
+///
+/// // A length from a peer or a file is checked; one for a basis of known length is chosen.
+/// assert_eq!(BlockLen::new(8 << 10)?.get(), 8192);
+/// assert!(BlockLen::new(700).is_err());
+/// assert_eq!(BlockLen::for_file(64 << 20).get(), 8192);
+/// # Ok::<(), dsync_delta::BlockLenError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockLen(u32);
 
@@ -71,6 +81,18 @@ pub struct BlockLenError {
 pub struct BlockIndex(pub u64);
 
 /// One or more consecutive blocks.
+///
+/// ```
+/// use dsync_delta::{BlockIndex, BlockLen, BlockRun, Layout};
+///
+/// let run = BlockRun::new(BlockIndex(2), 3).ok_or("no block, or more than any file has")?;
+/// assert_eq!((run.first(), run.count(), run.end()), (BlockIndex(2), 3, BlockIndex(5)));
+///
+/// // The bytes that a copy of the run takes from the basis.
+/// let layout = Layout::new(5000, BlockLen::MIN);
+/// assert_eq!(layout.run_range(run), Some(2048..5000));
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BlockRun {
     first: BlockIndex,
@@ -110,6 +132,15 @@ impl BlockRun {
 }
 
 /// The division of a basis into blocks.
+///
+/// ```
+/// use dsync_delta::{BlockIndex, BlockLen, Layout};
+///
+/// let layout = Layout::new(5000, BlockLen::MIN);
+/// assert_eq!((layout.block_count(), layout.full_block_count()), (5, 4));
+/// assert_eq!(layout.short_tail_len(), Some(904));
+/// assert_eq!(layout.range(BlockIndex(4)), 4096..5000);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     file_len: u64,

@@ -62,6 +62,37 @@ pub enum InPlaceStep {
 }
 
 /// The order in which the copies of a file must be carried out.
+///
+/// ```
+/// use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
+///
+/// // The halves of a file change places.
+/// let copies = [
+///     BasisCopy { basis_offset: 0, offset: 4, len: 4 },
+///     BasisCopy { basis_offset: 4, offset: 0, len: 4 },
+/// ];
+/// let order = InPlaceOrder::new(copies)?;
+/// let (mut file, mut scratch) = (*b"headtail", Vec::new());
+/// for step in order.steps() {
+///     match *step {
+///         InPlaceStep::Save { basis_offset, len } => {
+///             scratch.extend_from_slice(&file[basis_offset as usize..][..len as usize]);
+///         }
+///         InPlaceStep::Copy { basis_offset, offset, len, .. } => {
+///             file.copy_within(
+///                 basis_offset as usize..(basis_offset + len) as usize,
+///                 offset as usize,
+///             );
+///         }
+///         InPlaceStep::Restore { scratch_offset, offset, len } => file[offset as usize..]
+///             [..len as usize]
+///             .copy_from_slice(&scratch[scratch_offset as usize..][..len as usize]),
+///         _ => unreachable!("a step of a later version"),
+///     }
+/// }
+/// assert_eq!((&file, order.scratch_bytes()), (b"tailhead", 4));
+/// # Ok::<(), dsync_delta::InPlaceError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlaceOrder {
     steps: Vec<InPlaceStep>,

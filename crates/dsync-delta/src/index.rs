@@ -27,6 +27,26 @@ use crate::{
 /// A signature that can be searched from many threads at once.
 ///
 /// Memory: 8 bytes per block for the strong sums and, with weak sums, about 12 more.
+///
+/// ```
+/// use dsync_delta::{BlockLen, IndexedSignature, Key, Layout, MemoryDelta, SignatureBuilder};
+///
+/// let (key, basis) =
+///     (Key::from_bytes([7; 32]), Vec::from_iter((0..20_000).flat_map(u16::to_le_bytes)));
+/// let mut builder = SignatureBuilder::new(&key, Layout::new(40_000, BlockLen::MIN));
+/// builder.update(&basis);
+/// let (strong, weak) = builder.finish()?.split();
+///
+/// // Strong sums alone find what stays in its place, and of what has moved no more than the last block.
+/// let index = IndexedSignature::new(strong, &key);
+/// let moved = [b"!".as_slice(), &basis].concat();
+/// assert!(MemoryDelta::new(&index, &moved)?.matched_bytes() < 1024);
+///
+/// index.add_weak(weak)?;
+/// assert!(index.has_weak());
+/// assert_eq!(MemoryDelta::new(&index, &moved)?.matched_bytes(), 40_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct IndexedSignature {
     key: Key,

@@ -9,6 +9,16 @@ use std::fmt;
 use blake3::hazmat::Mode;
 
 /// A 32-byte session key. `Debug` does not show it.
+///
+/// ```
+/// use dsync_delta::Key;
+///
+/// // Each end draws 32 random bytes and sends them; both derive the same key.
+/// let (ours, theirs) = ([1; 32], [2; 32]);
+/// let key = Key::derive(&[&ours, &theirs]);
+/// // A program that keeps a signature keeps its key as well.
+/// assert_eq!(Key::from_bytes(*key.as_bytes()).as_bytes(), key.as_bytes());
+/// ```
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 

@@ -21,6 +21,27 @@ use crate::{
 };
 
 /// The delta from a basis to a new file, with the new file's root.
+///
+/// ```
+/// use dsync_delta::{
+///     BlockLen, IndexedSignature, Key, Layout, MemoryDelta, RebuildError, SignatureBuilder,
+///     file_root,
+/// };
+///
+/// let (key, basis) = (Key::from_bytes([7; 32]), b"a line of the old file\n".repeat(1000));
+/// # let mut builder = SignatureBuilder::new(&key, Layout::new(23_000, BlockLen::MIN));
+/// # builder.update(&basis);
+/// # let index = IndexedSignature::new(builder.finish()?, &key);
+/// let new = [&basis, b"and one more".as_slice()].concat();
+/// let delta = MemoryDelta::new(&index, &new)?;
+///
+/// assert!(delta.encoded_len() < 1000 && delta.literal_bytes() + delta.matched_bytes() == 23_012);
+/// assert_eq!(delta.root(), file_root(&key, &new));
+/// // Another basis of the same length is noticed.
+/// assert!(matches!(delta.rebuild(&key, &[0; 23_000]), Err(RebuildError::WrongRoot)));
+/// assert_eq!(delta.rebuild(&key, &basis)?, new);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryDelta {
     layout: Layout,

@@ -3,6 +3,41 @@
 use crate::{segment::SegmentValue, token::Token};
 
 /// A receiver for the tokens of one segment, in order.
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use dsync_delta::{Token, TokenEncoder, TokenSink};
+///
+/// /// The messages of one segment, as a program would send them.
+/// #[derive(Default)]
+/// struct Messages {
+///     lead: u32,
+///     tokens: TokenEncoder,
+///     sent: Vec<Vec<u8>>,
+/// }
+///
+/// impl TokenSink for Messages {
+///     type Error = Infallible;
+///
+///     fn start(&mut self, lead: u32) -> Result<(), Infallible> {
+///         self.lead = lead;
+///         Ok(())
+///     }
+///
+///     fn token(&mut self, token: Token<'_>) -> Result<(), Infallible> {
+///         self.tokens.push(token);
+///         if self.tokens.len() >= 64 << 10 {
+///             self.sent.push(self.tokens.take());
+///         }
+///         Ok(())
+///     }
+/// }
+/// # let mut messages = Messages::default();
+/// # messages.start(0).and_then(|()| messages.token(Token::Literal(&[1; 65 << 10])))?;
+/// # assert!(messages.sent.len() == 1 && messages.tokens.is_empty());
+/// # Ok::<(), Infallible>(())
+/// ```
 pub trait TokenSink {
     /// The reason why a token was refused.
     type Error;
@@ -39,6 +74,16 @@ pub struct SegmentOutcome {
 }
 
 /// The cost of a search, for tuning and for the tests that bound it.
+///
+/// ```
+/// use dsync_delta::SearchCounters;
+///
+/// /// Returns whether a file was searched for shifts that it does not have, and is better sent whole.
+/// fn is_new(counters: &SearchCounters, len: u64) -> bool {
+///     counters.rolled_bytes > len / 2 && counters.weak_hits == 0
+/// }
+/// # assert!(!is_new(&SearchCounters::default(), 1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SearchCounters {

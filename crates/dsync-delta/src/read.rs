@@ -8,6 +8,34 @@ use std::convert::Infallible;
 use crate::num::{len_u64, saturating_usize};
 
 /// A file that several threads can read at any offset.
+///
+/// ```
+/// use std::{fs::File, io, os::unix::fs::FileExt};
+///
+/// use dsync_delta::{BlockLen, Key, Layout, ReadAt, SumsFormat, signature_parallel};
+///
+/// struct Positional(File);
+///
+/// impl ReadAt for Positional {
+///     type Error = io::Error;
+///
+///     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+///         self.0.read_at(buf, offset)
+///     }
+/// }
+///
+/// # let scratch = tempfile::NamedTempFile::new()?;
+/// # std::fs::write(scratch.path(), [1; 5000])?;
+/// # let path = scratch.path();
+/// let basis = Positional(File::open(path)?);
+/// let layout = Layout::new(basis.0.metadata()?.len(), BlockLen::MIN);
+/// let signature =
+///     signature_parallel(&Key::from_bytes([7; 32]), layout, SumsFormat::default(), &basis)?;
+/// assert_eq!(signature.encode().len(), 5 * 12);
+/// // What is in memory is read by itself, and not copied.
+/// assert_eq!(b"basis".as_slice().as_slice(), Some(b"basis".as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait ReadAt {
     /// The error of a failed read.
     type Error;

@@ -9,6 +9,15 @@ use std::fmt;
 use crate::key::Key;
 
 /// The keyed BLAKE3 hash of a whole file.
+///
+/// ```
+/// use dsync_delta::{FileRoot, Key, file_root};
+///
+/// let key = Key::from_bytes([7; 32]);
+/// // The source sends 32 bytes; the destination compares them with the file that it rebuilt.
+/// let sent = *file_root(&key, b"new file").as_bytes();
+/// assert_eq!(FileRoot::from_bytes(sent), file_root(&key, b"new file"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileRoot([u8; 32]);
 

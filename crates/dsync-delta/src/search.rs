@@ -90,6 +90,41 @@ pub enum SearchError<R, S> {
 ///
 /// # Errors
 /// [`SearchError`].
+///
+/// ```
+/// use dsync_delta::search_segment;
+/// use dsync_delta::{
+///     BlockLen, IndexedSignature, Key, Layout, SegmentOutcome, Segments, SignatureBuilder,
+/// };
+/// # use dsync_delta::{Token, TokenEncoder, TokenSink};
+/// # #[derive(Default)]
+/// # struct Tokens(TokenEncoder);
+/// # impl TokenSink for Tokens {
+/// #     type Error = std::convert::Infallible;
+/// #     fn start(&mut self, _lead: u32) -> Result<(), Self::Error> {
+/// #         Ok(())
+/// #     }
+/// #     fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error> {
+/// #         self.0.push(token);
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// let (key, basis) =
+///     (Key::from_bytes([7; 32]), Vec::from_iter((0..20_000).flat_map(u16::to_le_bytes)));
+/// let mut builder = SignatureBuilder::new(&key, Layout::new(40_000, BlockLen::MIN));
+/// builder.update(&basis);
+/// let index = IndexedSignature::new(builder.finish()?, &key);
+///
+/// let new = [b"one line more\n".as_slice(), &basis].concat();
+/// let segments = Segments::for_file(new.len() as u64)?;
+/// // A `TokenSink` that encodes what it gets.
+/// let mut tokens = Tokens::default();
+/// let outcome: SegmentOutcome = search_segment(&index, &new, &segments, 0, &mut tokens)?;
+/// assert_eq!((outcome.literal_bytes, outcome.matched_bytes), (14, 40_000));
+/// assert!(tokens.0.take().len() < 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn search_segment<R, S>(
     index: &IndexedSignature,
     new: &R,
@@ -156,6 +191,34 @@ where
 ///
 /// # Errors
 /// [`SearchError`].
+///
+/// ```
+/// use dsync_delta::{Key, RootBuilder, Segments, copy_segment, file_root};
+/// # use dsync_delta::{Token, TokenSink};
+/// # #[derive(Default)]
+/// # struct Literals(u64);
+/// # impl TokenSink for Literals {
+/// #     type Error = std::convert::Infallible;
+/// #     fn start(&mut self, _lead: u32) -> Result<(), Self::Error> {
+/// #         Ok(())
+/// #     }
+/// #     fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error> {
+/// #         self.0 += u64::from(matches!(token, Token::Literal(_)));
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// let (key, new) = (Key::from_bytes([7; 32]), b"a file that the other end lacks".to_vec());
+/// let segments = Segments::for_file(new.len() as u64)?;
+/// let mut root = RootBuilder::new(&key, &segments);
+/// // A `TokenSink` that counts literals.
+/// let mut sink = Literals::default();
+/// for index in 0..segments.count() {
+///     root.set(index, copy_segment(&new, &segments, index, &key, &mut sink)?.value)?;
+/// }
+/// assert_eq!((root.finish()?, sink.0), (file_root(&key, &new), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn copy_segment<R, S>(
     new: &R,
     segments: &Segments,

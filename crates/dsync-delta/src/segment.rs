@@ -20,6 +20,18 @@ use crate::{
 };
 
 /// The division of a file into segments.
+///
+/// ```
+/// use dsync_delta::Segments;
+///
+/// // Threads may take one each.
+/// let segments = Segments::for_file(10 << 20)?;
+/// assert_eq!((segments.count(), segments.segment_len()), (3, 4 << 20));
+/// assert_eq!(segments.range(2), 8 << 20..10 << 20);
+/// // A peer names the length that it cut its file with.
+/// assert_eq!(Segments::new(10 << 20, 22)?, segments);
+/// # Ok::<(), dsync_delta::SegmentError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segments {
     file_len: u64,
@@ -128,6 +140,20 @@ pub enum SegmentError {
 }
 
 /// One segment's contribution to its file's root.
+///
+/// ```
+/// use dsync_delta::{Key, SegmentHasher, Segments};
+///
+/// // Both ends hash a segment: a damaged one is sent again, not the whole file.
+/// let value = |bytes: &[u8]| {
+///     let mut hasher = SegmentHasher::new(&Key::from_bytes([7; 32]), &Segments::for_file(4)?, 0)?;
+///     hasher.update(bytes);
+///     Ok::<_, dsync_delta::SegmentError>(hasher.finish()?.to_bytes())
+/// };
+/// assert_eq!(value(b"same")?, value(b"same")?);
+/// assert_ne!(value(b"same")?, value(b"sane")?);
+/// # Ok::<(), dsync_delta::SegmentError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentValue(Value);
 
@@ -161,6 +187,18 @@ enum Value {
 }
 
 /// Computes the value of one segment from its bytes, fed in order and in pieces of any length.
+///
+/// ```
+/// use dsync_delta::{Key, SegmentHasher, Segments, file_root};
+///
+/// let (key, segments) = (Key::from_bytes([7; 32]), Segments::for_file(8)?);
+/// let mut hasher = SegmentHasher::new(&key, &segments, 0)?;
+/// hasher.update(b"abc");
+/// // A hole of the file, as `Step::Zero` has it.
+/// hasher.update_zeros(5);
+/// assert_eq!(hasher.finish()?.to_bytes(), *file_root(&key, b"abc\0\0\0\0\0").as_bytes());
+/// # Ok::<(), dsync_delta::SegmentError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SegmentHasher {
     hashing: Hashing,
@@ -269,6 +307,24 @@ impl Hashing {
 ///
 /// Memory: 40 bytes for each value whose neighbour is missing. A file whose segments arrive roughly
 /// in order needs a few dozen, whatever its length.
+///
+/// ```
+/// use dsync_delta::{Key, RootBuilder, SegmentHasher, Segments, file_root};
+///
+/// let (key, file) = (Key::from_bytes([7; 32]), vec![5; 6 << 20]);
+/// let segments = Segments::for_file(6 << 20)?;
+/// let mut root = RootBuilder::new(&key, &segments);
+/// // In any order, as threads are done.
+/// for index in (0..segments.count()).rev() {
+///     assert!(!root.is_complete());
+///     let range = segments.range(index);
+///     let mut hasher = SegmentHasher::new(&key, &segments, index)?;
+///     hasher.update(&file[range.start as usize..range.end as usize]);
+///     root.set(index, hasher.finish()?)?;
+/// }
+/// assert_eq!(root.finish()?, file_root(&key, &file));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RootBuilder {
     key: Key,

@@ -47,6 +47,18 @@ impl StrongSum {
 }
 
 /// The sums that a signature carries per block.
+///
+/// ```
+/// use dsync_delta::SumsFormat;
+///
+/// // The bytes that a signature of 1000 blocks takes on the wire.
+/// let encoded = |format: SumsFormat| 1000 * format.bytes_per_block();
+/// assert_eq!(
+///     encoded(SumsFormat::StrongOnly) + encoded(SumsFormat::WeakOnly),
+///     encoded(SumsFormat::default())
+/// );
+/// assert!(SumsFormat::default().has_strong() && SumsFormat::default().has_weak());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SumsFormat {
@@ -82,6 +94,22 @@ impl SumsFormat {
 
 /// The sums of all blocks of a basis. [`IndexedSignature`](crate::IndexedSignature) makes it
 /// searchable.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Key, Layout, SignatureBuilder, SignatureDecoder, SumsFormat};
+///
+/// let layout = Layout::new(5000, BlockLen::MIN);
+/// let mut builder = SignatureBuilder::new(&Key::from_bytes([7; 32]), layout);
+/// builder.update(&[1; 5000]);
+/// // The strong sums travel now, the weak ones if the source asks for them.
+/// let (strong, weak) = builder.finish()?.split();
+/// assert_eq!((strong.encode().len(), weak.encode().len()), (5 * 8, 5 * 4));
+///
+/// let mut decoder = SignatureDecoder::new(layout, SumsFormat::StrongOnly, 1 << 20)?;
+/// decoder.push(&strong.encode())?;
+/// assert_eq!(decoder.finish()?, strong);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     layout: Layout,
@@ -263,6 +291,20 @@ impl BlockSummer {
 /// Makes a signature of a basis fed in order, in pieces of any length.
 ///
 /// Memory: the sums, 12 bytes per block, and one block.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Key, Layout, SignatureBuilder, SumsFormat};
+///
+/// let (key, layout) = (Key::from_bytes([7; 32]), Layout::new(5000, BlockLen::MIN));
+/// let mut builder = SignatureBuilder::with_format(&key, layout, SumsFormat::StrongOnly);
+/// for piece in [1; 5000].chunks(700) {
+///     builder.update(piece);
+/// }
+/// assert_eq!(builder.finish()?.encode().len(), 5 * 8);
+/// // A basis that was cut short meanwhile is an error.
+/// assert!(SignatureBuilder::new(&key, layout).finish().is_err());
+/// # Ok::<(), dsync_delta::SignatureError>(())
+/// ```
 #[derive(Debug)]
 pub struct SignatureBuilder {
     summer: BlockSummer,
@@ -404,6 +446,23 @@ pub enum SignatureError<E = std::convert::Infallible> {
 /// # Security
 /// The peer controls everything. Nothing is allocated before the number of blocks has passed
 /// `max_blocks`. After that, memory grows with the bytes that really arrive.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Layout, SignatureDecoder, SumsError, SumsFormat};
+///
+/// let layout = Layout::new(2000, BlockLen::MIN);
+/// let mut decoder = SignatureDecoder::new(layout, SumsFormat::StrongOnly, 1 << 20)?;
+/// decoder.push(&[0; 10])?;
+/// decoder.push(&[0; 6])?;
+/// assert!(decoder.is_full());
+/// assert_eq!(decoder.finish()?.layout(), layout);
+///
+/// // A peer that lays out too many blocks is refused before memory is set aside.
+/// let vast = Layout::new(1 << 50, BlockLen::MIN);
+/// let refused = SignatureDecoder::new(vast, SumsFormat::StrongOnly, 1 << 20);
+/// assert!(matches!(refused, Err(SumsError::TooManyBlocks { .. })));
+/// # Ok::<(), SumsError>(())
+/// ```
 #[derive(Debug)]
 pub struct SignatureDecoder {
     signature: Signature,

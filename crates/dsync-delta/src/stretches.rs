@@ -16,6 +16,24 @@ use crate::{
 /// calling thread, one stretch of blocks after the other.
 ///
 /// Memory: the sums, and 1 MiB (or one block) per thread.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Key, Layout, StretchSigner, SumsFormat};
+///
+/// let (key, basis) = (Key::from_bytes([7; 32]), vec![5; 1 << 20]);
+/// let layout = Layout::new(1 << 20, BlockLen::for_file(1 << 20));
+/// let mut signer = StretchSigner::new(&key, layout, SumsFormat::StrongAndWeak, &basis);
+/// let mut sent = Vec::new();
+/// while !signer.is_done() {
+///     // Strong sums go at once. An unreadable stretch is not worth the whole file.
+///     let sums = signer
+///         .next(SumsFormat::StrongOnly)
+///         .unwrap_or_else(|_| signer.skip(SumsFormat::StrongOnly));
+///     sent.extend(sums);
+/// }
+/// let (strong, _weak) = signer.finish().split();
+/// assert_eq!(strong.encode(), sent);
+/// ```
 #[derive(Debug)]
 pub struct StretchSigner<'a, R> {
     key: Key,

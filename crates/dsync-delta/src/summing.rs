@@ -23,6 +23,18 @@ use crate::{
 };
 
 /// The sums of the blocks of one segment.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Key, Layout, SegmentHasher, Segments};
+///
+/// let (segments, layout) = (Segments::for_file(4096)?, Layout::new(4096, BlockLen::MIN));
+/// let mut hasher = SegmentHasher::summing(&Key::from_bytes([7; 32]), &segments, 0, layout)?;
+/// hasher.update(&[5; 4096]);
+/// let (_value, sums) = hasher.finish_with_sums()?;
+/// // Charge them to a budget before they are kept.
+/// assert!(sums.is_some_and(|sums| sums.memory_bytes() >= 4 * 12));
+/// # Ok::<(), dsync_delta::SegmentError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SegmentSums {
     first: u64,
@@ -113,6 +125,29 @@ fn left_len(count: usize) -> usize {
 /// Collects the sums of all segments of a file.
 ///
 /// Memory: 12 bytes for each block whose sums are here.
+///
+/// ```
+/// use dsync_delta::{
+///     BlockLen, Key, Layout, SegmentHasher, Segments, SignatureBuilder, SignatureCollector,
+/// };
+///
+/// // A file that was just received is a basis next time: its root and its sums take one pass.
+/// let (key, file) = (Key::from_bytes([7; 32]), vec![5; 6 << 20]);
+/// let (segments, layout) =
+///     (Segments::for_file(6 << 20)?, Layout::new(6 << 20, BlockLen::for_file(6 << 20)));
+/// let mut collector = SignatureCollector::new(layout);
+/// for index in 0..segments.count() {
+///     let range = segments.range(index);
+///     let mut hasher = SegmentHasher::summing(&key, &segments, index, collector.layout())?;
+///     hasher.update(&file[range.start as usize..range.end as usize]);
+///     let (_value, sums) = hasher.finish_with_sums()?;
+///     sums.into_iter().for_each(|sums| collector.add(sums));
+/// }
+/// let mut builder = SignatureBuilder::new(&key, layout);
+/// builder.update(&file);
+/// assert_eq!(collector.finish(), Some(builder.finish()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SignatureCollector {
     layout: Layout,

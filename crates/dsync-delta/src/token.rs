@@ -138,6 +138,19 @@ impl TokenEncoder {
 /// # Security
 /// The peer controls the payload. Literals borrow from it, and nothing is allocated.
 /// [`Applier`](crate::Applier) checks that copies lie in the basis and lengths in the segment.
+///
+/// ```
+/// use dsync_delta::{DecodeError, Token, TokenDecoder, TokenEncoder};
+///
+/// let mut encoder = TokenEncoder::new();
+/// encoder.push(Token::Literal(b"new"));
+/// let (len, payload) = (encoder.len(), encoder.take());
+/// assert_eq!((len, encoder.is_empty()), (payload.len(), true));
+///
+/// // A payload that was cut short is an error, never a shorter literal.
+/// let cut = TokenDecoder::new(&payload[..3]).next();
+/// assert_eq!(cut, Some(Err(DecodeError::Truncated)));
+/// ```
 #[derive(Debug, Clone)]
 pub struct TokenDecoder<'a> {
     rest: &'a [u8],

@@ -59,6 +59,12 @@ use crate::{
 };
 
 /// Chooses the block length for a basis of `len` bytes whose sums are sent in one round.
+///
+/// ```
+/// // Long blocks for a long basis: the sums stay short.
+/// assert_eq!(dsync_delta::block_len(1 << 20).get(), 2 << 10);
+/// assert_eq!(dsync_delta::block_len(1 << 40).get(), 1 << 20);
+/// ```
 pub fn block_len(len: u64) -> BlockLen {
     optimal_block_len(len, prior_edits(len, EDIT_SPACING))
 }
@@ -72,6 +78,19 @@ impl BlockLen {
 
 /// Chooses two block lengths for a basis of `len` bytes whose sums are sent in two rounds: for all
 /// of it, and for the dirty blocks. Equal lengths mean that a second round does not pay.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Layout, SumsFormat, first_format, refined_block_lens, worthwhile};
+///
+/// // A disk image: strong sums of long blocks first, short blocks where it was written to.
+/// let (len, head) = (1 << 30, [0; 512]);
+/// let (coarse, fine) = refined_block_lens(len);
+/// assert_eq!((coarse, fine), (BlockLen::new(32 << 10)?, BlockLen::new(2 << 10)?));
+/// assert_eq!(first_format(Layout::new(len, coarse), &head), SumsFormat::StrongOnly);
+/// // A new file that is far longer than the basis is sent whole.
+/// assert!(worthwhile(len, len) && !worthwhile(len, 1 << 40));
+/// # Ok::<(), dsync_delta::BlockLenError>(())
+/// ```
 pub fn refined_block_lens(len: u64) -> (BlockLen, BlockLen) {
     let coarse = optimal_block_len(len, prior_edits(len, COARSE_EDIT_SPACING));
     let fine = coarse.get().ilog2().saturating_sub(REFINE_LOG2).max(FINE_MIN_LOG2);
@@ -81,6 +100,15 @@ pub fn refined_block_lens(len: u64) -> (BlockLen, BlockLen) {
 /// Chooses log2 of the segment length for a file of `len` bytes: 4 MiB below 256 MiB, 16 MiB below
 /// 4 GiB, else 64 MiB. That is enough segments to fill all lanes and cores, and few enough to cost
 /// nothing.
+///
+/// ```
+/// use dsync_delta::{Segments, segment_log2};
+///
+/// // The sender announces the exponent; the receiver cuts the file alike.
+/// let announced = segment_log2(5 << 30);
+/// assert_eq!(Segments::new(5 << 30, announced)?.count(), 80);
+/// # Ok::<(), dsync_delta::SegmentError>(())
+/// ```
 pub fn segment_log2(len: u64) -> u8 {
     match len {
         0..0x1000_0000 => 22,

@@ -16,6 +16,49 @@ use crate::{
 };
 
 /// The result of a segment's search, without the literals' bytes.
+///
+/// ```
+/// use dsync_delta::{
+///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, Segments, SumsFormat,
+/// };
+/// use dsync_delta::{plan_segment, refine_parallel, signature_parallel};
+/// # use dsync_delta::{Token, TokenEncoder, TokenSink};
+/// # #[derive(Default)]
+/// # struct Tokens(u32, TokenEncoder);
+/// # impl TokenSink for Tokens {
+/// #     type Error = std::convert::Infallible;
+/// #     fn start(&mut self, lead: u32) -> Result<(), Self::Error> {
+/// #         self.0 = lead;
+/// #         Ok(())
+/// #     }
+/// #     fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error> {
+/// #         self.1.push(token);
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// # let key = Key::from_bytes([7; 32]);
+/// # let numbers = (0..1_u32 << 18).map(|at| at.wrapping_mul(0x9e37_79b9));
+/// # let basis: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
+/// # let mut new = basis.clone();
+/// # new[500_000] ^= 1;
+/// let (long, short) = (BlockLen::new(64 << 10)?, BlockLen::new(2 << 10)?);
+/// let (layout, segments) = (Layout::new(1 << 20, long), Segments::for_file(1 << 20)?);
+///
+/// // The source searches with the strong sums of 16 long blocks, one of which has changed.
+/// let sums = signature_parallel(&key, layout, SumsFormat::StrongOnly, &basis)?;
+/// let plan = plan_segment(&IndexedSignature::new(sums, &key), &new, &segments, 0)?;
+/// assert_eq!((plan.outcome().literal_bytes, plan.lead()), (64 << 10, 0));
+///
+/// // It asks for the short blocks around the gap. Then only one of those travels.
+/// let request = RefineRequest::collect(layout, short, [&plan]).ok_or("nothing to refine")?;
+/// let fine = IndexedSignature::new(refine_parallel(&key, &request, &basis)?, &key);
+/// // A `TokenSink` that encodes what it gets.
+/// let mut tokens = Tokens::default();
+/// let outcome = plan.emit_refined(&fine, &new, &mut tokens)?;
+/// assert!(outcome.literal_bytes <= 64 << 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SegmentPlan {
     layout: Layout,
@@ -39,6 +82,39 @@ pub(super) enum Piece {
 ///
 /// # Errors
 /// [`SearchError`]; never [`SearchError::Sink`].
+///
+/// ```
+/// use dsync_delta::{
+///     BlockLen, IndexedSignature, Key, Layout, SegmentPlan, Segments, SignatureBuilder,
+///     plan_segment,
+/// };
+/// # use dsync_delta::{Token, TokenEncoder, TokenSink};
+/// # #[derive(Default)]
+/// # struct Tokens(TokenEncoder);
+/// # impl TokenSink for Tokens {
+/// #     type Error = std::convert::Infallible;
+/// #     fn start(&mut self, _lead: u32) -> Result<(), Self::Error> {
+/// #         Ok(())
+/// #     }
+/// #     fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error> {
+/// #         self.0.push(token);
+/// #         Ok(())
+/// #     }
+/// # }
+///
+/// # let (key, basis) = (Key::from_bytes([7; 32]), vec![5; 4096]);
+/// # let mut builder = SignatureBuilder::new(&key, Layout::new(4096, BlockLen::MIN));
+/// # builder.update(&basis);
+/// # let index = IndexedSignature::new(builder.finish()?, &key);
+/// let new = [basis.as_slice(), b"and more"].concat();
+/// let plan: SegmentPlan = plan_segment(&index, &new, &Segments::for_file(new.len() as u64)?, 0)?;
+/// // Few bytes are new, so no further sums are asked for: the plan goes as it is.
+/// assert_eq!(plan.outcome().literal_bytes, 8);
+/// let mut tokens = Tokens::default();
+/// plan.emit(&new, &mut tokens)?;
+/// assert!(tokens.0.take().len() < 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn plan_segment<R>(
     index: &IndexedSignature,
     new: &R,

@@ -13,6 +13,46 @@ use crate::{
 
 /// Blocks of a basis whose further sums are requested: the weak sums of all blocks that have strong
 /// ones, or both sums of the short blocks in some long ones.
+///
+/// ```
+/// use dsync_delta::{
+///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, SegmentPlan, Segments,
+/// };
+/// use dsync_delta::{SumsFormat, plan_segment, signature_parallel};
+///
+/// # let key = Key::from_bytes([7; 32]);
+/// # let numbers = (0..1_u32 << 18).map(|at| at.wrapping_mul(0x9e37_79b9));
+/// # let basis: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
+/// # let new = [b"shifted".as_slice(), &basis].concat();
+/// let (layout, segments) =
+///     (Layout::new(1 << 20, BlockLen::new(8 << 10)?), Segments::for_file(new.len() as u64)?);
+/// let signature = signature_parallel(&key, layout, SumsFormat::StrongAndWeak, &basis)?;
+/// let (strong, weak) = signature.split();
+///
+/// // Source: strong sums find nothing where all has shifted, so it asks for the weak ones.
+/// let index = IndexedSignature::new(strong, &key);
+/// let plan: SegmentPlan = plan_segment(&index, &new, &segments, 0)?;
+/// let request = RefineRequest::weak_sums(layout, [&plan]).ok_or("weak sums would not pay")?;
+/// assert!(plan.wants_weak_sums() && request.block_count() == 128);
+///
+/// // Destination: the request of a peer is checked, and answered from memory.
+/// let decoded = RefineRequest::decode(
+///     layout,
+///     request.format(),
+///     layout.block_len(),
+///     &request.encode(),
+///     1 << 20,
+/// )?;
+/// assert_eq!(decoded, request);
+/// let answer = weak.encode();
+///
+/// // Source: it searches once more.
+/// let mut decoder = request.decoder(1 << 20)?;
+/// decoder.push(&answer)?;
+/// index.add_weak(decoder.finish()?)?;
+/// assert_eq!(plan.search_again(&index, &new)?.outcome().matched_bytes, 1 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefineRequest {
     /// The basis in the blocks of the search.

@@ -13,6 +13,25 @@ use crate::{
 };
 
 /// Limits of an application.
+///
+/// ```
+/// use std::io::Cursor;
+///
+/// use dsync_delta::stream::{
+///     self, ApplyOptions, FormatError, SignatureOptions, SignatureReader, StreamError,
+/// };
+///
+/// # let (mut signature, mut delta) = (Vec::new(), Vec::new());
+/// # stream::signature(b"old".as_slice(), &mut signature, &SignatureOptions::new())?;
+/// # let index = stream::read_signature(signature.as_slice(), SignatureReader::MAX_BLOCKS)?;
+/// # stream::delta(&index, [0; 1 << 20].as_slice(), &mut delta)?;
+/// // A delta of a MiB of zeros has some hundred bytes; a stranger's may describe exabytes.
+/// assert!(delta.len() < 200);
+/// let limit = ApplyOptions::new().max_len(64 << 10);
+/// let refused = stream::apply(Cursor::new(b"old"), delta.as_slice(), std::io::sink(), &limit);
+/// assert!(matches!(refused, Err(StreamError::Format(FormatError::TooLong { max: 65_536 }))));
+/// # Ok::<(), StreamError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApplyOptions {
@@ -82,6 +101,35 @@ enum Rest {
 /// [`pull`](Self::pull) carries them out until none is left.
 ///
 /// Memory: one frame, at most 256 KiB.
+///
+/// ```
+/// use dsync_delta::stream::{ApplyCounts, ApplyOptions, DeltaApplier, StreamError};
+/// # use dsync_delta::stream::{self, SignatureOptions, SignatureReader};
+///
+/// # let (mut signature, mut delta) = (Vec::new(), Vec::new());
+/// # stream::signature(b"old".as_slice(), &mut signature, &SignatureOptions::new())?;
+/// # let index = stream::read_signature(signature.as_slice(), SignatureReader::MAX_BLOCKS)?;
+/// # stream::delta(&index, b"something new".as_slice(), &mut delta)?;
+/// let mut read_basis = |offset: u64, buffer: &mut [u8]| {
+///     let rest = b"old".get(offset as usize..).unwrap_or_default();
+///     let len = rest.len().min(buffer.len());
+///     buffer[..len].copy_from_slice(&rest[..len]);
+///     Ok(len)
+/// };
+/// let (mut applier, mut new, mut piece) =
+///     (DeltaApplier::new(&ApplyOptions::new()), Vec::new(), [0; 5]);
+/// for mut message in delta.chunks(10) {
+///     while !message.is_empty() || applier.has_output() {
+///         message = &message[applier.push(message)?..];
+///         let len = applier.pull(&mut piece, &mut read_basis)?;
+///         new.extend_from_slice(&piece[..len]);
+///     }
+/// }
+/// assert_eq!((applier.basis_len(), applier.is_done()), (Some(3), true));
+/// let ApplyCounts { new_len, literal_bytes, .. } = applier.finish()?;
+/// assert_eq!((new_len, literal_bytes, &new[..]), (13, 13, b"something new".as_slice()));
+/// # Ok::<(), StreamError>(())
+/// ```
 #[derive(Debug)]
 pub struct DeltaApplier {
     frames: FrameReader,

@@ -30,6 +30,30 @@ pub struct DeltaCounts {
 /// Writes the delta of a new file that arrives in pieces of any length.
 ///
 /// Memory: 2 MiB and 16 blocks, beside the signature.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use dsync_delta::stream::{DeltaCounts, DeltaWriter, SignatureOptions, SignatureReader};
+/// # use dsync_delta::stream;
+///
+/// # let basis = b"a line of the old file\n".repeat(1000);
+/// # let mut signature = Vec::new();
+/// # stream::signature(basis.as_slice(), &mut signature, &SignatureOptions::for_file(23_000))?;
+/// # let index = stream::read_signature(signature.as_slice(), SignatureReader::MAX_BLOCKS)?;
+/// # let (mut sent, mut incoming) = (Vec::new(), basis.chunks(4096));
+/// // An event loop appends what is ready to its output and never waits.
+/// let mut out = Vec::new();
+/// let mut writer = DeltaWriter::new(Arc::new(index), &mut out);
+/// for message in incoming {
+///     writer.push(message, &mut out);
+///     sent.append(&mut out);
+/// }
+/// let DeltaCounts { matched_bytes, delta_len, .. } = writer.finish(&mut out);
+/// sent.append(&mut out);
+/// assert_eq!((matched_bytes, delta_len), (23_000, sent.len() as u64));
+/// # Ok::<(), stream::StreamError>(())
+/// ```
 #[derive(Debug)]
 pub struct DeltaWriter<I> {
     index: I,

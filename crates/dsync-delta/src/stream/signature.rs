@@ -15,6 +15,21 @@ use crate::{
 };
 
 /// The parameters of a signature.
+///
+/// ```
+/// use dsync_delta::{BlockLen, Key, stream::SignatureOptions};
+///
+/// // A product that backs up other people's files draws its own key, and keeps it with the signature.
+/// let random_bytes = [7; 32];
+/// let options = SignatureOptions::for_file(5 << 30).key(Key::from_bytes(random_bytes));
+/// assert_eq!(options.block_len, BlockLen::for_file(5 << 30));
+/// // Of a pipe nobody knows the length: a fixed choice.
+/// assert_eq!(
+///     SignatureOptions::new().block_len(BlockLen::new(32 << 10)?).block_len.get(),
+///     32 << 10
+/// );
+/// # Ok::<(), dsync_delta::BlockLenError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SignatureOptions {
@@ -77,6 +92,19 @@ pub struct SignatureCounts {
 /// Writes the signature of a basis that arrives in pieces of any length.
 ///
 /// Memory: one block and one frame of 48 KiB.
+///
+/// ```
+/// use dsync_delta::stream::{SignatureCounts, SignatureOptions, SignatureWriter};
+///
+/// let mut out = Vec::new();
+/// let mut writer = SignatureWriter::new(&SignatureOptions::new(), &mut out);
+/// for piece in [7; 20_000].chunks(700) {
+///     writer.push(piece, &mut out);
+///     // Send what is in `out`, and clear it.
+/// }
+/// let SignatureCounts { block_count, signature_len, .. } = writer.finish(&mut out);
+/// assert_eq!((block_count, signature_len), (3, out.len() as u64));
+/// ```
 #[derive(Debug)]
 pub struct SignatureWriter {
     summer: BlockSummer,
@@ -138,6 +166,24 @@ impl SignatureWriter {
 /// Reads a signature that arrives in pieces of any length.
 ///
 /// Memory: 12 bytes per block that has arrived, doubled while the list of sums grows, and one frame.
+///
+/// ```
+/// use dsync_delta::stream::{FormatError, SignatureOptions, SignatureReader, signature};
+///
+/// let mut sent = Vec::new();
+/// signature([7; 20_000].as_slice(), &mut sent, &SignatureOptions::new())?;
+///
+/// let mut reader = SignatureReader::new(1 << 20);
+/// for message in sent.chunks(10) {
+///     reader.push(message)?;
+/// }
+/// assert_eq!(reader.finish()?.layout().block_count(), 3);
+///
+/// let mut cut = SignatureReader::new(1 << 20);
+/// cut.push(&sent[..60])?;
+/// assert!(matches!(cut.finish(), Err(FormatError::Truncated { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SignatureReader {
     frames: FrameReader,
