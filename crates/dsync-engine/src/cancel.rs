@@ -10,6 +10,24 @@ use std::sync::{
 /// After [`cancel`](Self::cancel) the run ends within about a second with
 /// [`SyncError::Cancelled`](crate::SyncError::Cancelled). Files already committed stay, no name
 /// holds a mix of old and new, and temporaries are removed.
+///
+/// ```
+/// use dsync_engine::{CancelToken, Destination, Job, Silent, Source, SyncError};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// let cancel = CancelToken::new();
+/// // A signal handler of the program has a clone.
+/// let on_signal = cancel.clone();
+/// on_signal.cancel();
+///
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let ended = Job::new(source, Destination::Local { path: to }).run(&Silent, &cancel);
+/// assert!(cancel.is_cancelled() && matches!(ended, Err(SyncError::Cancelled)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     flag: Arc<AtomicBool>,

@@ -21,6 +21,20 @@ use crate::{
 
 /// An entry of the source that a filter judges, with the attributes that would be copied: of what a
 /// link leads to where the run follows links.
+///
+/// ```
+/// use dsync_engine::{Candidate, Choice, FileType};
+///
+/// /// Leaves out sockets, and what nobody but its owner may read.
+/// fn backed_up(entry: &Candidate<'_>) -> Choice {
+///     let is_secret = entry.kind == FileType::File && entry.mode & 0o077 == 0;
+///     if is_secret || entry.kind == FileType::Socket { Choice::Hide } else { Choice::Copy }
+/// }
+/// # use dsync_engine::{Destination, Job, Source};
+/// let job = Job::new(Source::Local { paths: vec!["home/".into()] }, Destination::Nowhere)
+///     .filter(backed_up);
+/// # drop(job);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate<'a> {

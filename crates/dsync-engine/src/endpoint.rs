@@ -59,6 +59,27 @@ use crate::{
 };
 
 /// One run, described but not started.
+///
+/// ```
+/// use dsync_engine::{CancelToken, Destination, Job, Silent, Source, SyncOptions};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let job = Job::new(source, Destination::Local { path: to.clone() });
+///
+/// // First a dry run: what would it do?
+/// let mut options = SyncOptions::archive();
+/// options.dry_run = true;
+/// let planned = job.clone().options(options).run(&Silent, &CancelToken::new())?;
+/// assert!(planned.report.files_transferred == 1 && !to.exists());
+///
+/// let done = job.options(SyncOptions::archive()).run(&Silent, &CancelToken::new())?;
+/// assert_eq!((done.exit_code(), std::fs::read(to.join("note"))?), (0, b"short".to_vec()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Job {
     source: Source,
@@ -104,6 +125,44 @@ impl Job {
     }
 
     /// Sets the run's policy.
+    ///
+    /// ```
+    /// use dsync_engine::{
+    ///     ActAs, AlternateUse, Alternates, Backup, Compression, CopyAs, DeleteLimit,
+    ///     DeleteTiming, Destination, Durability, FakeSuper, Job, KeepPartial, MungeLinks, Source,
+    ///     SyncOptions, WritePolicy,
+    /// };
+    ///
+    /// // A mirror that loses nothing by accident.
+    /// let kept = WritePolicy::default().backup(Some(Backup::new(b".old".to_vec())));
+    /// let mirror = SyncOptions::archive()
+    ///     .delete(true)
+    ///     .delete_timing(DeleteTiming::After)
+    ///     .max_delete(Some(DeleteLimit::Percent(10)))
+    ///     .writing(kept);
+    ///
+    /// // Today's snapshot: what has not changed is another name of yesterday's file.
+    /// let yesterday = Alternates::new(AlternateUse::Link, vec![b"../yesterday".to_vec()]);
+    /// let snapshot =
+    ///     SyncOptions::archive().writing(WritePolicy::default().alternates(Some(yesterday)));
+    ///
+    /// // Large files over a line that breaks, to a scratch disk.
+    /// let far = SyncOptions::archive()
+    ///     .keep_partial(KeepPartial::Always)
+    ///     .compression(Compression::Zstd(10))
+    ///     .durability(Durability::None);
+    ///
+    /// // Foreign systems at a vault whose files belong to one user without rights.
+    /// let vault = SyncOptions::archive()
+    ///     .fake_super(FakeSuper::default().destination(true))
+    ///     .munge_links(MungeLinks::default().destination(true))
+    ///     .copy_as(CopyAs::default().destination(Some(ActAs::new(b"vault".to_vec()))));
+    /// # for options in [mirror, snapshot, far, vault] {
+    /// let source = Source::Local { paths: vec!["/srv/".into()] };
+    /// let job =
+    ///     Job::new(source, Destination::Local { path: "/mnt/copy".into() }).options(options);
+    /// # }
+    /// ```
     #[must_use]
     pub fn options(mut self, options: SyncOptions) -> Self {
         self.options = options;
@@ -128,6 +187,31 @@ impl Job {
     /// begin, and [`SyncOptions::relative`] says whether entries keep their paths. Directories need
     /// [`SyncOptions::dirs`], and are copied with what is in them under
     /// [`recursive`](SyncOptions::recursive), or where their line ends in a slash.
+    ///
+    /// ```
+    /// use dsync_engine::{
+    ///     CancelToken, Destination, FileList, FileListWriter, FilesFrom, Job, Resources,
+    /// };
+    /// use dsync_engine::{Silent, Source, SyncOptions};
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// # std::fs::write(from.join("other"), "not listed")?;
+    /// // Names of a program's own, one for each line.
+    /// let mut lines: FileListWriter = Resources::default().file_list(true);
+    /// lines.push(b"note")?;
+    /// let list: FileList = lines.finish()?;
+    ///
+    /// let source = Source::Local { paths: vec![from] };
+    /// let job = Job::new(source, Destination::Local { path: to.clone() })
+    ///     .options(SyncOptions::archive().relative(true))
+    ///     .files_from(FilesFrom::List(list));
+    /// job.run(&Silent, &CancelToken::new())?;
+    /// assert!(to.join("note").exists() && !to.join("other").exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn files_from(mut self, files_from: FilesFrom) -> Self {
         self.files_from = Some(files_from);
@@ -141,6 +225,22 @@ impl Job {
     ///
     /// A name that one of the sets lacks is an [`Event::Failed`](crate::Event::Failed) with
     /// `EILSEQ`, and nothing is deleted then.
+    ///
+    /// ```
+    /// use dsync_engine::{Charset, Destination, Job, Source, Spelling, SyncOptions};
+    ///
+    /// // An old server has its names in Latin-1.
+    /// let latin = Charset::named("iso-8859-15").ok_or("no such character set")?;
+    /// let utf8 = Charset::named("utf-8").ok_or("no such character set")?;
+    /// let source = Source::Local { paths: vec!["photos/".into()] };
+    /// let job = Job::new(source, Destination::Local { path: "/mnt/old-server".into() })
+    ///     .options(SyncOptions::archive())
+    ///     .spelling(Spelling::new(utf8, latin));
+    /// # drop(job);
+    /// // For a menu:
+    /// assert!(Charset::all().any(|set| set.name() == latin.name()));
+    /// # Ok::<(), &str>(())
+    /// ```
     #[must_use]
     pub fn spelling(mut self, spelling: Spelling) -> Self {
         self.spelling = Some(spelling);
@@ -273,6 +373,31 @@ impl Job {
     ///
     /// # Errors
     /// As [`start`](Self::start).
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use dsync_engine::{CancelToken, Destination, Job, Silent, Source, Stream, SyncOptions};
+    /// # use dsync_engine::Server;
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// // A pull from a service whose connections the program makes.
+    /// let source = Source::Peer { paths: vec![from.join("").into()] };
+    /// let job = Job::new(source, Destination::Local { path: to.clone() })
+    ///     .options(SyncOptions::archive());
+    /// let connect = |_: &CancelToken| {
+    ///     let (agent, service) = UnixStream::pair()?;
+    /// #   let server = Server::new(Stream::from_socket(service)?);
+    /// #   std::thread::spawn(move || server.serve(&Silent, &CancelToken::new()));
+    ///     Stream::from_socket(agent)
+    /// };
+    /// let outcome = job.start_over(connect, Silent)?.join();
+    /// assert!(outcome.error.is_none() && to.join("note").exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn start_over(
         self,
         connector: impl Connector + Send + 'static,
@@ -292,6 +417,33 @@ impl Job {
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`SyncError::Connector`].
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use dsync_engine::{
+    ///     CancelToken, Destination, Job, Server, Silent, Source, Stream, SyncOptions,
+    /// };
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// let push = || -> Result<_, dsync_engine::SyncError> {
+    ///     let connect = |_: &CancelToken| {
+    ///         // Of a product: a connection to its service, over its own TLS.
+    ///         let (agent, service) = UnixStream::pair()?;
+    ///         let server = Server::new(Stream::from_socket(service)?);
+    ///         std::thread::spawn(move || server.serve(&Silent, &CancelToken::new()));
+    ///         Stream::from_socket(agent)
+    ///     };
+    ///     let source = Source::Local { paths: vec![from.join("")] };
+    ///     let job = Job::new(source, Destination::Peer { path: to.clone().into() });
+    ///     job.options(SyncOptions::archive()).run_over(&connect, &Silent, &CancelToken::new())
+    /// };
+    /// assert_eq!((push()?.exit_code(), to.join("note").exists()), (0, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn run_over(
         self,
         connector: &dyn Connector,

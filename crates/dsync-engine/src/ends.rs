@@ -98,6 +98,28 @@ pub enum Source {
 }
 
 /// A list of the paths to copy, for [`Job::files_from`](crate::Job::files_from).
+///
+/// ```
+/// use dsync_engine::{
+///     CancelToken, Destination, FilesFrom, Job, Resources, Silent, Source, SyncOptions,
+/// };
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # std::fs::write(from.join("other"), "not listed")?;
+/// let mut list = Resources::default().file_list(true);
+/// list.read(&mut b"note\0".as_slice(), true)?;
+///
+/// let source = Source::Local { paths: vec![from.clone()] };
+/// let job = Job::new(source, Destination::Local { path: to.clone() })
+///     .options(SyncOptions::archive().relative(true))
+///     .files_from(FilesFrom::List(list.finish()?));
+/// job.run(&Silent, &CancelToken::new())?;
+/// assert!(to.join("note").exists() && !to.join("other").exists());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum FilesFrom {
@@ -146,6 +168,21 @@ fn directory(mut operand: OsString) -> OsString {
 }
 
 /// The place that the files go to.
+///
+/// ```
+/// use dsync_engine::{Destination, Operand};
+///
+/// /// Takes what a person wrote in the settings.
+/// fn destination(written: &str) -> Result<Destination, dsync_engine::OperandError> {
+///     Ok(match Operand::parse(written.as_ref())? {
+///         Operand::Local(path) => Destination::Local { path },
+///         Operand::Remote { host, path } => Destination::Remote { host, path },
+///     })
+/// }
+/// assert_eq!(destination("/mnt/disk")?, Destination::Local { path: "/mnt/disk".into() });
+/// assert!(matches!(destination("vault:photos")?, Destination::Remote { .. }));
+/// # Ok::<(), dsync_engine::OperandError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Destination {
@@ -173,6 +210,24 @@ pub enum Destination {
 
 /// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
 /// refuses text that could be read as an option or by a shell.
+///
+/// ```
+/// use dsync_engine::{OperandError, RemoteHost};
+///
+/// let host = RemoteHost::new(Some("backup"), "vault.example")?;
+/// assert_eq!(host.host, "vault.example");
+/// // A name from a form or a variable never becomes an option of ssh.
+/// assert!(matches!(
+///     RemoteHost::new(None, "-oProxyCommand=x"),
+///     Err(OperandError::LeadingDash { .. })
+/// ));
+///
+/// // The fields are public, so what others filled in is checked again.
+/// let mut theirs = host.clone();
+/// theirs.host = "two words".into();
+/// assert!(host.check().is_ok() && theirs.check().is_err());
+/// # Ok::<(), OperandError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteHost {
@@ -183,6 +238,21 @@ pub struct RemoteHost {
 }
 
 /// The way to start and to reach a remote end.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dsync_engine::{AddressFamily, ConnectOptions, TransportChoice};
+///
+/// // A jump host, no port opened, and patience with a line that breaks.
+/// let connect = ConnectOptions::default()
+///     .shell(["ssh", "-J", "jump.example"].map(Into::into).into())
+///     .transport(TransportChoice::Ssh)
+///     .family(AddressFamily::V4)
+///     .retries(20)
+///     .timeout(Duration::from_secs(120));
+/// # assert_eq!(connect.shell.len(), 3);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectOptions {

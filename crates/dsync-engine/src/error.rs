@@ -25,6 +25,25 @@ use crate::{
 
 /// The reason why a run ended early. Problems with single entries are not errors of the run: they
 /// are [`Event::Failed`](crate::Event::Failed) and counted in the [`Summary`](crate::Summary).
+///
+/// ```
+/// use dsync_engine::{Fault, SyncError};
+///
+/// fn advice(error: &SyncError) -> &'static str {
+///     match (error, error.fault()) {
+///         (SyncError::SourceMissing { .. } | SyncError::EmptySource { .. }, _) => {
+///             "is the disk mounted?"
+///         }
+///         _ if error.is_retryable() => "try again later",
+///         (_, Fault::Caller) => "mend the job",
+///         (_, Fault::Peer) => "update the other end",
+///         _ => "ask the administrator",
+///     }
+/// }
+/// let error = SyncError::BothRemote;
+/// assert_eq!((advice(&error), error.exit_code()), ("mend the job", 1));
+/// assert!(error.shell_stderr().is_empty());
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
@@ -389,6 +408,23 @@ pub enum Fault {
 }
 
 /// The use that a run makes of a path.
+///
+/// ```
+/// use dsync_engine::{PathRole, SyncError};
+///
+/// fn setting(error: &SyncError) -> Option<&'static str> {
+///     match error {
+///         SyncError::DirectoryUnusable { role: PathRole::Temporaries, .. } => {
+///             Some("staging directory")
+///         }
+///         SyncError::DirectoryUnusable { role: PathRole::Backups, .. } => {
+///             Some("directory of old versions")
+///         }
+///         _ => None,
+///     }
+/// }
+/// # assert_eq!(setting(&SyncError::Cancelled), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathRole {
@@ -430,6 +466,17 @@ fn quoted(paths: &[PathBuf]) -> String {
 /// A library knows facts; the command knows which option mends them, and the words of the remote
 /// end are shown as they are. So the command at that end phrases its errors. The default is the
 /// error and its causes.
+///
+/// ```
+/// use dsync_engine::{SyncError, Wording};
+///
+/// // The client of a service reads no paths of the service's machine.
+/// const WORDING: Wording = Wording::new(|error| match error {
+///     SyncError::NotGranted { .. } | SyncError::LimitExceeded { .. } => error.to_string(),
+///     _ => "the service has a problem; its log says more".into(),
+/// });
+/// # let _ = WORDING;
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Wording(fn(&SyncError) -> String);
 
@@ -466,6 +513,18 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// Returns an operation in the words of a message: "cannot ... 'path'".
+///
+/// ```
+/// use dsync_engine::{Problem, error::operation_words};
+///
+/// /// Returns the line of a log for an entry that failed.
+/// fn line(problem: &Problem) -> String {
+///     format!("cannot {} '{}'", operation_words(problem.operation), problem.path.escape_ascii())
+/// }
+/// # use dsync_engine::{Cause, Operation};
+/// # let problem = Problem::new(Operation::Delete, b"a".to_vec(), Cause::Os(13));
+/// # assert!(line(&problem).ends_with(" 'a'"));
+/// ```
 pub fn operation_words(operation: Operation) -> &'static str {
     operation.words()
 }

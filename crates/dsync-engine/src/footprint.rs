@@ -46,6 +46,36 @@ pub enum Inmates {
 }
 
 /// The confinement of an end that faces a peer.
+///
+/// ```
+/// use dsync_engine::{Cage, Footprint, Inmates, Touch};
+///
+/// /// Confines a process that serves one session, by Landlock for instance.
+/// #[derive(Debug)]
+/// struct Confined;
+///
+/// impl Cage for Confined {
+///     fn enter(&self, footprint: &Footprint, inmates: Inmates) {
+///         if footprint.is_unbounded() || inmates == Inmates::Thread {
+///             return;
+///         }
+///         for (directory, touch) in footprint.places() {
+///             let may_write = touch != Touch::Read;
+///             // Add a rule for `directory` here.
+/// # let _ = (directory, may_write);
+///         }
+///     }
+///
+///     fn enter_carrier(&self) {
+///         // Threads that only carry bytes need no file at all.
+///     }
+///
+///     fn lacks(&self) -> Vec<String> {
+///         vec!["this system has no Landlock".into()]
+///     }
+/// }
+/// # assert_eq!(Confined.lacks().len(), 1);
+/// ```
 pub trait Cage: fmt::Debug + Send + Sync {
     /// Takes away from the inmates all that a run with this footprint does not need. Called once
     /// for each session, before the session's threads start. If something cannot be taken away, the
@@ -64,6 +94,18 @@ pub trait Cage: fmt::Debug + Send + Sync {
 }
 
 /// The directories of one end of a run.
+///
+/// ```
+/// use dsync_engine::Footprint;
+///
+/// /// Counts the directories of a session for a log.
+/// fn logged(footprint: &Footprint) -> String {
+///     let bounds =
+///         if footprint.is_unbounded() { "and wherever links lead" } else { "and no others" };
+///     format!("{} directories {bounds}", footprint.places().count())
+/// }
+/// # assert_eq!(logged(&Footprint::default()), "0 directories and no others");
+/// ```
 #[derive(Debug, Default)]
 pub struct Footprint {
     places: Vec<(Dir, Touch)>,

@@ -38,6 +38,17 @@ use crate::{SyncError, Tally, keep::Keep};
 pub use dsync_fs::Quota;
 
 /// The operations that are allowed in a directory.
+///
+/// ```
+/// use dsync_engine::{Access, grant::Demand};
+///
+/// // A settings page: what each access allows, in the words of the configuration.
+/// for access in Access::EACH {
+///     let removes = access.allows(Demand::Delete);
+///     println!("{} ({}): {}, removes: {removes}", access.role(), access.word(), access.purpose());
+/// }
+/// assert!(!Access::Append.allows(Demand::Delete) && Access::Append.allows(Demand::Write));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
@@ -137,6 +148,14 @@ impl Access {
 }
 
 /// One thing that a client can ask for.
+///
+/// ```
+/// use dsync_engine::{Access, grant::Demand};
+///
+/// // A share for archives: of all that clients ask for, what can take a file away is refused.
+/// let mut refused = Demand::EACH.into_iter().filter(|demand| !Access::Append.allows(*demand));
+/// assert!(refused.any(|demand| demand == Demand::Delete));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Demand {
@@ -266,6 +285,20 @@ impl fmt::Display for Demand {
 }
 
 /// A directory and what a client may do in it.
+///
+/// ```
+/// use dsync_engine::{Access, Grant, GrantTerms, Limits};
+///
+/// # let home = tempfile::tempdir()?;
+/// let terms = GrantTerms::new(home.path().into(), Access::ReadWrite);
+/// let grant = Grant::open(terms)?.limited(Limits::default().largest_file(Some(1 << 30)));
+///
+/// // A status page keeps this while a `Server` has the grant. Of one directory there is one identity.
+/// let (tally, directory) = (grant.tally(), grant.identity()?);
+/// assert_eq!((tally.files(), tally.entries(), tally.traffic().sent_bytes), (0, 0, 0));
+/// # let _ = directory;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Grant {
     terms: GrantTerms,
@@ -278,6 +311,16 @@ pub struct Grant {
 }
 
 /// The terms that an administrator wrote.
+///
+/// ```
+/// use dsync_engine::{Access, GrantTerms, GrantTermsError};
+///
+/// let terms = GrantTerms::parse("/srv/photos,append".as_ref())?;
+/// assert_eq!((terms.access, terms.path.to_str()), (Access::Append, Some("/srv/photos")));
+/// // Clients hear of a share by its name, if it has one.
+/// assert!(terms.share(Some("photos".into())).place().contains("photos"));
+/// # Ok::<(), GrantTermsError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrantTerms {

@@ -23,6 +23,30 @@ use crate::{
 ///
 /// It is also a future of the [`RunOutcome`], for any executor. Dropping it cancels the run and
 /// does not wait for its end.
+///
+/// ```
+/// use std::num::NonZeroU64;
+///
+/// use dsync_engine::{Destination, Job, Silent, Source, SyncOptions};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let job = Job::new(source, Destination::Local { path: to }).options(SyncOptions::archive());
+/// let run = job.start(Silent)?;
+///
+/// // Office hours begin: stop for now, then go on at a MiB a second.
+/// run.pause();
+/// run.set_rate(NonZeroU64::new(1 << 20));
+/// run.resume();
+/// println!("{} of {} files", run.progress().files_done, run.progress().files_needed);
+///
+/// let outcome = run.join();
+/// assert!(outcome.error.is_none() && outcome.failed.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct RunHandle {
     run: Arc<Run>,
@@ -31,6 +55,25 @@ pub struct RunHandle {
 }
 
 /// The end of a run.
+///
+/// ```
+/// use dsync_engine::{RunOutcome, Verdict};
+///
+/// /// Decides what an agent does next.
+/// fn next_step(outcome: &RunOutcome) -> &'static str {
+///     match (&outcome.summary, &outcome.error) {
+///         (Some(summary), _) if summary.verdict() == Verdict::Done => "sleep until tomorrow",
+///         (Some(_), _) if !outcome.failed.is_empty() => "try the failed entries again",
+///         (_, Some(error)) if error.is_retryable() => "try all again in a minute",
+///         _ => "call somebody",
+///     }
+/// }
+/// # use dsync_engine::{Destination, Job, Silent, Source};
+/// # let source = Source::Local { paths: vec!["/no/such/place".into()] };
+/// # let outcome = Job::new(source, Destination::Local { path: "/no/such/copy".into() }).start(Silent)?.join();
+/// # assert_eq!(next_step(&outcome), "call somebody");
+/// # Ok::<(), dsync_engine::SyncError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RunOutcome {
@@ -73,6 +116,23 @@ impl RunHandle {
     }
 
     /// Cancels the run, paused or not: it ends within about a second.
+    ///
+    /// ```
+    /// use dsync_engine::{Destination, Job, RunHandle, Silent, Source, SyncError};
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// # let source = Source::Local { paths: vec![from.join("")] };
+    /// let run: RunHandle = Job::new(source, Destination::Local { path: to }).start(Silent)?;
+    /// if !run.is_finished() {
+    ///     run.cancel();
+    /// }
+    /// // It may have ended before it heard of that.
+    /// assert!(matches!(run.join().error, None | Some(SyncError::Cancelled)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self) {
         self.cancel.cancel();
     }

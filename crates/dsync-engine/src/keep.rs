@@ -10,6 +10,18 @@ use std::{io, path::PathBuf, sync::Arc};
 use dsync_fs::{Component, Dir, Meter, Usage};
 
 /// The place of one session's entries in a share.
+///
+/// ```
+/// use dsync_engine::{Access, Keeping, Share};
+///
+/// # let home = tempfile::tempdir()?;
+/// // What the client replaces or removes today moves to `.kept/agent-7/2026-11-26`.
+/// let share = Share::new("backups".into(), home.path().into());
+/// let keeping = Keeping::new(".kept/agent-7".into(), "2026-11-26".into());
+/// let grant = share.grant(Access::Keep, Some("agent-7".as_ref()), Some(keeping))?;
+/// assert_eq!(grant.terms().path, home.path().join("agent-7"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Keeping {

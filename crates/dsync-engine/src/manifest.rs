@@ -25,6 +25,23 @@ use dsync_wire::{
 };
 
 /// One entry of a tree.
+///
+/// ```
+/// use dsync_engine::{FileType, ManifestWriter, Record};
+///
+/// // What a program knows of its own: a file, and the hash of its content.
+/// let hash = blake3::hash(b"short");
+/// let record = Record::new(b"note".to_vec(), FileType::File)
+///     .size(5)
+///     .mode(0o644)
+///     .content(Some(*hash.as_bytes()));
+///
+/// let mut writer = ManifestWriter::new(Vec::new())?;
+/// writer.push(&Record::new(Vec::new(), FileType::Directory).mode(0o755))?;
+/// writer.push(&record)?;
+/// assert!(String::from_utf8(writer.finish()?)?.contains("note"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
@@ -125,6 +142,15 @@ impl Record {
 
 /// Compares paths in the order of a manifest: directory by directory, depth first, and in each one
 /// by the bytes of names.
+///
+/// ```
+/// use dsync_engine::manifest::compare_paths;
+///
+/// // Files of a directory come before what its directories hold.
+/// let mut paths: Vec<&[u8]> = vec![b"b", b"a/z", b"a", b""];
+/// paths.sort_by(|one, other| compare_paths(one, other));
+/// assert_eq!(paths, [b"".as_slice(), b"a", b"b", b"a/z"]);
+/// ```
 pub fn compare_paths(one: &[u8], other: &[u8]) -> Ordering {
     // The root has no directory.
     match (one.is_empty(), other.is_empty()) {
@@ -191,6 +217,18 @@ pub enum ManifestError {
 pub const VERSION: u32 = 1;
 
 /// Writes a manifest, a record at a time.
+///
+/// ```
+/// use dsync_engine::{FileType, ManifestError, ManifestWriter, Record};
+///
+/// let mut writer = ManifestWriter::new(Vec::new())?;
+/// writer.push(&Record::new(b"b".to_vec(), FileType::Fifo))?;
+/// // Records come in the order of `compare_paths`.
+/// let late = writer.push(&Record::new(b"a".to_vec(), FileType::Fifo));
+/// assert!(matches!(late, Err(ManifestError::Unsorted { line: 3 })));
+/// assert!(writer.finish()?.starts_with(b"dsync"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ManifestWriter<W> {
     out: W,
     hasher: ContentHasher,
@@ -251,6 +289,19 @@ impl<W: Write> ManifestWriter<W> {
 }
 
 /// Reads the records of a manifest in their order.
+///
+/// ```
+/// use dsync_engine::manifest::Records;
+///
+/// # let mut writer = dsync_engine::ManifestWriter::new(Vec::new())?;
+/// # writer.push(&dsync_engine::Record::new(b"a".to_vec(), dsync_engine::FileType::Fifo))?;
+/// # let download = writer.finish()?;
+/// // From a stream, which is read once. The fault of a cut one comes after its whole records.
+/// let mut records = Records::new(&download[..download.len() - 1])?;
+/// assert_eq!(records.next().transpose()?.map(|record| record.path), Some(b"a".to_vec()));
+/// assert!(records.next().is_some_and(|end| end.is_err()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Records<R> {
     input: R,
     hasher: ContentHasher,
@@ -340,6 +391,29 @@ impl<R: BufRead> Iterator for Records<R> {
 
 /// A manifest whose every record was checked. Clones share the open file; two are equal if their lines
 /// are.
+///
+/// ```
+/// use dsync_engine::{
+///     CancelToken, Manifest, Silent,
+///     manifest::Totals,
+///     verify::{Reading, record_to_file},
+/// };
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # let file = home.path().join("manifest");
+/// record_to_file(&from, &file, &Reading::default(), &Silent, &CancelToken::new())?;
+///
+/// let manifest = Manifest::open(&file)?;
+/// let Totals { files, bytes, .. } = manifest.totals();
+/// assert_eq!((files, bytes), (1, 5));
+/// for record in manifest.records()? {
+///     println!("{}", record?.path.escape_ascii());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Manifest {
     file: Arc<File>,

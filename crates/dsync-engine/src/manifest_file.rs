@@ -24,6 +24,14 @@ use crate::{
 };
 
 /// A file for the manifest of a run's destination: see [`Job::write_manifest`](crate::Job::write_manifest).
+///
+/// ```
+/// use dsync_engine::ManifestFile;
+///
+/// // Sizes and times are enough where each file would be read a second time for its hash.
+/// let file = ManifestFile::new("/var/lib/agent/last-run").contents(false);
+/// # assert!(!file.contents);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManifestFile {

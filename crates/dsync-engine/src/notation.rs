@@ -3,6 +3,21 @@
 //! Text is a person's; results are the typed rules of [`SyncOptions`](crate::SyncOptions). Nothing is
 //! looked up: names of users and groups are the destination's affair. Filter rules have a language of their
 //! own: [`RuleLines`](crate::RuleLines) and [`ParsedRule`](crate::ParsedRule).
+//!
+//! ```
+//! use dsync_engine::{FilterRule, ParsedRule, RuleFault, SyncOptions};
+//!
+//! // Lines of the product's settings, as in `dsync --filter`.
+//! let mut filters = Vec::new();
+//! for line in ["- *.tmp", "+ /keep/"] {
+//!     let ParsedRule::Rule(spec) = ParsedRule::read(line.as_bytes())? else { continue };
+//!     let rule = FilterRule::default().include(spec.include).modifiers(spec.modifiers());
+//!     filters.push(rule.pattern(spec.pattern));
+//! }
+//! let options = SyncOptions::archive().filters(filters);
+//! # assert_eq!(options.filters.len(), 2);
+//! # Ok::<(), RuleFault>(())
+//! ```
 
 mod id_rules;
 mod mode_rules;
@@ -15,6 +30,15 @@ pub use self::{
 };
 
 /// The language that a text is in.
+///
+/// ```
+/// use dsync_engine::notation::{Notation, mode_rules};
+///
+/// // A form marks the field and the word that is wrong.
+/// let error = mode_rules("u+w,g+q", 0o022).err().ok_or("a rule")?;
+/// assert_eq!((error.notation, error.word.as_str()), (Notation::ModeRules, "g+q"));
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notation {

@@ -18,6 +18,41 @@ use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
 /// Listens to a run. Called from several of the engine's threads; keep it short, a slow observer
 /// slows the run. A panic in an observer ends the run with [`SyncError::Aborted`], not the process;
 /// nothing is reported after it.
+///
+/// ```
+/// use dsync_engine::{Connection, Event, FileProgress, Observer, Progress, Reconnect};
+///
+/// struct Terminal;
+///
+/// impl Observer for Terminal {
+///     fn connected(&self, connection: &Connection) {
+///         println!("connected by {}", connection.carrier);
+///     }
+///
+///     fn peer_lacks(&self, lacks: &[String]) {
+///         println!("{}", lacks.join("; "));
+///     }
+///
+///     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+///         println!("{}: try {} of {}", reconnect.cause, reconnect.number, reconnect.limit);
+///     }
+///
+///     fn event(&self, event: &Event) {
+///         if let Event::Failed(problem) = event {
+///             println!("failed: {}", problem.path.escape_ascii());
+///         }
+///     }
+///
+///     fn progress(&self, progress: &Progress) {
+///         println!("{} of {} bytes", progress.bytes_done, progress.bytes_needed);
+///     }
+///
+///     fn file(&self, file: &FileProgress) {
+///         println!("{}", file.path.escape_ascii());
+///     }
+/// }
+/// # Terminal.file(&FileProgress::new(b"photos/one".to_vec(), 3));
+/// ```
 pub trait Observer: Send + Sync {
     /// Reports that the peer is connected and authenticated; not called for local runs, again after
     /// each [`reconnecting`](Self::reconnecting).
@@ -33,6 +68,28 @@ pub trait Observer: Send + Sync {
 
     /// Reports that something happened to one entry.
     /// [`SyncOptions::events`](crate::SyncOptions::events) sets how much is reported.
+    ///
+    /// ```
+    /// use dsync_engine::{Event, EventLevel, Observer, SyncOptions};
+    ///
+    /// struct Log;
+    ///
+    /// impl Observer for Log {
+    ///     fn event(&self, event: &Event) {
+    ///         match event {
+    ///             Event::Planned(plan) => {
+    ///                 println!("{:?} {}", plan.action, plan.path.escape_ascii())
+    ///             }
+    ///             Event::Done(done) => println!("done, on the disk: {}", done.durable),
+    ///             Event::Failed(problem) => println!("failed: {}", problem.cause),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// // Entries that are up to date are told of as well.
+    /// let options = SyncOptions::archive().events(EventLevel::All).event_done(true);
+    /// # let _ = (Log, options);
+    /// ```
     fn event(&self, _event: &Event) {}
 
     /// Reports the progress of the run, a few times a second. After a lost connection the counts
@@ -46,6 +103,14 @@ pub trait Observer: Send + Sync {
 
 /// The progress of one file's content, as this end knows it: what a source has sent may not have
 /// arrived.
+///
+/// ```
+/// use dsync_engine::FileProgress;
+///
+/// // An observer is tested without a run.
+/// let half = FileProgress::new(b"film".to_vec(), 100).done_bytes(50);
+/// assert!(!half.is_complete() && half.done_bytes(100).is_complete());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileProgress {
@@ -78,6 +143,24 @@ impl FileProgress {
 }
 
 /// An observer that ignores everything.
+///
+/// ```
+/// use dsync_engine::{
+///     CancelToken, Destination, Job, Report, Silent, Source, SyncOptions, TypeCounts,
+/// };
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// // A service that only wants the account at the end.
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let job = Job::new(source, Destination::Local { path: to }).options(SyncOptions::archive());
+/// let Report { created, total_bytes, .. } = job.run(&Silent, &CancelToken::new())?.report;
+/// let TypeCounts { files, directories, .. } = created;
+/// assert_eq!((files, directories, created.total(), total_bytes), (1, 1, 2, 5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -117,6 +200,22 @@ macro_rules! passed_on {
 passed_on!(&T, Box<T>, std::sync::Arc<T>);
 
 /// The way in which the peer was reached.
+///
+/// ```
+/// use dsync_engine::{Carrier, Connection, MoveCause};
+///
+/// /// Returns a sentence for those who ask why a run is slow.
+/// fn sentence(connection: &Connection) -> String {
+///     let lossy =
+///         connection.moves.iter().any(|step| matches!(step.cause, MoveCause::Loss { .. }));
+///     match connection.carrier {
+///         Carrier::Ssh => "no port of the host answers: all goes through ssh".into(),
+///         _ if lossy => "the line loses packets".into(),
+///         carrier => format!("data goes by {carrier}"),
+///     }
+/// }
+/// # let _ = sentence;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -131,6 +230,19 @@ pub struct Connection {
 }
 
 /// A try to go on after the connection broke.
+///
+/// ```
+/// use dsync_engine::{Reconnect, SyncError};
+///
+/// /// Tells a person once the line has been down for a while.
+/// fn notice(reconnect: &Reconnect<'_>) -> Option<String> {
+///     let is_last = reconnect.number == reconnect.limit;
+///     let cause: &SyncError = reconnect.cause;
+///     (is_last || reconnect.number > 3)
+///         .then(|| format!("{cause}; next try in {:?}", reconnect.wait))
+/// }
+/// # let _ = notice;
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Reconnect<'a> {

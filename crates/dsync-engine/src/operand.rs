@@ -98,6 +98,18 @@ impl Operand {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
+    ///
+    /// ```
+    /// use dsync_engine::Operand;
+    ///
+    /// // Several sources of one host: `vault:photos :films`.
+    /// let Operand::Remote { host, .. } = Operand::parse("vault:photos".as_ref())? else {
+    ///     return Ok(());
+    /// };
+    /// let films = Operand::parse_after(&host, ":films".as_ref())?;
+    /// assert_eq!(films, Operand::Remote { host, path: "films".into() });
+    /// # Ok::<(), dsync_engine::OperandError>(())
+    /// ```
     pub fn parse_after(host: &RemoteHost, text: &OsStr) -> Result<Self, OperandError> {
         match text.as_bytes().strip_prefix(b":") {
             Some(path) if path.contains(&0) => Err(OperandError::Nul),
@@ -200,6 +212,14 @@ pub enum OperandError {
 impl OperandError {
     /// Returns the exit code that a command should end with: 4 for what rsync has and dsync does
     /// not, else 1.
+    ///
+    /// ```
+    /// use dsync_engine::{Operand, OperandError};
+    ///
+    /// let error = Operand::parse("rsync://host/module".as_ref()).err();
+    /// assert!(matches!(error, Some(OperandError::Daemon { .. })));
+    /// assert!(error.is_some_and(|error| error.exit_code() != 0));
+    /// ```
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Daemon { .. } => exit_code::UNSUPPORTED,
@@ -209,6 +229,17 @@ impl OperandError {
 }
 
 /// A part of `user@host`.
+///
+/// ```
+/// use dsync_engine::{OperandError, RemoteHost, operand::Part};
+///
+/// // A form marks the field that is wrong.
+/// let error = RemoteHost::new(Some("two words"), "vault").err();
+/// assert!(matches!(
+///     error,
+///     Some(OperandError::ForbiddenCharacter { part: Part::User, character: ' ' })
+/// ));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Before the `@`.

@@ -27,6 +27,28 @@ use crate::{CancelToken, Manifest, ManifestError, Resources, SyncError};
 ///
 /// Cost: memory does not grow with the number of paths: beyond a mebibyte they go to an unnamed file
 /// in [`Resources::spool_dir`].
+///
+/// ```
+/// use dsync_engine::{CancelToken, Destination, Job, RelativePaths, Silent, Source, SyncOptions};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # std::fs::write(from.join("other"), "not asked for")?;
+/// // A database's rows, which are read one by one and can fail.
+/// let rows = [Ok("note".into())];
+/// let source = Source::Files { root: from, relative: RelativePaths::fallible(rows) };
+/// let job =
+///     Job::new(source, Destination::Local { path: to.clone() }).options(SyncOptions::archive());
+/// job.run(&Silent, &CancelToken::new())?;
+/// assert!(to.join("note").exists() && !to.join("other").exists());
+///
+/// // Of what is in memory already:
+/// let paths = RelativePaths::new(["photos/one", "photos/two"]);
+/// # let _ = paths;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RelativePaths(Arc<Mutex<Names>>);
 

@@ -10,6 +10,24 @@ use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 use crate::{State, States, Workers};
 
 /// Bounds of one end. They are this end's own: no peer changes them.
+///
+/// ```
+/// use std::{num::NonZero, time::Duration};
+///
+/// use dsync_engine::{FileListWriter, Resources, Workers};
+///
+/// // One value for all sessions of a service: they share four threads.
+/// let resources = Resources::default()
+///     .workers(Workers::new(NonZero::new(4).ok_or("no threads")?))
+///     .max_alloc(64 << 20)
+///     .max_stall(Duration::from_secs(600));
+///
+/// // Lists of names outgrow memory in the directory for spools.
+/// let mut list: FileListWriter = resources.spool_dir(Some("/var/tmp".into())).file_list(true);
+/// list.read(&mut b"photos/one\nphotos/two\n".as_slice(), false)?;
+/// # list.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Resources {

@@ -28,6 +28,43 @@
 //! assert_eq!(serde_json::from_str::<Event>(&line)?, Event::Done(done));
 //! # Ok::<(), serde_json::Error>(())
 //! ```
+//!
+//! ```
+//! use dsync_engine::schema::{Name, Told, Worded, errno_name};
+//! use dsync_engine::{
+//!     Action, BackedUp, Cause, Ended, FileType, LeftAlone, Operation, Planned, Problem, WhyLeft,
+//! };
+//!
+//! // A program with words of its own keeps the schema.
+//! let problem = Problem::new(Operation::ReadFile, b"a".to_vec(), Cause::Os(13));
+//! let text = format!("a: no rights ({})", errno_name(13));
+//! let line =
+//!     serde_json::to_string(&Told::problem(Worded::new(&problem, text, Some("run it as root"))))?;
+//! assert!(line.contains("EACCES") && line.contains("as root"));
+//!
+//! let (plan, end) =
+//!     (Planned::new(Action::Update, FileType::File, b"a".to_vec()), Ended::default());
+//! let left = LeftAlone::new(FileType::File, b"a".to_vec(), WhyLeft::Newer);
+//! let backup = BackedUp::new(b"a".to_vec(), b"a~".to_vec());
+//! for told in [
+//!     Told::entry(&plan, &end),
+//!     Told::listed(&plan, &end),
+//!     Told::left_alone(&left, "is newer here"),
+//!     Told::backed_up(&backup),
+//!     Told::removed(b"a"),
+//! ] {
+//!     println!("{}", serde_json::to_string(&told)?);
+//! }
+//!
+//! // Names that are no text go and come back whole.
+//! let name = Name::of(b"n\xff");
+//! assert_eq!(name.to_bytes(), Some(b"n\xff".to_vec()));
+//! assert_eq!(
+//!     (name.into_parts().1.as_deref(), Name::of_entry(b"").into_parts().0.as_str()),
+//!     (Some("6eff"), ".")
+//! );
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 use std::time::Duration;
 
@@ -162,6 +199,15 @@ impl Serialize for RunOutcome {
 
 /// A difference that a verification found, in words of the program's own; [`Finding`] itself has the
 /// library's.
+///
+/// ```
+/// use dsync_engine::{Changes, schema::Found};
+///
+/// // A scanner of the program's own reports in the form of `dsync verify --json`.
+/// let line = serde_json::to_string(&Found::new(b"note", "edited", Some(Changes::SIZE), None))?;
+/// assert!(line.contains(r#""path":"note""#) && line.contains("edited"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Serialize)]
 pub struct Found<'a> {
     kind: &'a str,

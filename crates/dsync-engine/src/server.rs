@@ -18,6 +18,22 @@ use crate::{
 /// authenticated the client by then, and says with a [`Grant`] what it may do.
 ///
 /// No port is opened, no process is started, and no cage is entered: the process is the caller's.
+///
+/// ```
+/// use std::{os::unix::net::UnixListener, time::Duration};
+///
+/// use dsync_engine::{Access, CancelToken, Grant, GrantTerms, Server, Silent, Stream};
+///
+/// # fn serve_one(listener: UnixListener, cancel: &CancelToken) -> Result<(), Box<dyn std::error::Error>> {
+/// let (socket, _) = listener.accept()?;
+/// // The client is known by now. It may add to its own directory, and reach nothing else.
+/// let grant = Grant::open(GrantTerms::new("/srv/backups/agent-7".into(), Access::Append))?;
+/// let server =
+///     Server::new(Stream::from_socket(socket)?).grant(grant).timeout(Duration::from_secs(300));
+/// server.serve(&Silent, cancel)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Server {
     stream: Stream,
     grant: Option<Grant>,
@@ -29,6 +45,31 @@ pub struct Server {
 
 impl Server {
     /// Describes a session with a client that may do whatever this process may.
+    ///
+    /// ```
+    /// use std::{
+    ///     io,
+    ///     process::{Command, Stdio},
+    /// };
+    ///
+    /// use dsync_engine::{Server, Stream};
+    ///
+    /// # fn ways(socket: std::os::unix::net::UnixStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// // A socket:
+    /// let server = Server::new(Stream::from_socket(socket)?);
+    /// // Two descriptors, as a service has them that another program starts for each client:
+    /// let (input, output) = io::pipe()?;
+    /// let server = Server::new(Stream::from_descriptors(input.into(), output.into()));
+    /// // Any reader and writer, of a TLS session for instance:
+    /// let mut tunnel =
+    ///     Command::new("tunnel").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    /// let (reader, writer) =
+    ///     (tunnel.stdout.take().ok_or("no output")?, tunnel.stdin.take().ok_or("no input")?);
+    /// let server = Server::new(Stream::new(reader, writer)?);
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(stream: Stream) -> Self {
         Self {
             stream,

@@ -20,6 +20,23 @@ use crate::{
 };
 
 /// A directory that a server offers under a name.
+///
+/// ```
+/// use dsync_engine::{Access, Share, ShareError};
+///
+/// # let home = tempfile::tempdir()?;
+/// let share = Share::new("photos".into(), home.path().into()).marker(Some(".is-mounted".into()));
+/// // The disk is not there: nobody writes to the empty directory below its mount point.
+/// assert!(matches!(share.check(), Err(ShareError::NoMarker { .. })));
+///
+/// std::fs::write(home.path().join(".is-mounted"), "")?;
+/// share.check()?;
+/// let directory = "phone".as_ref();
+/// assert!(Share::admits(directory) && !Share::admits("../elsewhere".as_ref()));
+/// let grant = share.grant(Access::Append, Some(directory), None)?;
+/// # let _ = grant;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Share {
@@ -162,6 +179,19 @@ impl Share {
     ///
     /// # Errors
     /// [`ShareError`].
+    ///
+    /// ```
+    /// # let home = tempfile::tempdir()?;
+    /// # std::fs::create_dir_all(home.path().join(".kept/agent-7/2026-10-01"))?;
+    /// # std::fs::create_dir_all(home.path().join(".kept/agent-7/2026-11-26"))?;
+    /// use dsync_engine::Share;
+    ///
+    /// // What was replaced or removed before November goes.
+    /// let share = Share::new("backups".into(), home.path().into());
+    /// let (removed, errors) = share.clean(".kept".as_ref(), |session| session < "2026-11")?;
+    /// assert_eq!((removed, errors.len()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clean(
         &self,
         kept: &Path,

@@ -41,6 +41,36 @@ use self::{
 use crate::whole_file::WholeFile;
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
+///
+/// ```
+/// use dsync_engine::{
+///     CancelToken, Destination, Job, Resources, Silent, Source, State, StateUse, SyncOptions,
+/// };
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # let dir = home.path().join("state");
+/// let mut options = SyncOptions::archive();
+/// options.checksum = true;
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let job = Job::new(source, Destination::Local { path: to.clone() }).options(options);
+///
+/// // The second of two runs that compare contents need not read what the first has read.
+/// for _ in 0..2 {
+///     let (state, trouble) = State::open(&dir, Some(b"notes to disk"))?;
+///     if let Some(trouble) = trouble {
+///         eprintln!("all contents are read: {trouble}");
+///     }
+///     let resources = Resources::default().state(Some(state.clone()));
+///     let summary = job.clone().resources(resources).run(&Silent, &CancelToken::new())?;
+///     state.save(summary.exit_code() == 0)?;
+///     let StateUse { known_files, read_files, .. } = state.used();
+///     println!("{known_files} files were known, {read_files} were read");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct State(Arc<Inner>);
 
@@ -163,6 +193,25 @@ impl State {
     ///
     /// # Errors
     /// The directory cannot be read.
+    ///
+    /// ```
+    /// use dsync_engine::{KeptState, State};
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let dir = home.path().join("state");
+    /// for state in State::list(&dir)? {
+    ///     match state {
+    ///         Ok(KeptState { pair, files, .. }) => {
+    ///             println!("{}: {files} files", pair.escape_ascii())
+    ///         }
+    ///         Err(error) => println!("a state cannot be used: {error}"),
+    ///     }
+    /// }
+    /// let (signatures, bytes) = State::signatures(&dir)?;
+    /// println!("{signatures} signatures, {bytes} bytes");
+    /// assert_eq!(State::clear(&dir)?, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn list(dir: &Path) -> io::Result<Vec<Result<KeptState, StateError>>> {
         let Some(dir) = existing(dir)? else { return Ok(Vec::new()) };
         let files = kept_files(&dir, format::PREFIX)?;
@@ -204,6 +253,23 @@ impl State {
     }
 
     /// Returns the signatures that a run which uses this state has taken so far.
+    ///
+    /// ```
+    /// use dsync_engine::{SignatureUse, State};
+    ///
+    /// /// Returns the line that an agent logs after a run.
+    /// fn line(state: &State) -> String {
+    ///     let SignatureUse { files, bytes, .. } = state.signatures_used();
+    ///     let unused = state
+    ///         .unused_signature()
+    ///         .map_or_else(String::new, |why| format!("; one was not used: {why}"));
+    ///     format!("{files} old files of {bytes} bytes were not read{unused}")
+    /// }
+    /// # let home = tempfile::tempdir()?;
+    /// # let (state, _) = State::open(home.path(), None)?;
+    /// # assert_eq!(line(&state), "0 old files of 0 bytes were not read");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn signatures_used(&self) -> SignatureUse {
         self.0.signatures.used()
     }

@@ -9,6 +9,33 @@ use std::fmt;
 use crate::State;
 
 /// The keeper of the states that an end offers to the sessions that it serves.
+///
+/// ```
+/// use std::path::PathBuf;
+///
+/// use dsync_engine::{State, States};
+///
+/// /// States for whoever has no grant: the operator's own hosts.
+/// #[derive(Debug)]
+/// struct Kept(PathBuf);
+///
+/// impl States for Kept {
+///     fn open(&self, pair: Option<&[u8]>, lacks: &mut Vec<String>) -> Option<State> {
+///         let opened = State::open(&self.0, pair);
+///         opened.map(|(state, _)| state).map_err(|error| lacks.push(error.to_string())).ok()
+///     }
+///
+///     fn close(&self, state: &State, whole: bool) {
+///         if let Err(error) = state.save(whole) {
+///             eprintln!("the next run reads all contents: {error}");
+///         }
+///     }
+/// }
+/// # let home = tempfile::tempdir()?;
+/// # let (kept, mut lacks) = (Kept(home.path().join("states")), Vec::new());
+/// # kept.close(&kept.open(None, &mut lacks).ok_or("no state")?, true);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait States: fmt::Debug + Send + Sync {
     /// Opens the state of a session's operands, as [`State::open`] does, which says what no `pair` means;
     /// `None` where none can be used.

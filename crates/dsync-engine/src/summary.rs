@@ -29,6 +29,15 @@ pub struct Summary {
 }
 
 /// The verdict on a finished run, from the best to the gravest.
+///
+/// ```
+/// use dsync_engine::Verdict;
+///
+/// // The gravest of several runs decides.
+/// let verdicts = [Verdict::Done, Verdict::Partial, Verdict::Vanished];
+/// let gravest = verdicts.into_iter().max().unwrap_or(Verdict::Done);
+/// assert_eq!((gravest, gravest.exit_code()), (Verdict::Partial, 23));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -83,6 +92,20 @@ impl Summary {
     }
 
     /// Returns the exit code that a command should end with: that of the [`verdict`](Self::verdict).
+    ///
+    /// ```
+    /// # use dsync_engine::{CancelToken, Destination, Job, Silent, Source, Summary};
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// # let source = Source::Local { paths: vec![from.join("note")] };
+    /// # let job = Job::new(source, Destination::Local { path: to.join("") });
+    /// let summary: Summary = job.run(&Silent, &CancelToken::new())?;
+    /// // Scripts know rsync's numbers: 0, 23, 24 or 25.
+    /// assert_eq!(summary.exit_code(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn exit_code(&self) -> u8 {
         self.verdict().exit_code()
     }

@@ -11,6 +11,17 @@ use std::sync::{
 use dsync_wire::link::Traffic;
 
 /// The counts of a session, which others can read while it lasts.
+///
+/// ```
+/// use dsync_engine::Tally;
+///
+/// /// Returns the line of a session on a status page, which is asked for while the session lasts.
+/// fn line(tally: &Tally) -> String {
+///     let received = tally.traffic().received_bytes;
+///     format!("{} entries, {} files, {received} bytes", tally.entries(), tally.files())
+/// }
+/// # assert_eq!(line(&Tally::default()), "0 entries, 0 files, 0 bytes");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<Counts>);
 

@@ -45,6 +45,20 @@ use judge::{Read, difference};
 pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
 
 /// The way in which a tree is read.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dsync_engine::verify::{MaxAge, Reading};
+///
+/// // Every night, for an hour at most: each file is read once a month. Cancel it, and it goes on tomorrow.
+/// let month = Duration::from_secs(30 * 24 * 3600);
+/// let nightly = Reading::default().max_age(Some(MaxAge::new(month, "/var/lib/agent/read-at")));
+/// // Or a sample: another tenth of all files each day.
+/// let today = 20_418;
+/// let sample = Reading::default().percent(10).seed(today);
+/// # let _ = (nightly, sample);
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Reading {
@@ -108,6 +122,30 @@ pub struct Finding {
 
 /// Listens to a verification. Called from one thread at a time for findings, from several for
 /// progress; a slow listener slows the reading.
+///
+/// ```
+/// use dsync_engine::{
+///     Progress,
+///     verify::{AgesProblem, Finding, VerifyObserver},
+/// };
+///
+/// struct Log;
+///
+/// impl VerifyObserver for Log {
+///     fn finding(&self, finding: &Finding) {
+///         println!("{}: {:?}", finding.path.escape_ascii(), finding.difference);
+///     }
+///
+///     fn progress(&self, progress: &Progress) {
+///         println!("{} bytes", progress.bytes_done);
+///     }
+///
+///     fn ages(&self, problem: &AgesProblem) {
+///         println!("more is read than was asked for: {problem:?}");
+///     }
+/// }
+/// # Log.progress(&Progress::default());
+/// ```
 pub trait VerifyObserver: Send + Sync {
     /// Reports a difference, in the manifest's order.
     fn finding(&self, _finding: &Finding) {}
@@ -122,6 +160,19 @@ pub trait VerifyObserver: Send + Sync {
 impl VerifyObserver for crate::Silent {}
 
 /// The result of a verification.
+///
+/// ```
+/// use dsync_engine::verify::Verified;
+///
+/// fn line(verified: &Verified) -> String {
+///     match verified.findings() {
+///         0 => format!("{} files are sound", verified.sound),
+///         found => format!("{found} entries differ, {} of them by rot", verified.rotten),
+///     }
+/// }
+/// # assert_eq!(line(&Verified::default()), "0 files are sound");
+/// # assert_eq!(Verified::default().exit_code(), 0);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
@@ -237,6 +288,24 @@ pub enum VerifyError {
 ///
 /// # Errors
 /// [`VerifyError`]; a tree with entries that cannot be read is not recorded.
+///
+/// ```
+/// use dsync_engine::{
+///     CancelToken, ManifestWriter,
+///     verify::{Reading, record},
+/// };
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// // Into memory, a pipe, or a connection.
+/// let writer = ManifestWriter::new(Vec::new())?;
+/// let (lines, totals) = record(&from, writer, &Reading::default(), &CancelToken::new())?;
+/// assert_eq!((totals.files, totals.without_content), (1, 0));
+/// # let _ = lines;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn record<W: io::Write>(
     tree: &Path,
     writer: ManifestWriter<W>,
@@ -325,6 +394,37 @@ fn ages(
 ///
 /// # Errors
 /// [`VerifyError`]; whatever is wrong with the tree's entries is a [`Finding`] instead.
+///
+/// ```
+/// use dsync_engine::verify::{
+///     Difference, Finding, Reading, VerifyObserver, record_to_file, verify,
+/// };
+/// use dsync_engine::{CancelToken, Manifest, Silent};
+///
+/// /// Calls somebody when a disk loses what nobody has edited.
+/// struct Alarm;
+///
+/// impl VerifyObserver for Alarm {
+///     fn finding(&self, finding: &Finding) {
+///         if matches!(finding.difference, Difference::Rot) {
+///             eprintln!("restore {}", finding.path.escape_ascii());
+///         }
+///     }
+/// }
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # let (file, cancel) = (home.path().join("manifest"), CancelToken::new());
+/// record_to_file(&from, &file, &Reading::default(), &Silent, &cancel)?;
+/// std::fs::write(from.join("note"), "edited")?;
+///
+/// let manifest = Manifest::open(&file)?;
+/// let verified = verify(&from, &manifest, &Reading::default(), &Alarm, &cancel)?;
+/// assert_eq!((verified.edited, verified.rotten, verified.exit_code()), (1, 0, 23));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn verify(
     tree: &Path,
     manifest: &Manifest,

@@ -21,6 +21,25 @@ use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::panic_text
 ///
 /// A stream that others can reach must be authenticated and encrypted: the engine trusts it as it
 /// trusts the pipe to ssh.
+///
+/// ```
+/// use std::{io, os::unix::net::UnixStream, path::PathBuf};
+///
+/// use dsync_engine::{CancelToken, Connector, Stream};
+///
+/// /// The way to a service on this machine; a closure does as well.
+/// struct Socket(PathBuf);
+///
+/// impl Connector for Socket {
+///     fn connect(&self, cancel: &CancelToken) -> io::Result<Stream> {
+///         if cancel.is_cancelled() {
+///             return Err(io::ErrorKind::Interrupted.into());
+///         }
+///         Stream::from_socket(UnixStream::connect(&self.0)?)
+///     }
+/// }
+/// # assert!(Socket("/no/such/socket".into()).connect(&CancelToken::new()).is_err());
+/// ```
 pub trait Connector: Sync {
     /// Connects. `cancel` is the run's: a call that may take long looks at it.
     ///

@@ -25,6 +25,12 @@ static READ: OnceLock<Accounts> = OnceLock::new();
 ///
 /// # Errors
 /// The system's. A file that is not there has no names.
+///
+/// ```no_run
+/// // In a process that serves one session, before it gives up all files.
+/// dsync_fs::preload_names()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn preload_names() -> io::Result<()> {
     let read = Accounts { users: read_table("/etc/passwd")?, groups: read_table("/etc/group")? };
     // Those that were read first stay.

@@ -14,6 +14,21 @@ use rustix::{
 use crate::dir::{Dir, Links, Walk, Within};
 
 /// The rules for opening files that the operator names.
+///
+/// ```
+/// use std::io::Write as _;
+///
+/// use dsync_fs::{Links, OperatorFiles};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (path, destination) = (home.path().join("log"), home.path().join("backups"));
+/// # std::fs::create_dir(&destination)?;
+/// // What lies in the destination is the source's, so a link there is never the operator's.
+/// let files = OperatorFiles::new(Links::Trusted).with_destination(&destination);
+/// files.append(&path)?.write_all(b"begun\n")?;
+/// assert_eq!(files.open(&path)?.metadata()?.len(), 6);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct OperatorFiles {
     links: Links,
@@ -87,6 +102,22 @@ impl OperatorFiles {
 ///
 /// # Errors
 /// As [`OperatorFiles::open`].
+///
+/// ```
+/// use dsync_fs::{Links, UntrustedLink, append_operator_file, open_operator_file};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let path = home.path().join("log");
+/// // A log in a directory that others can write to: their links are not followed.
+/// append_operator_file(&path, Links::Trusted)?;
+/// match open_operator_file(&path, Links::Trusted) {
+///     Err(error) if UntrustedLink::of(&error).is_some() => {
+///         eprintln!("somebody laid a trap: {error}")
+///     }
+///     opened => assert_eq!(opened?.metadata()?.len(), 0),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
     OperatorFiles::new(links).open(path)
 }

@@ -61,6 +61,17 @@ pub struct Trials {
 ///
 /// # Errors
 /// If the directory cannot be opened.
+///
+/// ```
+/// use dsync_fs::probe::{Features, Trials, probe};
+///
+/// # let home = tempfile::tempdir()?;
+/// // Before the first backup: will the disk keep what matters?
+/// let Features { free_bytes, trials, .. } = probe(home.path())?;
+/// let Trials { hard_links, xattrs, .. } = trials.ok_or("no directory can be made there")?;
+/// println!("{free_bytes} bytes are free, snapshots: {hard_links}, attributes: {xattrs}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn probe(dir: &Path) -> io::Result<Features> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = fs::open(dir, flags, Mode::empty())?;

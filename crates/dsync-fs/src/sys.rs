@@ -32,6 +32,13 @@ pub fn nofile_limit() -> u64 {
 ///
 /// The default exists for programs that use `select`, which this crate does not. Never fails: a
 /// limit that cannot be raised is returned unchanged.
+///
+/// ```
+/// // First thing in `main`, before threads start; the library never does it by itself.
+/// let limit = dsync_fs::sys::raise_nofile_limit();
+/// dsync_fs::sys::reserve_descriptors();
+/// assert!(limit > 0);
+/// ```
 pub fn raise_nofile_limit() -> u64 {
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
@@ -64,6 +71,12 @@ const DESCRIPTORS: u64 = 4096;
 ///
 /// Reads them from `/proc`, because the system call can only read the mask by changing it, which
 /// other threads would see. Assumes the customary 0o022 if `/proc` is missing.
+///
+/// ```
+/// // `u=rwX` means what it means to chmod: the mask is left alone only where it is not named.
+/// let mask = dsync_fs::sys::file_creation_mask();
+/// assert!(mask <= 0o777);
+/// ```
 pub fn file_creation_mask() -> u16 {
     read_mask().unwrap_or(0o022)
 }

@@ -20,6 +20,13 @@ use std::{
 use crate::{component::Component, dir::Dir, filter::Wildcards};
 
 /// Returns whether an operand has wildcards, or alternatives in braces.
+///
+/// ```
+/// // A path from a file dialog means itself, whatever is in its name.
+/// let operand = b"holiday [2024]";
+/// let is_ambiguous = dsync_fs::has_wildcards(operand);
+/// assert!(is_ambiguous && !dsync_fs::has_wildcards(b"holiday"));
+/// ```
 pub fn has_wildcards(operand: &[u8]) -> bool {
     operand.iter().any(|byte| b"*?[".contains(byte)) || first_group(operand).is_some()
 }

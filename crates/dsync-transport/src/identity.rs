@@ -147,6 +147,13 @@ fn provider() -> CryptoProvider {
 
 /// Returns the key exchanges and ciphers of QUIC and TLS, by their names in RFC 8446 and its
 /// registries, the preferred ones first.
+///
+/// ```
+/// // For an audit:
+/// let (exchanges, ciphers) = dsync_transport::cryptography();
+/// println!("key exchange: {}; ciphers: {}", exchanges.join(", "), ciphers.join(", "));
+/// # assert!(!exchanges.is_empty() && !ciphers.is_empty());
+/// ```
 pub fn cryptography() -> (Vec<String>, Vec<String>) {
     let provider = provider();
     let name = |text: String| text.trim_start_matches("TLS13_").to_owned();

@@ -24,6 +24,18 @@ pub enum StreamEnd {
 
 /// A reliable, ordered byte stream to the other end, which must be authenticated and encrypted
 /// already if anybody else can reach it.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+///
+/// use dsync_transport::Stream;
+///
+/// // A service on the same machine; over a network it would be a TLS session.
+/// let (ours, theirs) = UnixStream::pair()?;
+/// let (client, server) = (Stream::from_socket(ours)?, Stream::from_socket(theirs)?);
+/// # drop((client, server));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Stream(Form);
 
 enum Form {

@@ -158,6 +158,18 @@ pub struct LinkTerms {
 }
 
 /// A range of ports, both ends included.
+///
+/// ```
+/// use std::num::NonZeroU16;
+///
+/// use dsync_wire::bootstrap::PortRange;
+///
+/// // The ports that a firewall lets through.
+/// let port = |number| NonZeroU16::new(number).ok_or("no port");
+/// let range = PortRange::new(port(40_000)?, port(40_009)?).ok_or("an empty range")?;
+/// assert_eq!(range.ports().count(), 10);
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: NonZeroU16,

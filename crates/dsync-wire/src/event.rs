@@ -45,6 +45,15 @@ pub enum Event {
 }
 
 /// An entry of the destination's tree when the run has ended, whether or not the run touched it.
+///
+/// ```
+/// use dsync_wire::event::{Facts, FileType, Present};
+///
+/// // A listener that makes a catalogue of the destination is tested without a run.
+/// let facts = Facts::default().mode(0o644).uid(1000);
+/// let present = Present::new(FileType::File, b"note".to_vec()).size(5).facts(facts);
+/// assert_eq!((present.facts.mode, present.size), (0o644, 5));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Present {
@@ -122,6 +131,18 @@ setters!(Done {
 });
 
 /// An entry that an option leaves alone.
+///
+/// ```
+/// use dsync_wire::event::{FileType, LeftAlone, WhyLeft};
+///
+/// let left = LeftAlone::new(FileType::File, b"note".to_vec(), WhyLeft::Newer);
+/// let sentence = match left.why {
+///     WhyLeft::Newer => "somebody has edited the copy",
+///     WhyLeft::TooLong | WhyLeft::TooShort => "its size is out of bounds",
+///     _ => "left alone",
+/// };
+/// assert_eq!(sentence, "somebody has edited the copy");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftAlone {
@@ -147,6 +168,16 @@ setters!(LeftAlone {
 });
 
 /// A backup of an entry that is replaced or removed.
+///
+/// ```
+/// use dsync_wire::event::BackedUp;
+///
+/// /// Returns the line of a catalogue by which the old file is found again.
+/// fn line(made: &BackedUp) -> String {
+///     format!("{} -> {}", made.path.escape_ascii(), made.backup.escape_ascii())
+/// }
+/// assert_eq!(line(&BackedUp::new(b"note".to_vec(), b"note~".to_vec())), "note -> note~");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackedUp {
@@ -187,6 +218,21 @@ pub enum WhyLeft {
 }
 
 /// The plan for one entry.
+///
+/// ```
+/// use dsync_wire::event::{Action, Changes, Event, FileType, Planned};
+///
+/// fn line(plan: &Planned) -> String {
+///     let changes: Vec<_> = plan.changes.iter().map(Changes::name).collect();
+///     let from = if plan.is_made_from() { ", from another file" } else { "" };
+///     format!("{:?} {} ({}){from}", plan.action, plan.path.escape_ascii(), changes.join(", "))
+/// }
+/// // An observer is tested without a run.
+/// let plan =
+///     Planned::new(Action::Update, FileType::File, b"note".to_vec()).changes(Changes::SIZE);
+/// assert_eq!(line(&plan), "Update note (size)");
+/// # let _ = Event::Planned(plan);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Planned {
@@ -264,6 +310,16 @@ setters!(Facts {
 });
 
 /// The end of a plan.
+///
+/// ```
+/// use dsync_wire::event::{Ended, Planned};
+///
+/// /// Compares what a plan was for with what it has cost.
+/// fn saved_bytes(plan: &Planned, end: &Ended) -> u64 {
+///     if end.done { plan.size.saturating_sub(end.literal_bytes + end.signature_bytes) } else { 0 }
+/// }
+/// # let _ = saved_bytes;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -327,6 +383,21 @@ pub enum FileType {
 }
 
 /// A set of attributes that differ, made of the constants below.
+///
+/// ```
+/// use dsync_wire::event::Changes;
+///
+/// let mut changes = Changes::NONE;
+/// changes.insert(Changes::TIME);
+/// changes.insert(Changes::SIZE);
+/// assert!(changes.contains(Changes::SIZE) && !changes.is_empty());
+/// assert_eq!(changes.iter().map(Changes::name).collect::<Vec<_>>(), ["size", "time"]);
+/// // A database keeps the bits; those of a later version are refused.
+/// assert_eq!(
+///     (Changes::from_bits(changes.bits()), Changes::from_bits(1 << 15)),
+///     (Some(changes), None)
+/// );
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Changes(u16);
 
@@ -463,6 +534,16 @@ setters!(Progress {
 
 impl Progress {
     /// Returns a number that changes whenever the run makes progress.
+    ///
+    /// ```
+    /// use dsync_wire::event::Progress;
+    ///
+    /// /// Returns whether a run has stood still since it was looked at last.
+    /// fn is_stuck(before: &Progress, now: &Progress) -> bool {
+    ///     before.work() == now.work()
+    /// }
+    /// assert!(!is_stuck(&Progress::default(), &Progress::default().bytes_done(1)));
+    /// ```
     pub fn work(&self) -> u64 {
         let Self {
             entries_checked,
@@ -479,6 +560,16 @@ impl Progress {
 }
 
 /// Numbers of entries by type.
+///
+/// ```
+/// use dsync_wire::event::{FileType, TypeCounts};
+///
+/// let mut counts = TypeCounts::default();
+/// counts.add(FileType::Directory);
+/// counts.add(FileType::File);
+/// counts.take_back(FileType::File);
+/// assert_eq!((counts.directories, counts.total()), (1, 1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]

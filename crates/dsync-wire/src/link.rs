@@ -45,6 +45,14 @@ impl fmt::Display for Carrier {
 }
 
 /// A move of the data that one end sends to another carrier of the same link.
+///
+/// ```
+/// use dsync_wire::link::{Carrier, Move, MoveCause};
+///
+/// // As `Connection::moves` has it when QUIC took over from a TLS that lost packets.
+/// let step = Move::new(Carrier::Quic, MoveCause::Loss { per_million: 1200 });
+/// assert_eq!(step.to, Carrier::Quic);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -216,6 +224,14 @@ pub trait LaneRead: Send {
 }
 
 /// Byte counts of one end of a link: payload passed to the carrier, before encryption.
+///
+/// ```
+/// use dsync_wire::link::Traffic;
+///
+/// // The bill of a month, of the `Summary` of each run.
+/// let runs = [Traffic::new(100, 2000), Traffic::new(100, 300)];
+/// assert_eq!(runs.iter().map(|run| run.sent_bytes + run.received_bytes).sum::<u64>(), 2500);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {

@@ -660,6 +660,15 @@ pub enum Compression {
 }
 
 /// One change of permission bits.
+///
+/// ```
+/// use dsync_wire::options::ModeRule;
+///
+/// // Nobody else may write, and directories keep their group.
+/// let rules = [ModeRule::new(!0o022, 0), ModeRule::new(0o7777, 0o2000).files(false)];
+/// assert_eq!(ModeRule::apply(&rules, 0o777, true), 0o2755);
+/// assert_eq!(ModeRule::apply(&rules, 0o666, false), 0o644);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -7,6 +7,23 @@
 use crate::setters;
 
 /// The reason why an entry of one end takes part or not.
+///
+/// ```
+/// use dsync_wire::ruling::{RulePlace, Ruled, Ruling};
+///
+/// fn sentence(ruling: &Ruling) -> String {
+///     match ruling.why.place() {
+///         Some(RulePlace::Command(number)) => {
+///             format!("rule {} of the settings decides", number + 1)
+///         }
+///         Some(RulePlace::File { line, .. }) => format!("line {line} of a file of rules decides"),
+///         _ if ruling.why.is_of_source() => "the source leaves it out".into(),
+///         _ => "it stays at the destination".into(),
+///     }
+/// }
+/// let hidden = Ruling::new(b"x.tmp".to_vec(), false, Ruled::Hidden(RulePlace::Command(0)));
+/// assert_eq!(sentence(&hidden), "rule 1 of the settings decides");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ruling {

@@ -6,6 +6,18 @@
 //! stand. Variation selectors 1 to 16 are exempt: emoji are written with them.
 
 /// Returns whether a character is printed only in escaped form.
+///
+/// ```
+/// use dsync_wire::unprintable::is_unprintable;
+///
+/// // A name that would clear the screen is shown, not obeyed.
+/// let shown = |name: &str| -> String {
+///     name.chars()
+///         .map(|c| if is_unprintable(c) { c.escape_unicode().to_string() } else { c.to_string() })
+///         .collect()
+/// };
+/// assert_eq!(shown("a\x1b[2J"), "a\\u{1b}[2J");
+/// ```
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -31,6 +31,31 @@ use crate::{
 };
 
 /// A batch file that is being written. It takes its name when the run has ended well.
+///
+/// ```
+/// use dsync_engine::{Batch, CancelToken, Destination, Job, Links, OperatorFiles, Recording};
+/// use dsync_engine::{Resources, Silent, Source, SyncOptions};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// # let (batch, other) = (home.path().join("batch"), home.path().join("other"));
+/// let files = OperatorFiles::new(Links::Trusted);
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// Job::new(source, Destination::Local { path: to })
+///     .options(SyncOptions::archive())
+///     .record(Recording::create(&batch, false, &files)?)
+///     .run(&Silent, &CancelToken::new())?;
+///
+/// // The same run once more, at a place that the source cannot reach.
+/// let batch = Batch::open(&batch, &files, &Resources::default())?;
+/// Job::new(Source::Batch(batch), Destination::Local { path: other.clone() })
+///     .options(SyncOptions::archive())
+///     .run(&Silent, &CancelToken::new())?;
+/// assert!(other.join("note").exists());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Recording(Arc<Inner>);
 

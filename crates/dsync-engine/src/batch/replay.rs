@@ -30,6 +30,21 @@ use super::{
 use crate::{Resources, SyncError, plan::fs_timestamp};
 
 /// A batch whose every section was read once and found whole.
+///
+/// ```
+/// use std::fs::File;
+///
+/// use dsync_engine::{Batch, BatchError, BatchFault, Resources};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let path = home.path().join("batch");
+/// # std::fs::write(&path, "something else")?;
+/// // One that came over a pipe, or that another process has opened, has a name for messages only.
+/// let refused = Batch::of_file(File::open(&path)?, &path, &Resources::default());
+/// let error: BatchError = refused.err().ok_or("a batch")?;
+/// assert!(matches!(error.source, BatchFault::Foreign) && error.exit_code() != 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Batch(Arc<Inner>);
 

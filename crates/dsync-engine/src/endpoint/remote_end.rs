@@ -24,6 +24,20 @@ use crate::{
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
+///
+/// ```no_run
+/// use std::{env, io, os::fd::AsFd};
+///
+/// use dsync_engine::{Entrance, Resources, Wording, serve};
+///
+/// // A product's own program at the remote host, named by `ConnectOptions::remote_program`.
+/// let (input, output) =
+///     (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
+/// let reached = env::var("SSH_CONNECTION").ok();
+/// let entrance = Entrance::new(input, output).ssh_connection(reached.as_deref());
+/// serve(entrance, &Resources::default(), None, None, Wording::default())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn serve(
     entrance: Entrance<'_>,
     resources: &Resources,

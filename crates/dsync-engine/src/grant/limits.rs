@@ -12,6 +12,18 @@ use dsync_wire::setters;
 use super::{OwnerRule, OwnerRules};
 
 /// The limits of a client. The default has none.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use dsync_engine::{Limits, grant::Quota};
+///
+/// let limits = Limits::default()
+///     .largest_file(Some(4 << 30))
+///     .quota(Quota::new(Some(100 << 30), None))
+///     .ends(Some(Instant::now() + Duration::from_secs(3600)));
+/// assert!(!limits.quota.is_endless());
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Limits {
@@ -40,6 +52,15 @@ setters!(Limits {
 });
 
 /// The options of a run as its client asks for them.
+///
+/// ```
+/// use dsync_engine::{SyncOptions, grant::Request};
+///
+/// // Rules are tested without a client.
+/// let options = SyncOptions::archive();
+/// let pull = Request::new(&options, false).reads_list(true);
+/// assert!(pull.reads_list && !pull.writes);
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Request<'a> {
@@ -65,12 +86,46 @@ impl<'a> Request<'a> {
 }
 
 /// An administrator's rules on options.
+///
+/// ```
+/// use dsync_engine::grant::{OptionRules, Request};
+///
+/// /// No sparse files and no checksums on a small machine.
+/// #[derive(Debug)]
+/// struct SmallMachine;
+///
+/// impl OptionRules for SmallMachine {
+///     fn refused(&self, request: &Request<'_>) -> Option<String> {
+///         let asks_for_all_contents = request.options.checksum && !request.writes;
+///         asks_for_all_contents.then(|| "--checksum".to_owned())
+///     }
+/// }
+///
+/// let mut options = dsync_engine::SyncOptions::archive();
+/// options.checksum = true;
+/// let request = Request::new(&options, false).reads_list(true);
+/// assert_eq!(SmallMachine.refused(&request).as_deref(), Some("--checksum"));
+/// ```
 pub trait OptionRules: fmt::Debug + Send + Sync {
     /// Returns the first refused option of a request, as a person would type it.
     fn refused(&self, request: &Request<'_>) -> Option<String>;
 }
 
 /// The step beyond a limit that ended a run.
+///
+/// ```
+/// use dsync_engine::{Excess, SyncError};
+///
+/// /// Returns the setting that ended a session, for the server's log.
+/// fn limit(error: &SyncError) -> Option<&'static str> {
+///     match error {
+///         SyncError::LimitExceeded { excess, .. } => Some(Excess::limit(excess)),
+///         _ => None,
+///     }
+/// }
+/// # assert_eq!(limit(&SyncError::Cancelled), None);
+/// # assert_eq!(Excess::Hours.limit(), "hours");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Excess {

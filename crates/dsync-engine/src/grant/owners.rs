@@ -11,6 +11,16 @@ use dsync_wire::options::{IdRule, SyncOptions};
 use super::{Excess, Request};
 
 /// The rules for owners in a client's directory. The default leaves them to the client's options.
+///
+/// ```
+/// use dsync_engine::{Limits, grant::OwnerRules, notation::id_rules};
+///
+/// // Whoever owned a file at the client, here it belongs to `backup`.
+/// let owners = OwnerRules::default().map(id_rules("*:backup")?);
+/// let limits = Limits::default().owners(owners);
+/// # assert_eq!(limits.owners.map.len(), 1);
+/// # Ok::<(), dsync_engine::notation::NotationError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OwnerRules {
@@ -25,6 +35,13 @@ pub struct OwnerRules {
 dsync_wire::setters!(OwnerRules { fake_super: bool, map: Vec<IdRule> });
 
 /// A rule for owners that an option contradicts.
+///
+/// ```
+/// use dsync_engine::{Excess, grant::OwnerRule};
+///
+/// let excess = Excess::Owners { rule: OwnerRule::Users };
+/// assert!(excess.to_string().contains("map of owners"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerRule {

@@ -3,6 +3,15 @@
 //! A comma separates rules of the form `FROM:TO`. `FROM` is a number, a range of them
 //! (`1000-1999`), a name in which `*`, `?` and `[` are wildcards, or empty for numbers without a
 //! name. `TO` is a number or a name.
+//!
+//! ```
+//! use dsync_engine::{IdMatch, IdRule, IdTarget, notation::id_rules};
+//!
+//! // A program that knows numbers needs no notation.
+//! let rule = IdRule::new(IdMatch::Numbers(1000, 1999), IdTarget::Number(1000));
+//! assert_eq!(id_rules("1000-1999:1000")?, [rule]);
+//! # Ok::<(), dsync_engine::notation::NotationError>(())
+//! ```
 
 use dsync_wire::options::{IdMatch, IdRule, IdTarget};
 

@@ -21,6 +21,17 @@ use crate::{
 };
 
 /// The age up to which a file counts as verified without being read again.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dsync_engine::verify::{MaxAge, Reading};
+///
+/// // Go on with a verification that was interrupted within the last day.
+/// let since_yesterday = MaxAge::new(Duration::from_secs(24 * 3600), "/var/lib/agent/read-at");
+/// let reading = Reading::default().max_age(Some(since_yesterday));
+/// # let _ = reading;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaxAge {

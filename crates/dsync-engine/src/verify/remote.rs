@@ -41,6 +41,21 @@ use crate::{
 };
 
 /// A directory at another end, and the way to it.
+///
+/// ```no_run
+/// use dsync_engine::verify::{Reading, RemoteTree, record_remote_to_file, verify_remote};
+/// use dsync_engine::{CancelToken, Manifest, RemoteHost, Silent};
+///
+/// let tree = RemoteTree::on(RemoteHost::new(None, "vault.example")?, "backups/agent-7".into());
+/// let (file, cancel) = ("/var/lib/agent/vault", CancelToken::new());
+/// record_remote_to_file(&tree, file.as_ref(), &Reading::default(), &cancel)?;
+///
+/// // A month later.
+/// let manifest = Manifest::open(file.as_ref())?;
+/// let verified = verify_remote(&tree, &manifest, &Reading::default(), &Silent, &cancel)?;
+/// println!("{} files rot at the vault", verified.rotten);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RemoteTree<'a> {
     source: Source,
@@ -64,6 +79,31 @@ impl<'a> RemoteTree<'a> {
     }
 
     /// Names a directory of the [`Server`](crate::Server) at the other end of the caller's connections.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use dsync_engine::verify::{Reading, RemoteTree, record_to_file, verify_remote};
+    /// use dsync_engine::{CancelToken, Manifest, Server, Silent, Stream};
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// # let (file, cancel) = (home.path().join("manifest"), CancelToken::new());
+    /// # record_to_file(&from, &file, &Reading::default(), &Silent, &cancel)?;
+    /// let connect = |_: &CancelToken| {
+    ///     let (ours, theirs) = UnixStream::pair()?;
+    /// #   let server = Server::new(Stream::from_socket(theirs)?);
+    /// #   std::thread::spawn(move || server.serve(&Silent, &CancelToken::new()));
+    ///     Stream::from_socket(ours)
+    /// };
+    /// let tree = RemoteTree::over(&connect, from.into());
+    /// let manifest = Manifest::open(&file)?;
+    /// let verified = verify_remote(&tree, &manifest, &Reading::default(), &Silent, &cancel)?;
+    /// assert_eq!((verified.sound, verified.findings()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn over(connector: &'a dyn Connector, path: OsString) -> Self {
         let source = Source::Peer { paths: vec![contents_of(&path)] };
         let (connect, resources) = Default::default();

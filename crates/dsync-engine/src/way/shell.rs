@@ -27,6 +27,33 @@ pub(super) fn connect(
 ///
 /// # Errors
 /// [`ConnectError`]; a command that fails is none, but a [`HostAnswer::status`].
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use dsync_engine::{
+///     CancelToken, ConnectError, ConnectOptions, HostAnswer, RemoteHost, ShellStatus,
+/// };
+/// use dsync_engine::{ask_host, host_command_line};
+///
+/// /// Asks a host for its version before the first backup.
+/// fn version(host: &RemoteHost) -> Result<Option<String>, ConnectError> {
+///     let (at, cancel) = ((host, &ConnectOptions::default()), CancelToken::new());
+///     println!("running {:?}", host_command_line(at, "dsync --version")?);
+///     let asked =
+///         ask_host(at, "dsync --version", std::io::empty(), Duration::from_secs(30), &cancel);
+///     let HostAnswer { status, output, .. } = asked.inspect_err(|error| {
+///         println!(
+///             "{error}: {} (again: {})",
+///             error.shell_stderr().join(" "),
+///             error.is_retryable()
+///         );
+///         println!("a command would end with {}", error.exit_code());
+///     })?;
+///     Ok((status == ShellStatus::Exited(0))
+///         .then(|| String::from_utf8_lossy(&output).into_owned()))
+/// }
+/// ```
 pub fn ask_host(
     (host, options): (&RemoteHost, &ConnectOptions),
     command: &str,

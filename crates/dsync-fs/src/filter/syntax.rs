@@ -5,6 +5,32 @@
 //! refused here, never read as another rule. The patterns themselves are not judged.
 
 /// A rule as it is written, with all that it states.
+///
+/// ```
+/// use dsync_fs::{Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec};
+///
+/// // The lines of a file that has nothing but patterns to exclude, with comments.
+/// let ParsedRule::Merge(file) = ParsedRule::read(b"merge,- exclude-list")? else {
+///     return Err(RuleFault::Malformed);
+/// };
+/// assert_eq!(file.file_name(), b"exclude-list");
+/// let how: RuleFile = file.rule_file.unwrap_or_default();
+/// assert_eq!(how.lines, RuleLines::Patterns);
+///
+/// let text = b"# caches\n*.tmp\n";
+/// let rules: Result<Vec<_>, _> =
+///     how.lines_of(text).map(|(_, line)| ParsedRule::read_in(line, &file)).collect();
+/// assert_eq!(rules?, [ParsedRule::Rule(RuleSpec::new(false, b"*.tmp"))]);
+///
+/// // What a run is given of a rule: its pattern, and its modifiers as letters.
+/// let ParsedRule::Rule(spec) = ParsedRule::read(b"-s! *.jpg")? else {
+///     return Err(RuleFault::Malformed);
+/// };
+/// assert_eq!((spec.ends, spec.negated, spec.modifiers().as_str()), (Ends::Source, true, "!s"));
+/// // As git does it, in every directory:
+/// assert_eq!(RuleSpec::gitignore().file_name(), b".gitignore");
+/// # Ok::<(), RuleFault>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RuleSpec {

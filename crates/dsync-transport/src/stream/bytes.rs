@@ -66,6 +66,18 @@ impl Stream {
     ///
     /// # Errors
     /// The system's error where no socket pair can be made.
+    ///
+    /// ```
+    /// use dsync_transport::Stream;
+    /// use tokio::{net::TcpListener, runtime::Handle};
+    ///
+    /// async fn accepted(listener: &TcpListener) -> std::io::Result<Stream> {
+    ///     let (socket, _) = listener.accept().await?;
+    ///     // Of a product: a TLS handshake here. The stream may be anything that tokio reads and writes.
+    ///     Stream::from_async(socket, &Handle::current())
+    /// }
+    /// # let _ = accepted;
+    /// ```
     #[cfg(feature = "tokio")]
     pub fn from_async<S>(mut stream: S, handle: &tokio::runtime::Handle) -> io::Result<Self>
     where
