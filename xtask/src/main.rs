@@ -13,6 +13,9 @@ mod circles;
 mod crash;
 mod deb;
 mod error;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod examples;
 mod features;
 mod flood;
 mod fuzz;
