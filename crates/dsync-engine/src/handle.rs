@@ -12,7 +12,10 @@ use std::{
 };
 
 use dsync_transport::Throttle;
-use dsync_wire::event::{Event, Progress};
+use dsync_wire::{
+    event::{Event, Progress},
+    path::EntryPath,
+};
 
 use crate::{
     CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
@@ -87,7 +90,7 @@ pub struct RunOutcome {
     /// [`Job::only`] tries these again. Of an operand that is missing it is the operand. Where they
     /// would take more than 16 MiB, as a peer can name any number, it is the root alone (an empty
     /// path): then all is tried again.
-    pub failed: Vec<Vec<u8>>,
+    pub failed: Vec<EntryPath>,
 }
 
 impl RunHandle {
@@ -296,7 +299,7 @@ pub(crate) fn start(
             Err(error) => (None, Some(error)),
         };
         let progress = *lock(&run.progress);
-        let failed = std::mem::take(&mut *lock(&run.failed)).paths.into_iter().collect();
+        let failed = std::mem::take(&mut *lock(&run.failed)).paths.into_iter().map(EntryPath::from).collect();
         let mut end = lock(&run.end);
         end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress, failed }));
         run.ended.notify_all();

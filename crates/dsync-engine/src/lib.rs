@@ -83,6 +83,7 @@ pub use dsync_wire::{
         Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule,
         MungeLinks, SyncOptions, WritePolicy,
     },
+    path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},
     unprintable::is_unprintable,
     version::VERSION as PROTOCOL_VERSION,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use dsync_fs::{FileList, FileListError, FileListWriter, NamedPath};
-use dsync_wire::options::SyncOptions;
+use dsync_wire::{options::SyncOptions, path::EntryPath};
 
 use crate::{Destination, RelativePaths, Source};
 
@@ -22,7 +22,7 @@ pub(crate) fn narrowed(
     source: &Source,
     destination: &Destination,
     options: &SyncOptions,
-    entries: &[Vec<u8>],
+    entries: &[EntryPath],
 ) -> Option<(Source, Destination, SyncOptions)> {
     if let Source::Files { root, .. } = source {
         let (root, relative) = (root.clone(), named(root, entries)?);
@@ -35,7 +35,9 @@ pub(crate) fn narrowed(
     if options.wildcards {
         return None;
     }
-    if entries.iter().any(Vec::is_empty) || may_rename && entries.iter().any(|entry| !entry.contains(&b'/')) {
+    if entries.iter().any(EntryPath::is_root)
+        || may_rename && entries.iter().any(|entry| !entry.contains(&b'/'))
+    {
         return None;
     }
 
@@ -65,9 +67,9 @@ pub(crate) fn narrowed_list(
     root: &OsStr,
     (list, mut narrow): (&FileList, FileListWriter),
     options: &SyncOptions,
-    entries: &[Vec<u8>],
+    entries: &[EntryPath],
 ) -> Result<Option<(FileList, SyncOptions)>, FileListError> {
-    let wanted: BTreeSet<&[u8]> = entries.iter().map(Vec::as_slice).collect();
+    let wanted: BTreeSet<&[u8]> = entries.iter().map(EntryPath::as_bytes).collect();
     if wanted.contains(&b""[..]) {
         return Ok(None);
     }
@@ -112,7 +114,7 @@ fn of_line(root: &OsStr, line: NamedPath<'_>, wanted: &BTreeSet<&[u8]>) -> Vec<V
 }
 
 /// Returns the paths of entries below a root; `None` if the root is among them.
-pub(crate) fn named(root: &Path, entries: &[Vec<u8>]) -> Option<RelativePaths> {
+pub(crate) fn named(root: &Path, entries: &[EntryPath]) -> Option<RelativePaths> {
     let paths = entries.iter().map(|entry| {
         let path = Path::new(OsStr::from_bytes(entry));
         // A path that is missing failed as the run looked for it. No entry of a tree is absolute.
@@ -218,7 +220,7 @@ mod tests {
         let source = Source::Local { paths: operands.iter().map(PathBuf::from).collect() };
         let destination = Destination::Local { path: "dst".into() };
         let options = SyncOptions::archive().relative(relative);
-        let entries: Vec<_> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+        let entries: Vec<_> = entries.iter().map(|entry| EntryPath::from(*entry)).collect();
         let (source, destination, options) = narrowed(&source, &destination, &options, &entries)?;
         assert!(options.relative && options.recursive);
         assert_eq!(destination, Destination::Local { path: "dst/".into() });

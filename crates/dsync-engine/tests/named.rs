@@ -106,6 +106,20 @@ impl Observer for Failures {
 }
 
 #[test]
+fn what_failed_names_the_entries_of_another_job() {
+    let scene = Scene::new();
+    let taken = scene.copy().join(name(3));
+    fs::create_dir_all(taken.join("filled")).unwrap();
+    let outcome = scene.job(RelativePaths::new([name(3), name(4)])).start(Silent).unwrap().join();
+    assert_eq!((outcome.failed.len(), scene.copied()), (1, vec![3, 4]));
+    assert_eq!(scene.copy().join(&outcome.failed[0]), taken);
+
+    fs::remove_dir_all(&taken).unwrap();
+    let again = scene.run(RelativePaths::new(outcome.failed)).unwrap();
+    assert_eq!((again.exit_code(), again.report.files_transferred, taken.is_file()), (0, 1, true));
+}
+
+#[test]
 fn names_that_are_too_long_or_missing_fail_alone_and_can_be_tried_again() {
     let scene = Scene::new();
     let long = "x".repeat(300);
@@ -117,8 +131,7 @@ fn names_that_are_too_long_or_missing_fail_alone_and_can_be_tried_again() {
     assert!(failures.contains(&(long.into(), Cause::Os(36))), "{failures:?}");
 
     fs::write(scene.root().join("d1/gone"), "back").unwrap();
-    let missing = scene.root().join("d1/gone").into_os_string().into_encoded_bytes();
-    let again = job.only(&[missing]).run(&Silent, &CancelToken::new()).unwrap();
+    let again = job.only(&[scene.root().join("d1/gone").into()]).run(&Silent, &CancelToken::new()).unwrap();
     assert_eq!((again.exit_code(), again.report.files_transferred), (0, 1));
     assert_eq!(fs::read(scene.copy().join("d1/gone")).unwrap(), b"back");
 }

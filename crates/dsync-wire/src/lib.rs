@@ -10,6 +10,7 @@
 //! | [`message`], [`options`], [`event`] | only valid statements can be expressed |
 //! | [`kind`], [`version`], [`limits`] | numbers never change their meaning, and no peer can raise a bound |
 //! | [`name`] | a name cannot leave its directory |
+//! | [`path`] | the path that one run tells of is the one that another takes |
 //! | [`codec`], [`frame`] | bytes are decoded strictly and within bounds, or refused with a sentence |
 //! | [`compress`] | a piece unpacks to its declared length, never to more |
 //! | [`state`] | messages come in the agreed order |
@@ -32,6 +33,7 @@ pub mod link;
 pub mod message;
 pub mod name;
 pub mod options;
+pub mod path;
 mod problem;
 pub mod ruling;
 #[cfg(feature = "serde")]

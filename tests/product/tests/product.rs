@@ -364,13 +364,13 @@ fn what_failed_is_tried_again_and_nothing_else() {
     let job = Job::new(source, destination).options(SyncOptions::archive());
     let outcome = job.clone().start(Silent).unwrap().join();
     assert_eq!(outcome.summary.unwrap().exit_code(), 23);
-    assert_eq!(outcome.failed, [b"sub/12".to_vec(), b"sub/3".to_vec()]);
+    assert_eq!(outcome.failed, ["sub/12".into(), "sub/3".into()]);
 
     fs::remove_dir_all(copy.join("sub/3")).unwrap();
     let again = job.clone().only(&outcome.failed).start(Silent).unwrap().join();
     let report = again.summary.unwrap().report;
     assert_eq!((report.listed.files, report.files_transferred, report.failed), (2, 1, 1));
-    assert_eq!(again.failed, [b"sub/12".to_vec()]);
+    assert_eq!(again.failed, ["sub/12".into()]);
     fs::remove_dir_all(copy.join("sub/12")).unwrap();
     // One vanished meanwhile, which is nobody's failure.
     fs::remove_file(scene.own(0).join("sub/3")).unwrap();

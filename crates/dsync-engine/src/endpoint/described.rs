@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dsync_fs::{Choice, Spelling};
-use dsync_wire::options::SyncOptions;
+use dsync_wire::{options::SyncOptions, path::EntryPath};
 
 use super::Job;
 use crate::{
@@ -228,7 +228,7 @@ impl Job {
     /// # }
     /// ```
     #[must_use]
-    pub fn only(mut self, entries: &[Vec<u8>]) -> Self {
+    pub fn only(mut self, entries: &[EntryPath]) -> Self {
         if self.files_from.is_some() {
             return self.only_of_list(entries);
         }

@@ -5,6 +5,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use dsync_wire::path::EntryPath;
+
 use super::Job;
 use crate::{
     CancelToken, RelativePaths, SyncError,
@@ -15,7 +17,7 @@ use crate::{
 
 impl Job {
     /// Narrows a job with a list of paths, which has one source.
-    pub(super) fn only_of_list(mut self, entries: &[Vec<u8>]) -> Self {
+    pub(super) fn only_of_list(mut self, entries: &[EntryPath]) -> Self {
         let Some(FilesFrom::List(list)) = &self.files_from else { return self };
         let root = match &self.source {
             Source::Local { paths } => paths.first().map(|path| path.as_os_str()),

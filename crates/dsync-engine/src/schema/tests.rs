@@ -40,7 +40,7 @@ fn what_a_product_stores_is_read_back_equal() {
 #[test]
 fn an_outcome_has_what_an_error_does_not_take_away() {
     let progress = Progress::default().files_done(2);
-    let failed = vec![Vec::new(), b"f".to_vec()];
+    let failed = vec!["".into(), "f".into()];
     let error = SyncError::Connector { source: io::Error::other("refused") };
     let broken = RunOutcome { summary: None, error: Some(error), progress, failed };
     let value: Value = serde_json::to_value(&broken).unwrap();
