@@ -21,6 +21,7 @@ use dsync_wire::{
     event::FileType,
     limits::{MAX_PATH, MAX_SYMLINK},
     message::Timestamp,
+    path::EntryPath,
     setters,
 };
 
@@ -31,13 +32,13 @@ use dsync_wire::{
 ///
 /// // What a program knows of its own: a file, and the hash of its content.
 /// let hash = blake3::hash(b"short");
-/// let record = Record::new(b"note".to_vec(), FileType::File)
+/// let record = Record::new("note", FileType::File)
 ///     .size(5)
 ///     .mode(0o644)
 ///     .content(Some(*hash.as_bytes()));
 ///
 /// let mut writer = ManifestWriter::new(Vec::new())?;
-/// writer.push(&Record::new(Vec::new(), FileType::Directory).mode(0o755))?;
+/// writer.push(&Record::new("", FileType::Directory).mode(0o755))?;
 /// writer.push(&record)?;
 /// assert!(String::from_utf8(writer.finish()?)?.contains("note"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,7 +47,7 @@ use dsync_wire::{
 #[non_exhaustive]
 pub struct Record {
     /// Path below the root of the tree; empty for the root itself.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// Type.
     pub kind: FileType,
     /// Permission bits.
@@ -66,7 +67,7 @@ pub struct Record {
 }
 
 setters!(Record {
-    path: Vec<u8>,
+    path: EntryPath,
     kind: FileType,
     mode: u16,
     uid: u32,
@@ -79,9 +80,19 @@ setters!(Record {
 
 impl Record {
     /// Makes the record of an entry without attributes and content.
-    pub fn new(path: Vec<u8>, kind: FileType) -> Self {
+    pub fn new(path: impl Into<EntryPath>, kind: FileType) -> Self {
         let mtime = Timestamp { seconds: 0, nanoseconds: 0 };
-        Self { path, kind, mode: 0, uid: 0, gid: 0, mtime, size: 0, text: Vec::new(), content: None }
+        Self {
+            path: path.into(),
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            mtime,
+            size: 0,
+            text: Vec::new(),
+            content: None,
+        }
     }
 
     /// Returns the record's line, with its end.
@@ -122,7 +133,7 @@ impl Record {
             hash => Some(unhex(hash)?),
         };
         let path = fields.next().map(unescape)??;
-        let path = if path == b"." { Vec::new() } else { path };
+        let path = if path == b"." { EntryPath::default() } else { path.into() };
         let text = fields.next().map_or(Some(Vec::new()), unescape)?;
 
         let record = Self { path, kind, mode, uid, gid, mtime, size, text, content };
@@ -222,9 +233,9 @@ pub const VERSION: u32 = 1;
 /// use dsync_engine::{FileType, ManifestError, ManifestWriter, Record};
 ///
 /// let mut writer = ManifestWriter::new(Vec::new())?;
-/// writer.push(&Record::new(b"b".to_vec(), FileType::Fifo))?;
+/// writer.push(&Record::new("b", FileType::Fifo))?;
 /// // Records come in the order of `compare_paths`.
-/// let late = writer.push(&Record::new(b"a".to_vec(), FileType::Fifo));
+/// let late = writer.push(&Record::new("a", FileType::Fifo));
 /// assert!(matches!(late, Err(ManifestError::Unsorted { line: 3 })));
 /// assert!(writer.finish()?.starts_with(b"dsync"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -233,7 +244,7 @@ pub struct ManifestWriter<W> {
     out: W,
     hasher: ContentHasher,
     entries: u64,
-    last: Option<Vec<u8>>,
+    last: Option<EntryPath>,
 }
 
 impl<W> std::fmt::Debug for ManifestWriter<W> {
@@ -294,11 +305,11 @@ impl<W: Write> ManifestWriter<W> {
 /// use dsync_engine::manifest::Records;
 ///
 /// # let mut writer = dsync_engine::ManifestWriter::new(Vec::new())?;
-/// # writer.push(&dsync_engine::Record::new(b"a".to_vec(), dsync_engine::FileType::Fifo))?;
+/// # writer.push(&dsync_engine::Record::new("a", dsync_engine::FileType::Fifo))?;
 /// # let download = writer.finish()?;
 /// // From a stream, which is read once. The fault of a cut one comes after its whole records.
 /// let mut records = Records::new(&download[..download.len() - 1])?;
-/// assert_eq!(records.next().transpose()?.map(|record| record.path), Some(b"a".to_vec()));
+/// assert_eq!(records.next().transpose()?.map(|record| record.path), Some("a".into()));
 /// assert!(records.next().is_some_and(|end| end.is_err()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -306,7 +317,7 @@ pub struct Records<R> {
     input: R,
     hasher: ContentHasher,
     line: u64,
-    last: Option<Vec<u8>>,
+    last: Option<EntryPath>,
     is_over: bool,
 }
 
@@ -410,7 +421,7 @@ impl<R: BufRead> Iterator for Records<R> {
 /// let Totals { files, bytes, .. } = manifest.totals();
 /// assert_eq!((files, bytes), (1, 5));
 /// for record in manifest.records()? {
-///     println!("{}", record?.path.escape_ascii());
+///     println!("{}", record?.path);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

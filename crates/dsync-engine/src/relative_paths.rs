@@ -7,9 +7,8 @@
 //! root is refused; nothing is reinterpreted.
 
 use std::{
-    ffi::OsString,
     fmt, io,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -80,7 +79,7 @@ impl RelativePaths {
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, ManifestError> {
         let paths = manifest.reader()?.filter_map(|record| match record {
             Ok(record) if record.path.is_empty() => None,
-            Ok(record) => Some(Ok(OsString::from_vec(record.path).into())),
+            Ok(record) => Some(Ok(record.path.into())),
             Err(error) => Some(Err(io::Error::other(error))),
         });
         Ok(Self::fallible(paths))

@@ -28,7 +28,7 @@ use dsync_fs::{
     DirRef, Kind, Links, Metadata, OperatorFiles, Stamp, Walk, WalkOptions, WalkedEntry, default_readers,
     is_own_name,
 };
-use dsync_wire::{event::Progress, setters};
+use dsync_wire::{event::Progress, path::EntryPath, setters};
 use rayon::prelude::*;
 
 use crate::{
@@ -103,10 +103,10 @@ pub enum VerifyError {
         source: io::Error,
     },
     /// An entry cannot be recorded, as it cannot be read.
-    #[error("cannot record '{}'", .path.escape_ascii())]
+    #[error("cannot record '{path}'")]
     Entry {
         /// Path below the root.
-        path: Vec<u8>,
+        path: EntryPath,
         /// The reason.
         #[source]
         source: io::Error,
@@ -126,10 +126,10 @@ pub enum VerifyError {
     #[error("the other end cannot be verified")]
     Session(#[from] Box<SyncError>),
     /// The other end listed an entry that belongs before the last one.
-    #[error("the other end listed '{}' out of order", .path.escape_ascii())]
+    #[error("the other end listed '{path}' out of order")]
     Disorder {
         /// Path below the root.
-        path: Vec<u8>,
+        path: EntryPath,
     },
     /// The other end failed to read more paths than this end keeps.
     #[error("the other end cannot read too many of its directories")]
@@ -268,7 +268,7 @@ fn ages(
 /// impl VerifyObserver for Alarm {
 ///     fn finding(&self, finding: &Finding) {
 ///         if matches!(finding.difference, Difference::Rot) {
-///             eprintln!("restore {}", finding.path.escape_ascii());
+///             eprintln!("restore {}", finding.path);
 ///         }
 ///     }
 /// }
@@ -322,7 +322,7 @@ struct Check<'a> {
     /// Records of the manifest so far.
     records: usize,
     /// Paths below which the tree could not be read.
-    unreadable: Vec<Vec<u8>>,
+    unreadable: Vec<EntryPath>,
 }
 
 impl Check<'_> {
@@ -366,7 +366,7 @@ impl Check<'_> {
             let next = records.next_if(due).transpose()?;
             self.records += usize::from(next.is_some());
             match next {
-                Some(record) if record.path == path => return Ok(Some(record)),
+                Some(record) if record.path.as_bytes() == path => return Ok(Some(record)),
                 Some(record) => self.missing(record)?,
                 None => return Ok(None),
             }
@@ -374,9 +374,9 @@ impl Check<'_> {
     }
 
     fn missing(&mut self, record: Record) -> Result<(), VerifyError> {
-        let is_below = |above: &Vec<u8>| {
+        let is_below = |above: &EntryPath| {
             above.is_empty()
-                || record.path.strip_prefix(above.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
+                || record.path.strip_prefix(above.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
         };
         if self.unreadable.iter().any(is_below) {
             return Ok(());
@@ -385,7 +385,7 @@ impl Check<'_> {
         self.find(record.path, Difference::Missing)
     }
 
-    fn unread(&mut self, path: Vec<u8>, error: io::Error) -> Result<(), VerifyError> {
+    fn unread(&mut self, path: EntryPath, error: io::Error) -> Result<(), VerifyError> {
         if error.kind() == io::ErrorKind::NotFound {
             return self.find(path, Difference::Busy);
         }
@@ -394,13 +394,13 @@ impl Check<'_> {
     }
 
     /// Reports a difference after those of the entries before it.
-    fn find(&mut self, path: Vec<u8>, difference: Difference) -> Result<(), VerifyError> {
+    fn find(&mut self, path: EntryPath, difference: Difference) -> Result<(), VerifyError> {
         self.flush()?;
         self.report(path, difference);
         Ok(())
     }
 
-    fn report(&mut self, path: Vec<u8>, difference: Difference) {
+    fn report(&mut self, path: EntryPath, difference: Difference) {
         self.verified.count(&difference);
         self.observer.finding(&Finding { path, difference });
     }
@@ -462,7 +462,7 @@ impl Check<'_> {
 
 /// An entry of the tree.
 struct Found {
-    path: Vec<u8>,
+    path: EntryPath,
     dir: Option<DirRef>,
     name: Option<dsync_fs::Component>,
     metadata: Metadata,
@@ -478,7 +478,7 @@ impl Found {
             }
             _ => entry.link_target.unwrap_or_default(),
         };
-        let path = dir.path.join(&entry.name).as_bytes().to_vec();
+        let path = dir.path.join(&entry.name).as_bytes().into();
         Self { path, dir: Some(dir.dir.clone()), name: Some(entry.name), metadata, text }
     }
 
@@ -507,7 +507,7 @@ impl Found {
 /// The entries of a tree in the manifest's order, or the paths that could not be read.
 struct Entries {
     walk: Walk,
-    ready: std::vec::IntoIter<Result<Found, (Vec<u8>, io::Error)>>,
+    ready: std::vec::IntoIter<Result<Found, (EntryPath, io::Error)>>,
 }
 
 impl Entries {
@@ -530,14 +530,14 @@ impl Entries {
             ));
         }
         let root = walk.root().map(|&metadata| {
-            Ok(Found { path: Vec::new(), dir: None, name: None, metadata, text: Vec::new() })
+            Ok(Found { path: EntryPath::default(), dir: None, name: None, metadata, text: Vec::new() })
         });
         Ok(Self { walk, ready: root.into_iter().collect::<Vec<_>>().into_iter() })
     }
 }
 
 impl Iterator for Entries {
-    type Item = Result<Found, (Vec<u8>, io::Error)>;
+    type Item = Result<Found, (EntryPath, io::Error)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -551,7 +551,7 @@ impl Iterator for Entries {
             let found = entries.map(|entry| Ok(Found::of(&dir, entry)));
             let mut ready: Vec<_> = found.collect();
             ready.extend(
-                dir.problems.drain(..).map(|problem| Err((problem.path.as_bytes().to_vec(), problem.error))),
+                dir.problems.drain(..).map(|problem| Err((problem.path.as_bytes().into(), problem.error))),
             );
             let key = |found: &Self::Item| match found {
                 Ok(found) => found.path.clone(),

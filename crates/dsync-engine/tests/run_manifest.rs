@@ -128,7 +128,7 @@ impl Scene {
         let manifest = self.manifest();
         let unread = manifest.records().unwrap().map(Result::unwrap);
         let unread = unread.filter(|record| record.kind == FileType::File && record.content.is_none());
-        let unread: Vec<_> = unread.map(|record| String::from_utf8(record.path).unwrap()).collect();
+        let unread: Vec<_> = unread.map(|record| String::from_utf8(record.path.into_bytes()).unwrap()).collect();
         assert_eq!(unread, without_content, "{:?}", self.way);
         assert_eq!(verified.sound + verified.unread, manifest.totals().files);
     }
@@ -260,7 +260,7 @@ fn a_file_that_is_made_in_any_way_has_its_content() {
             let records = scene.manifest();
             let of = |path: &str| {
                 let mut records = records.records().unwrap().map(Result::unwrap);
-                records.find(|record| record.path == path.as_bytes()).unwrap().content
+                records.find(|record| record.path.as_bytes() == path.as_bytes()).unwrap().content
             };
             assert_eq!(of("large"), Some(*blake3::hash(&content).as_bytes()), "{name} {way:?}");
         }

@@ -14,9 +14,9 @@ use std::{
 
 use dsync_engine::{
     Action, AlternateUse, Alternates, Backup, CancelToken, Cause, Changes, ConnectOptions, Destination, Done,
-    Durability, Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits, Manifest,
-    ModeRule, MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect, RelativePaths,
-    Resources, Silent, Source, SyncError, SyncOptions, Workers, WritePolicy,
+    Durability, EntryPath, Event, FakeSuper, FileType, FilterRule, IdMatch, IdRule, IdTarget, Job, Limits,
+    Manifest, ModeRule, MungeLinks, Observer, Operation, Planned, Problem, Progress, Reconnect,
+    RelativePaths, Resources, Silent, Source, SyncError, SyncOptions, Workers, WritePolicy,
     verify::{self, Difference, Finding, Reading, VerifyObserver},
 };
 use dsync_product::{Agent, Identity, Ledger, Running, Service};
@@ -308,7 +308,7 @@ fn a_service_that_stops_ends_its_sessions() {
 
 /// Keeps the paths of what rots.
 #[derive(Default)]
-struct Rot(Mutex<Vec<Vec<u8>>>);
+struct Rot(Mutex<Vec<EntryPath>>);
 
 impl VerifyObserver for Rot {
     fn finding(&self, finding: &Finding) {
@@ -347,7 +347,16 @@ fn a_backup_is_verified_against_the_manifest_of_what_was_pushed() {
     let rot = Rot::default();
     let verified = verify::verify(&scene.kept(0), &manifest, &reading, &rot, &cancel).unwrap();
     assert_eq!((verified.rotten, verified.exit_code()), (1, 23));
-    assert_eq!(rot.0.into_inner().unwrap(), [b"sub/7"]);
+    let rotten = rot.0.into_inner().unwrap();
+    assert_eq!(rotten, ["sub/7".into()]);
+
+    // The findings name what is copied again.
+    let source = Source::Files { root: scene.own(0), relative: RelativePaths::new(rotten) };
+    let mended = Job::new(source, Destination::Local { path: scene.kept(0) })
+        .options(SyncOptions::archive().checksum(true))
+        .run(&Silent, &cancel)
+        .unwrap();
+    assert_eq!((mended.exit_code(), mended.report.files_transferred), (0, 1));
 }
 
 #[test]

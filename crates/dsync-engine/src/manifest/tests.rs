@@ -24,7 +24,7 @@ prop_compose! {
     ) -> Record {
         let is_file = kind == FileType::File;
         Record {
-            path: path.join(&b'/'),
+            path: path.join(&b'/').into(),
             kind,
             mode,
             uid,

@@ -57,7 +57,7 @@ fn an_outcome_has_what_an_error_does_not_take_away() {
 
 #[test]
 fn a_difference_has_all_of_its_fields() {
-    let finding = |difference| Finding { path: b"f".to_vec(), difference };
+    let finding = |difference| Finding { path: "f".into(), difference };
     let rot = serde_json::to_value(finding(Difference::Rot)).unwrap();
     assert_eq!(rot, json!({ "kind": "rot", "path": "f", "path_hex": null, "changes": null, "why": null }));
     let edited = serde_json::to_value(finding(Difference::Edited(Changes::SIZE))).unwrap();

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use dsync_wire::event::{Changes, Progress};
+use dsync_wire::{
+    event::{Changes, Progress},
+    path::EntryPath,
+};
 
 use super::AgesProblem;
 use crate::exit_code;
@@ -32,7 +35,7 @@ pub enum Difference {
 #[non_exhaustive]
 pub struct Finding {
     /// Path below the root of the tree; empty for the root itself.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The difference.
     pub difference: Difference,
 }
@@ -50,7 +53,7 @@ pub struct Finding {
 ///
 /// impl VerifyObserver for Log {
 ///     fn finding(&self, finding: &Finding) {
-///         println!("{}: {:?}", finding.path.escape_ascii(), finding.difference);
+///         println!("{}: {:?}", finding.path, finding.difference);
 ///     }
 ///
 ///     fn progress(&self, progress: &Progress) {

@@ -27,6 +27,7 @@ use dsync_wire::{
     event::{Event, Facts, FileType, Planned, Progress},
     message::{Cause, Operation, Problem},
     options::{EventLevel, SyncOptions},
+    path::EntryPath,
 };
 
 use super::{
@@ -229,7 +230,7 @@ struct Ear<'a> {
 struct Heard<'a> {
     hear: &'a mut Hear<'a>,
     /// The path of the last entry.
-    last: Option<Vec<u8>>,
+    last: Option<EntryPath>,
     failure: Option<VerifyError>,
 }
 
@@ -268,7 +269,7 @@ impl Observer for Ear<'_> {
 fn record(planned: &Planned) -> Record {
     let Facts { mode, mtime, uid, gid, content, .. } = planned.facts.unwrap_or_default();
     let text = if planned.kind == FileType::Symlink { planned.target.clone() } else { Vec::new() };
-    let (path, kind, size) = (planned.path.clone(), planned.kind, planned.size);
+    let (path, kind, size) = (planned.path.clone().into(), planned.kind, planned.size);
     Record { path, kind, mode, uid, gid, mtime, size, text, content }
 }
 
@@ -455,7 +456,7 @@ impl Audit<'_> {
                 Cause::Vanished | Cause::Changed => Difference::Busy,
                 cause => Difference::Unreadable(error_of(cause)),
             };
-            self.report(problem.path.clone(), difference);
+            self.report(problem.path.clone().into(), difference);
         }
         self.problems.note(problem)
     }
@@ -474,7 +475,7 @@ impl Audit<'_> {
         }
     }
 
-    fn report(&mut self, path: Vec<u8>, difference: Difference) {
+    fn report(&mut self, path: EntryPath, difference: Difference) {
         self.verified.count(&difference);
         self.observer.finding(&Finding { path, difference });
     }
@@ -530,7 +531,7 @@ impl Numbered {
         };
         while let Some(record) = self.records.next_if(due).transpose()? {
             self.count += 1;
-            if record.path == path {
+            if record.path.as_bytes() == path {
                 return Ok(Some((self.count - 1, record)));
             }
             passed(self.count - 1, record);
@@ -653,7 +654,9 @@ pub fn record_remote_to_file(
         Told::Lost(problem) if matches!(problem.cause, Cause::Vanished | Cause::Changed) => {
             busy.note(problem)
         }
-        Told::Lost(Problem { path, cause, .. }) => Err(VerifyError::Entry { path, source: error_of(cause) }),
+        Told::Lost(Problem { path, cause, .. }) => {
+            Err(VerifyError::Entry { path: path.into(), source: error_of(cause) })
+        }
     })?;
     if totals.entries == 0 {
         return Err(tree.unusable(io::ErrorKind::NotFound.into()));

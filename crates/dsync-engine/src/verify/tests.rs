@@ -191,7 +191,7 @@ fn a_file_that_changes_while_it_is_read_is_busy() {
     let cancel = CancelToken::new();
     let reader = Reader::new(&reading, &cancel, &crate::Silent);
     let found = Entries::open(&scene.tree(), &reading).unwrap().map(|found| found.ok().unwrap());
-    let one = found.into_iter().find(|found| found.path == b"a/one").unwrap();
+    let one = found.into_iter().find(|found| found.path.as_bytes() == b"a/one").unwrap();
     fs::write(scene.at("a/one"), "another").unwrap();
     assert!(matches!(reader.read(&one), Read::Busy));
     fs::remove_file(scene.at("a/one")).unwrap();
