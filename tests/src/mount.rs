@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -69,6 +70,23 @@ impl Mount {
     /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.at
+    }
+
+    /// Changes a block with this content below the filesystem of [`Mount::of_type`], whose blocks have
+    /// 1 KiB or more: that leaves no trace in any time.
+    ///
+    /// # Panics
+    /// If there is none: what was written has to be on the disk.
+    pub fn lose_block(&self, wanted: &[u8]) {
+        let image = fs::File::options().read(true).write(true).open(self.at.with_extension("img"));
+        let image = image.expect("the image");
+        let mut block = [0; 1024];
+        let len = image.metadata().expect("a file").len();
+        let at = (0..len).step_by(block.len()).find(|&at| {
+            image.read_exact_at(&mut block, at).expect("a block");
+            wanted.starts_with(&block)
+        });
+        image.write_all_at(b"lost", at.expect("the file's block")).expect("room");
     }
 
     /// Changes its options, e.g. to `ro`.

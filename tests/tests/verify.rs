@@ -2,10 +2,7 @@
 
 use std::{
     fs,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{FileExt as _, symlink},
-    },
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
     path::Path,
 };
 
@@ -185,17 +182,6 @@ fn mistakes_are_named() {
     }
 }
 
-/// Changes the block with this content below the filesystem, whose blocks have 1 KiB or more.
-fn lose_block(image: &Path, wanted: &[u8]) {
-    let image = fs::File::options().read(true).write(true).open(image).unwrap();
-    let mut block = [0; 1024];
-    let at = (0..image.metadata().unwrap().len()).step_by(block.len()).find(|&at| {
-        image.read_exact_at(&mut block, at).unwrap();
-        wanted.starts_with(&block)
-    });
-    image.write_all_at(b"lost", at.expect("the file's block")).unwrap();
-}
-
 #[test]
 fn what_the_disk_lost_is_found_although_memory_still_has_it() {
     needs_dsync!();
@@ -210,7 +196,7 @@ fn what_the_disk_lost_is_found_although_memory_still_has_it() {
     let _ = verify("--record").expect_code(0);
     let _ = Run::of("sync").run().expect_code(0);
 
-    lose_block(&scratch.at("disk.img"), &noise(2, 4096));
+    disk.lose_block(&noise(2, 4096));
 
     let outcome = verify("-q").expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
@@ -429,7 +415,7 @@ fn what_a_disk_of_another_host_lost_is_found_although_its_memory_still_has_it() 
     let list = scratch.at("list").display().to_string();
     let _ = verify_there(sshd, &tree, &["--record", "--manifest", &list]).expect_code(0);
     let _ = Run::of("sync").run().expect_code(0);
-    lose_block(&scratch.at("disk.img"), &noise(2, 4096));
+    disk.lose_block(&noise(2, 4096));
 
     let outcome = verify_there(sshd, &tree, &["-q", "--manifest", &list]).expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
