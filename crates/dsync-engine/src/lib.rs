@@ -109,7 +109,7 @@ pub use crate::{
     resources::Resources,
     server::Server,
     share::{Share, ShareError},
-    state::{KeptState, SignatureUse, State, StateError, StateUse},
+    state::{KeptState, Recorded, SignatureUse, State, StateError, StateUse},
     states::States,
     summary::{Summary, Verdict},
     tally::Tally,

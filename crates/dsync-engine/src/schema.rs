@@ -236,6 +236,8 @@ impl Serialize for Finding {
             Difference::New => ("new", None, None),
             Difference::Unreadable(error) => ("unreadable", None, Some(error.to_string())),
             Difference::Busy => ("busy", None, None),
+            Difference::Unrecorded => ("unrecorded", None, None),
+            Difference::EditedSince(changes) => ("edited", Some(*changes), None),
         };
         Found::new(&self.path, kind, changes, why).serialize(serializer)
     }

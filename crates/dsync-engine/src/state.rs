@@ -12,6 +12,7 @@
 //! once the later one's file stays. `docs/design/state-index.md` has the reasons.
 
 mod format;
+mod recorded;
 mod signatures;
 
 use std::{
@@ -32,12 +33,13 @@ use dsync_fs::{
     is_abandoned,
 };
 
-pub use self::signatures::SignatureUse;
+pub(crate) use self::recorded::Standing;
 pub(crate) use self::signatures::{KnownSignature, MIN_FILE_BYTES, Written};
 use self::{
     format::{Content, Key, MAX_FILE_BYTES as MAX_STATE_BYTES, Record},
     signatures::Signatures,
 };
+pub use self::{recorded::Recorded, signatures::SignatureUse};
 use crate::whole_file::WholeFile;
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
@@ -144,6 +146,9 @@ pub enum StateError {
     /// The clock is behind the time when the file was written.
     #[error("the clock is behind the time when it was written")]
     ClockWentBack,
+    /// With it [`State::recorded`] would keep too many records in memory.
+    #[error("more is recorded than is kept in memory")]
+    TooMuch,
 }
 
 impl State {

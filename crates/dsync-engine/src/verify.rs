@@ -1,4 +1,4 @@
-//! Recording a tree in a manifest, and verifying a tree against one.
+//! Recording a tree in a manifest, and verifying a tree against one or against what runs have recorded.
 //!
 //! Both walk the tree as a run's source does and read contents on all of the caller's threads,
 //! while records and findings stay in the manifest's order. Nothing at the tree is changed, and
@@ -11,6 +11,7 @@
 mod ages;
 mod findings;
 mod judge;
+mod recorded;
 mod remote;
 
 use std::{
@@ -41,6 +42,7 @@ use ages::Ages;
 pub use ages::{AgesProblem, MaxAge};
 pub use findings::{Difference, Finding, Verified, VerifyObserver};
 use judge::{Read, difference};
+pub use recorded::verify_recorded;
 pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
 
 /// The way in which a tree is read.
@@ -121,6 +123,12 @@ pub enum VerifyError {
         /// The reason.
         #[source]
         source: io::Error,
+    },
+    /// No run has recorded the content of a file of the tree as the file is now.
+    #[error("no run has recorded the contents of its files")]
+    NothingRecorded {
+        /// Files of which an earlier version is recorded.
+        edited_since: u64,
     },
     /// The session with the other end of a [`RemoteTree`] failed.
     #[error("the other end cannot be verified")]

@@ -11,7 +11,10 @@
 //! A disk that rots, and a program that writes to the device below the filesystem, change content
 //! without a trace in any stamp: no run that takes a stamp for a content notices either.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
 
 use rustix::{
     fs::{fstatfs, fstatvfs, syncfs},
@@ -19,7 +22,7 @@ use rustix::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{metadata::Timestamp, source_file::SourceFile, sys};
+use crate::{dir::Dir, metadata::Timestamp, source_file::SourceFile, sys};
 
 /// A filesystem whose inode numbers and change times tell one version of a file from all others.
 #[derive(Debug)]
@@ -29,6 +32,15 @@ pub struct StableFilesystem {
 }
 
 impl StableFilesystem {
+    fn of(entry: BorrowedFd<'_>, device: u64) -> Option<Self> {
+        let found = fstatfs(entry).ok()?;
+        let kind = u64::try_from(found.f_type).ok().filter(|kind| STABLE.contains(kind))?;
+        let numbers = [kind, fstatvfs(entry).ok()?.f_fsid, device];
+        let id = xxh3_64(&numbers.map(u64::to_le_bytes).concat());
+        let fd = rustix::io::fcntl_dupfd_cloexec(entry, 0).ok()?;
+        Some(Self { id, fd })
+    }
+
     /// Returns a number that another filesystem has by chance only, and the same one at a later time.
     pub fn id(&self) -> u64 {
         self.id
@@ -44,18 +56,21 @@ impl StableFilesystem {
     }
 }
 
+impl Dir {
+    /// Returns the directory's filesystem, as [`SourceFile::stable_filesystem`] does: its files of the
+    /// same device have the same one, also those that cannot be opened.
+    pub fn stable_filesystem(&self) -> Option<StableFilesystem> {
+        StableFilesystem::of(self.as_fd(), self.metadata().ok()?.dev)
+    }
+}
+
 impl SourceFile {
     /// Returns the file's filesystem if stamps can be trusted there: ext4, xfs and btrfs keep an
     /// inode's number for its life and the time of a change to the nanosecond, by this kernel's
     /// clock. Network and FUSE filesystems may do neither. On tmpfs a write through a mapping shows
     /// once, and on overlayfs it is counted at another inode.
     pub fn stable_filesystem(&self) -> Option<StableFilesystem> {
-        let found = fstatfs(self).ok()?;
-        let kind = u64::try_from(found.f_type).ok().filter(|kind| STABLE.contains(kind))?;
-        let numbers = [kind, fstatvfs(self).ok()?.f_fsid, self.metadata().dev];
-        let id = xxh3_64(&numbers.map(u64::to_le_bytes).concat());
-        let fd = rustix::io::fcntl_dupfd_cloexec(self, 0).ok()?;
-        Some(StableFilesystem { id, fd })
+        StableFilesystem::of(self.as_fd(), self.metadata().dev)
     }
 
     /// Returns whether a later change of the content shows in the file's stamp, see the module. It
@@ -119,9 +134,12 @@ mod tests {
         fs::write(scratch.path().join("file"), "content").unwrap();
         let id = || open(scratch.path()).stable_filesystem().map(|found| found.id());
         assert_eq!(id(), id());
+        let of_directory = Dir::open_operand(scratch.path()).unwrap().stable_filesystem();
+        assert_eq!(id(), of_directory.map(|found| found.id()), "a directory and its file");
 
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::write(memory.path().join("file"), "content").unwrap();
         assert!(open(memory.path()).stable_filesystem().is_none());
+        assert!(Dir::open_operand(memory.path()).unwrap().stable_filesystem().is_none());
     }
 }

@@ -20,16 +20,16 @@ use super::StateError;
 pub(super) type Key = (u64, u64);
 
 /// One version of a file, told from all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) key: Key,
     pub(super) size: u64,
-    mtime: Timestamp,
-    ctime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
 }
 
 /// The content of one version of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Record {
     pub(super) version: Version,
     pub(super) content: [u8; 32],

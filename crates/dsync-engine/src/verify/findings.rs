@@ -28,6 +28,11 @@ pub enum Difference {
     Unreadable(io::Error),
     /// It changed while it was read, so nothing is known of it.
     Busy,
+    /// No run has recorded the file's content ([`verify_recorded`](super::verify_recorded) only): it is not read.
+    Unrecorded,
+    /// The file has changed since a run recorded its content ([`verify_recorded`](super::verify_recorded) only), so it is not read:
+    /// size or time differ, or without changes here only the change time.
+    EditedSince(Changes),
 }
 
 /// A difference of one entry.
@@ -121,16 +126,20 @@ pub struct Verified {
     pub unreadable: u64,
     /// Findings of [`Difference::Busy`].
     pub busy: u64,
+    /// Files of [`Difference::Unrecorded`], which is nothing wrong.
+    pub unrecorded: u64,
+    /// Files of [`Difference::EditedSince`], which is nothing wrong.
+    pub edited_since: u64,
 }
 
 impl Verified {
-    /// Returns the number of findings.
+    /// Returns the number of findings, without the files of which nothing is recorded.
     pub fn findings(&self) -> u64 {
         let Self { rotten, edited, attributes, missing, new, unreadable, busy, .. } = *self;
         rotten + edited + attributes + missing + new + unreadable + busy
     }
 
-    /// Returns the exit code that a command should end with: 0 if nothing differs, else 23.
+    /// Returns the exit code that a command should end with: 0 if nothing is found, else 23.
     pub fn exit_code(&self) -> u8 {
         if self.findings() == 0 { exit_code::OK } else { exit_code::PARTIAL }
     }
@@ -144,6 +153,8 @@ impl Verified {
             Difference::New => &mut self.new,
             Difference::Unreadable(_) => &mut self.unreadable,
             Difference::Busy => &mut self.busy,
+            Difference::Unrecorded => &mut self.unrecorded,
+            Difference::EditedSince(_) => &mut self.edited_since,
         } += 1;
     }
 }

@@ -68,7 +68,7 @@ impl Reading {
     }
 
     /// Returns whether a path is among the share that is read.
-    fn samples(&self, path: &[u8]) -> bool {
+    pub(super) fn samples(&self, path: &[u8]) -> bool {
         let mut hasher = ContentHasher::new();
         hasher.update(&self.seed.to_le_bytes()).update(path);
         let [first, second, ..] = hasher.finish();

@@ -25,6 +25,7 @@ impl VerifyObserver for Heard {
             Difference::New => "new",
             Difference::Unreadable(_) => "unreadable",
             Difference::Busy => "busy",
+            Difference::Unrecorded | Difference::EditedSince(_) => "of no manifest",
         };
         self.0.lock().unwrap().push(format!("{word} {}", finding.path.escape_ascii()));
     }

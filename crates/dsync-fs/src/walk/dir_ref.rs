@@ -192,6 +192,21 @@ impl DirRef {
         })
     }
 
+    /// Returns the number of the filesystem of this device, if it is the one that the directory is on
+    /// and stamps can be trusted there, see [`Dir::stable_filesystem`].
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn stable_filesystem(&self, device: u64) -> io::Result<Option<u64>> {
+        for index in 0..self.0.layers.len() {
+            let dir = self.open(index)?;
+            if dir.metadata()?.dev == device {
+                return Ok(dir.stable_filesystem().map(|found| found.id()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the directory's path below the transfer's root. Cost: one step per level.
     pub fn path(&self) -> RelPath {
         let mut names = Vec::new();
