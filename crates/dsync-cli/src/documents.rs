@@ -222,7 +222,7 @@ mod tests {
     dsync completions SHELL
     dsync doctor [HOST:]DIR
     dsync explain [OPTIONS] SRC DST PATH...
-    dsync verify [HOST:]DIR [--against SRC]
+    dsync verify [HOST:]DIR [--against SRC] [--state]
     dsync state [--state-dir DIR] [--clear]
     dsync man
     dsync [OPTIONS] SRC... HOST::SHARE/DST
@@ -270,6 +270,12 @@ all others by size and time. `--max-age 30d` reads the files that were not read 
 was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
 one with the counts. `-x` stays on one filesystem, `-q` prints differences only.
 `-n` reads no content at all.
+
+`verify DIR --state`, and `verify DIR` where there is no manifest, compare the files with the contents that runs with `-c --state` have read and kept, of all pairs of trees in
+`$XDG_STATE_HOME/dsync` or `--state-dir DIR`. A file whose size, modification or change time is not the one that a run has seen is `edited`, one that no run has read is `unrecorded`: both are
+told and not read, and nothing is wrong with them. The exit code is 23 for `rot`, `unreadable` and `busy`, and 11 where no file of DIR can be compared. A state that is damaged or of a newer version is one line, and
+counts as not recorded, as do other filesystems than ext4, xfs and btrfs. `--percent`, `-n`, `-x`, `-q` and `--json` (the counts `unrecorded` and `edited_since`) work as above; `--max-age` needs a manifest.
+What a run has written is kept by the next run with `-c --state`, which reads it.
 
 `verify HOST:DIR`, `verify HOST::SHARE/DIR` and `verify dsync://HOST:PORT/SHARE/DIR` verify a tree at another end by a manifest of this one: `--manifest FILE` names it, and
 with `--record` writes it. The other end lists its tree and reads the files that are due, from its disk; only names, attributes and hashes are sent. Whoever may copy from there may

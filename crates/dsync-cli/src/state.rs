@@ -168,7 +168,7 @@ fn reason(dir: &Path, error: &StateError) -> String {
 }
 
 /// Returns the directory of states: the one that is named, else this user's own.
-fn directory(named: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn directory(named: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(dir) = named {
         return Ok(dir.to_owned());
     }

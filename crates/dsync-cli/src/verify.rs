@@ -1,9 +1,11 @@
-//! `dsync verify PATH`: is the tree still what its manifest says? `--record` writes the manifest.
+//! `dsync verify PATH`: is the tree still what its manifest says, or what runs have recorded? `--record`
+//! writes the manifest.
 //!
 //! Each difference is a line of standard output as soon as it is found, or with `--json` an event;
 //! the last line has the counts. Nothing of the tree is changed.
 
 mod against;
+mod by_state;
 mod remote;
 
 use std::{
@@ -49,9 +51,21 @@ struct Flags {
     #[arg(value_name = "PATH")]
     path: PathBuf,
 
-    /// The manifest, a file here; PATH.dsync-manifest beside a directory here where none is named
+    /// The manifest, a file here; where none is named PATH.dsync-manifest beside a directory here, and where
+    /// there is none either, what runs with --state have kept (--state)
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+
+    /// Compare with the contents that runs with --state have kept, also where there is a manifest
+    ///
+    /// A file that has changed since a run read it, and one that no run has read, is told and not read; the
+    /// exit code is 23 for rot and what cannot be read, and 11 where no file of PATH can be compared
+    #[arg(long, conflicts_with_all = ["manifest", "against", "record"])]
+    state: bool,
+
+    /// The directory of --state, which it implies; $XDG_STATE_HOME/dsync where none is named
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["manifest", "against", "record"])]
+    state_dir: Option<PathBuf>,
 
     /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be HOST:DIR
     #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
@@ -134,16 +148,17 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     let teller = Teller { bar, json: flags.json, failure: Mutex::default() };
     let code = match &flags.against {
         Some(source) => against::run(&flags, source, &teller, &cancel),
-        None => by_manifest(&flags, &teller, &cancel),
+        None => of_one_tree(&flags, &teller, &cancel),
     };
     let failed = teller.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_some() { messages::OUTPUT } else { code }
 }
 
-/// Verifies the tree against its manifest, or records that.
-fn by_manifest(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
+/// Verifies the tree against its manifest or what runs have recorded, or writes the manifest.
+fn of_one_tree(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
     let needs_manifest = "a directory of another host is compared with a manifest of this one: name it with \
-         --manifest FILE; `dsync verify --record --manifest FILE HOST:DIR` writes it";
+         --manifest FILE; `dsync verify --record --manifest FILE HOST:DIR` writes it, and `dsync verify --state DIR` on \
+         that host needs none";
 
     let tree = match remote::tree(flags) {
         Ok(Some(_)) if flags.manifest.is_none() => {
@@ -156,6 +171,9 @@ fn by_manifest(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
             return error.exit_code();
         }
     };
+    if by_state::is_asked(flags) {
+        return by_state::run(flags, teller, cancel);
+    }
 
     let outcome = perform(flags, tree.as_ref(), teller, cancel);
     teller.bar.clear();
@@ -167,6 +185,9 @@ fn by_manifest(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
         Ok(Outcome::Verified(verified)) => {
             teller.end(flags.quiet, &verified_json(&verified), &verified_text(&verified));
             verified.exit_code()
+        }
+        Err(error) if tree.is_none() && by_state::is_left(flags, &error) => {
+            by_state::run(flags, teller, cancel)
         }
         Err(error) => {
             say(&format!("dsync: error: {}", failure(&error, flags)));
@@ -215,13 +236,7 @@ fn perform(
     cancel: &CancelToken,
 ) -> Result<Outcome, VerifyError> {
     let path = flags.manifest.clone().unwrap_or_else(|| beside(&flags.path));
-    // Another seed each time, so that in the end every file was read.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reading = Reading::default()
-        .percent(if flags.dry_run { 0 } else { flags.percent })
-        .seed(u64::from(now.subsec_nanos()) ^ now.as_secs())
-        .max_age(flags.max_age.map(|age| MaxAge::new(age, times_beside(&path))))
-        .one_file_system(flags.one_file_system);
+    let reading = reading(flags).max_age(flags.max_age.map(|age| MaxAge::new(age, times_beside(&path))));
 
     if flags.record {
         let totals = match remote {
@@ -236,6 +251,16 @@ fn perform(
         None => verify::verify(&flags.path, &manifest, &reading, teller, cancel)?,
     };
     Ok(Outcome::Verified(verified))
+}
+
+/// Returns the way of reading that the words ask for, but for the times of reading.
+fn reading(flags: &Flags) -> Reading {
+    // Another seed each time, so that in the end every file was read.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Reading::default()
+        .percent(if flags.dry_run { 0 } else { flags.percent })
+        .seed(u64::from(now.subsec_nanos()) ^ now.as_secs())
+        .one_file_system(flags.one_file_system)
 }
 
 /// Returns the manifest's place where none is named: beside the tree, where no `--delete` reaches it.
@@ -327,6 +352,8 @@ fn described(difference: &Difference) -> (&'static str, Option<Changes>, Option<
         Difference::New => ("new", None, None),
         Difference::Unreadable(error) => ("unreadable", None, Some(words::system_words(error))),
         Difference::Busy => ("busy", None, None),
+        Difference::Unrecorded => ("unrecorded", None, None),
+        Difference::EditedSince(changes) => ("edited", Some(*changes), None),
         _ => ("other", None, None),
     }
 }

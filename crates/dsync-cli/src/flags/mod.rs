@@ -108,7 +108,7 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
   state              List what runs with --state have kept; --clear removes it
-  verify [HOST:]DIR  Compare DIR with its manifest, and tell rot from edits; --record writes the manifest
+  verify [HOST:]DIR  Compare DIR with its manifest or what runs have kept, and tell rot from edits
 
 fleet, history, job, run and status are kept for later versions. A local file that has one of
 these names is written ./NAME where it is the first word.";
