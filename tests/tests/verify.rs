@@ -100,7 +100,7 @@ fn files_that_were_read_lately_are_not_read_again() {
     fs::write(&times, "dsync-verified 1\nnot what follows it").unwrap();
     let (sound, unread, told) = verify_lately(23);
     assert_eq!((sound, unread), (Some(3), Some(0)));
-    assert!(told.contains("damaged or belongs to an older manifest; all files are read"), "{told}");
+    assert!(told.contains("damaged or out of date; all files are read"), "{told}");
     // The times of another manifest say nothing.
     let _ = verify(&tree, &["--record"]).expect_code(0);
     assert_eq!(verify_lately(0).0, Some(4));

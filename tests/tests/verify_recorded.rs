@@ -144,6 +144,38 @@ fn a_directory_without_a_manifest_is_verified_by_what_runs_have_read() {
 }
 
 #[test]
+fn files_that_were_read_lately_are_not_read_again_although_runs_record_more() {
+    needs_dsync!();
+    let Some(scene) = Scene::new("ext4") else { return };
+    let read = || {
+        let outcome = scene.verify(&["--json", "--max-age=30d"]).expect_code(0);
+        assert!(outcome.stderr_text().is_empty(), "{}", outcome.account());
+        ["sound", "unread"].map(|count| counts(&outcome)[count].as_u64().unwrap())
+    };
+    assert_eq!(read(), [6, 0]);
+    assert_eq!(read(), [0, 6]);
+    fs::write(scene.scratch.src().join("sound"), "edited").unwrap();
+    until_met(|| {
+        scene.copy();
+        scene.is_known().then_some(())
+    });
+    assert_eq!(read(), [1, 5]);
+
+    let times = scene.states().join("verified");
+    fs::write(&times, "dsync-verified-runs 1\nnot what follows it").unwrap();
+    let told = scene.verify(&["--max-age=30d"]).expect_code(0);
+    assert!(told.stderr_text().contains("out of date; all files are read"), "{}", told.account());
+    fs::remove_file(&times).unwrap();
+    fs::create_dir(&times).unwrap();
+    let told = scene.verify(&["--max-age=30d"]).expect_code(11);
+    assert!(
+        told.stderr_text().contains("/verified' for --max-age: it is no regular file"),
+        "{}",
+        told.account()
+    );
+}
+
+#[test]
 fn a_tree_of_which_nothing_is_recorded_is_refused() {
     needs_dsync!();
     let Some(scene) = Scene::new("ext4") else { return };
@@ -239,9 +271,7 @@ fn words_that_need_a_manifest_are_refused_before_anything_is_read() {
     let scratch = Scratch::new();
     let tree = scratch.src().display().to_string();
     for (words, text) in [
-        (&["--state", "--max-age=30d", &tree][..], "`dsync verify --record "),
-        (&["--max-age=30d", &tree], "--percent reads a share"),
-        (&["--state", "host:dir"], "name it with --manifest FILE"),
+        (&["--state", "host:dir"][..], "name it with --manifest FILE"),
         (&["host:dir"], "name it with --manifest FILE"),
         (&["--state", "--record", &tree], "--record"),
         (&["--state", "--manifest=list", &tree], "--manifest"),

@@ -274,7 +274,7 @@ one with the counts. `-x` stays on one filesystem, `-q` prints differences only.
 `verify DIR --state`, and `verify DIR` where there is no manifest, compare the files with the contents that runs with `-c --state` have read and kept, of all pairs of trees in
 `$XDG_STATE_HOME/dsync` or `--state-dir DIR`. A file whose size, modification or change time is not the one that a run has seen is `edited`, one that no run has read is `unrecorded`: both are
 told and not read, and nothing is wrong with them. The exit code is 23 for `rot`, `unreadable` and `busy`, and 11 where no file of DIR can be compared. A state that is damaged or of a newer version is one line, and
-counts as not recorded, as do other filesystems than ext4, xfs and btrfs. `--percent`, `-n`, `-x`, `-q` and `--json` (the counts `unrecorded` and `edited_since`) work as above; `--max-age` needs a manifest.
+counts as not recorded, as do other filesystems than ext4, xfs and btrfs. `--percent`, `--max-age`, `-n`, `-x`, `-q` and `--json` (the counts `unrecorded` and `edited_since`) work as above; `verified` in the directory of states keeps the times.
 What a run has written is kept by the next run with `-c --state`, which reads it.
 
 `verify HOST:DIR`, `verify HOST::SHARE/DIR` and `verify dsync://HOST:PORT/SHARE/DIR` verify a tree at another end by a manifest of this one: `--manifest FILE` names it, and

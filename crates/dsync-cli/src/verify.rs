@@ -92,7 +92,8 @@ struct Flags {
     dry_run: bool,
 
     /// Read only the files that were not read and found sound within this time, as 30d, 12h or 2w, and go on
-    /// where an interrupted run ended; FILE.verified beside the manifest keeps the times
+    /// where an interrupted run ended; FILE.verified beside the manifest, or `verified` in the directory of
+    /// --state, keeps the times
     #[arg(long, value_name = "AGE", value_parser = age, conflicts_with_all = ["against", "record"])]
     max_age: Option<Duration>,
 
@@ -316,7 +317,7 @@ impl VerifyObserver for Teller {
         let (what, why) = match problem {
             AgesProblem::Unreadable(error) => ("cannot be read", words::system_words(error)),
             AgesProblem::Unsaved(error) => ("cannot be written", words::system_words(error)),
-            _ => ("cannot be used", "it is damaged or belongs to an older manifest".to_owned()),
+            _ => ("cannot be used", "it is damaged or out of date".to_owned()),
         };
         let effect = match problem {
             AgesProblem::Unsaved(_) => "the next run reads again what this one has read",

@@ -128,7 +128,8 @@ impl Scene {
         let manifest = self.manifest();
         let unread = manifest.records().unwrap().map(Result::unwrap);
         let unread = unread.filter(|record| record.kind == FileType::File && record.content.is_none());
-        let unread: Vec<_> = unread.map(|record| String::from_utf8(record.path.into_bytes()).unwrap()).collect();
+        let unread: Vec<_> =
+            unread.map(|record| String::from_utf8(record.path.into_bytes()).unwrap()).collect();
         assert_eq!(unread, without_content, "{:?}", self.way);
         assert_eq!(verified.sound + verified.unread, manifest.totals().files);
     }

@@ -7,7 +7,7 @@ use std::{io, path::Path};
 
 use dsync_engine::{
     CancelToken, ManifestError, State, StateError, UntrustedLink, exit_code,
-    verify::{self, Verified, VerifyError},
+    verify::{self, MaxAge, Verified, VerifyError},
 };
 
 use super::{Flags, Teller, beside, failure, failure_code, reading, verified_json};
@@ -36,14 +36,6 @@ pub(super) fn is_left(flags: &Flags, error: &VerifyError) -> bool {
 
 /// Verifies the tree by what runs have recorded, and returns the exit code: 23 where something is wrong.
 pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
-    if flags.max_age.is_some() {
-        blame(&escape_text(&format!(
-            "--max-age keeps its times beside a manifest, which `dsync verify --record {}` writes; without one \
-             --percent reads a share of the files",
-            flags.path.display()
-        )));
-        return exit_code::USAGE;
-    }
     let dir = match state::directory(flags.state_dir.as_deref()) {
         Ok(dir) => dir,
         Err(why) => {
@@ -58,7 +50,9 @@ pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
         let why = reason(&dir, error);
         say(&escape_text(&format!("dsync: {why}; what it has counts as not recorded")));
     }
-    let outcome = verify::verify_recorded(&flags.path, &recorded, &reading(flags), teller, cancel);
+    let times = dir.join(TIMES);
+    let reading = reading(flags).max_age(flags.max_age.map(|age| MaxAge::new(age, &times)));
+    let outcome = verify::verify_recorded(&flags.path, &recorded, &reading, teller, cancel);
 
     teller.bar.clear();
     match outcome {
@@ -69,6 +63,11 @@ pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
         Err(error) => {
             let why = match error {
                 VerifyError::NothingRecorded { edited_since } => nothing(flags, &dir, edited_since),
+                VerifyError::Ages { ref source } => format!(
+                    "cannot use '{}' for --max-age: {}; move away what is there",
+                    Escaped(times.as_os_str().as_encoded_bytes()),
+                    words::system_words(source)
+                ),
                 ref error => failure(error, flags),
             };
             say(&format!("dsync: error: {why}"));
@@ -146,3 +145,6 @@ fn reason(dir: &Path, error: &StateError) -> String {
         other => format!("a state in '{dir}' is not used: {other}"),
     }
 }
+
+/// The file of --max-age in the directory of states.
+const TIMES: &str = "verified";

@@ -8,6 +8,7 @@
 
 use std::{cmp::Reverse, path::Path};
 
+use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Dir, Stamp, Timestamp, filesystem_time};
 use dsync_wire::event::Changes;
 
@@ -34,8 +35,8 @@ pub(crate) enum Standing {
     Unrecorded,
     /// The records are of other versions: these differ from the last one, or only its change time.
     EditedSince(Changes),
-    /// Contents of this very version, at least one.
-    Recorded(Vec<[u8; 32]>),
+    /// Contents of this very version, at least one, and the number of the first one's record.
+    Recorded(Vec<[u8; 32]>, usize),
 }
 
 impl State {
@@ -47,7 +48,7 @@ impl State {
     /// recorded.
     pub fn recorded(dir: &Path) -> (Recorded, Vec<StateError>) {
         let mut unusable = Vec::new();
-        let recorded = Recorded::read(dir, (filesystem_time(), MAX_RECORDS), &mut unusable);
+        let recorded = Recorded::read(dir, (filesystem_time(), Recorded::MAX_RECORDS), &mut unusable);
         let recorded = recorded.unwrap_or_else(|error| {
             unusable.push(error);
             Recorded::default()
@@ -57,6 +58,9 @@ impl State {
 }
 
 impl Recorded {
+    /// Records of all pairs together that are kept in memory: four full states.
+    pub(crate) const MAX_RECORDS: usize = 4 * format::MAX_RECORDS;
+
     /// Returns the number of records: those of one file that is in several states may differ.
     pub fn len(&self) -> usize {
         self.records.len()
@@ -97,6 +101,17 @@ impl Recorded {
         self.records.dedup();
     }
 
+    /// Returns a number for each record that another one has by chance only, and the same one at a later
+    /// time.
+    pub(crate) fn marks(&self) -> Vec<u64> {
+        let mark = |record: &Record| {
+            let mut hasher = ContentHasher::new();
+            hasher.update(&record.version.to_bytes()).update(&record.content);
+            hasher.finish().first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
+        };
+        self.records.iter().map(mark).collect()
+    }
+
     /// Returns what is known of the file with this stamp on this filesystem.
     pub(crate) fn standing(&self, filesystem: u64, stamp: &Stamp) -> Standing {
         let key = (filesystem, stamp.ino);
@@ -106,7 +121,8 @@ impl Recorded {
         let is_now = |record: &&Record| record.version.is_of(stamp);
         let contents: Vec<_> = of_file.clone().filter(is_now).map(|record| record.content).collect();
         if !contents.is_empty() {
-            return Standing::Recorded(contents);
+            let before = of_file.take_while(|record| !is_now(record)).count();
+            return Standing::Recorded(contents, from + before);
         }
 
         let Some(last) = of_file.max_by_key(|record| record.version.ctime) else {
@@ -130,9 +146,6 @@ fn records_of(dir: &Dir, name: &Component, now: Timestamp) -> Result<Vec<Record>
     }
     if saved > now { Err(StateError::ClockWentBack) } else { Ok(records) }
 }
-
-/// Records of all pairs together that are kept in memory: four full states.
-const MAX_RECORDS: usize = 4 * format::MAX_RECORDS;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
@@ -195,7 +208,11 @@ mod tests {
             contents.sort_unstable();
             contents.dedup();
             match recorded.standing(filesystem, &stamp) {
-                Standing::Recorded(found) => prop_assert!(!found.is_empty() && found == contents),
+                Standing::Recorded(found, number) => {
+                    prop_assert!(!found.is_empty() && found == contents);
+                    let first = recorded.records[number];
+                    prop_assert_eq!((first.version, first.content), (version_of(filesystem, &stamp), found[0]));
+                }
                 Standing::EditedSince(_) => prop_assert!(contents.is_empty() && !of_file.is_empty()),
                 Standing::Unrecorded => prop_assert!(of_file.is_empty()),
             }
@@ -220,9 +237,9 @@ mod tests {
         assert_eq!(recorded.len(), 4);
 
         let of = |filesystem, stamp: &Stamp| recorded.standing(filesystem, stamp);
-        assert_eq!(of(7, &one), Standing::Recorded(vec![[1; 32]]));
-        assert_eq!(of(7, &two), Standing::Recorded(vec![[2; 32]]));
-        assert_eq!(of(7, &edited), Standing::Recorded(vec![[3; 32], [4; 32]]));
+        assert_eq!(of(7, &one), Standing::Recorded(vec![[1; 32]], 0));
+        assert_eq!(of(7, &two), Standing::Recorded(vec![[2; 32]], 1));
+        assert_eq!(of(7, &edited), Standing::Recorded(vec![[3; 32], [4; 32]], 2));
         assert_eq!(of(8, &one), Standing::Unrecorded);
         assert_eq!(of(7, &stamp(3, 10, 100)), Standing::Unrecorded);
         assert_eq!(of(7, &Stamp { ctime: time(101), ..one }), Standing::EditedSince(Changes::NONE));
@@ -263,7 +280,7 @@ mod tests {
         let mut expected = expected.map(|error| error.to_string());
         expected.sort();
         assert_eq!(said, expected);
-        assert_eq!(recorded.standing(7, &one), Standing::Recorded(vec![[1; 32]]));
+        assert_eq!(recorded.standing(7, &one), Standing::Recorded(vec![[1; 32]], 0));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 6, "nothing is removed or made");
     }
 

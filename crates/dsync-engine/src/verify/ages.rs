@@ -1,9 +1,10 @@
-//! Times at which the files of a manifest were last read and found sound, so that a verification reads the
-//! others only, and one that was interrupted goes on where it ended.
+//! Times at which the files of a manifest, or those that runs have recorded, were last read and found
+//! sound, so that a verification reads the others only, and one that was interrupted goes on where it
+//! ended.
 //!
-//! The times stand in a file of their own, in the order of the manifest's records:
-//! `docs/manifest.md` has its bytes. It can only cost time: whatever is wrong with it makes all files
-//! count as unread.
+//! The times stand in a file of their own, in the order of the manifest's records, or each with the mark
+//! of a record: `docs/manifest.md` has its bytes. It can only cost time: whatever is wrong with it makes
+//! all files count as unread.
 
 use std::{
     io::{self, BufWriter, Write as _},
@@ -16,6 +17,7 @@ use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Dir, DirRef, Kind, Links, OperatorFiles};
 
 use crate::{
+    Recorded,
     manifest::Manifest,
     whole_file::{WholeFile, place},
 };
@@ -37,8 +39,9 @@ use crate::{
 pub struct MaxAge {
     /// A file that was read and found sound within this time is compared by size and time only.
     pub age: Duration,
-    /// The file that keeps these times: 4 bytes for each entry of the manifest. It is made where it
-    /// is missing, written anew once a minute and at the end, also of a verification that is cancelled.
+    /// The file that keeps these times: 4 bytes for each entry of the manifest, or 12 for each record
+    /// of a run. It is made where it is missing, written anew once a minute and at the end, also of a
+    /// verification that is cancelled.
     pub file: PathBuf,
 }
 
@@ -61,11 +64,19 @@ pub enum AgesProblem {
     Unsaved(io::Error),
 }
 
-/// The times of a manifest's files.
+/// The records that the times are of.
+enum Of {
+    /// Those of the manifest with this hash.
+    Manifest([u8; 32]),
+    /// Those of runs, each by its mark.
+    Runs(Vec<u64>),
+}
+
+/// The times of the files of a manifest or of runs.
 pub(super) struct Ages {
     dir: Arc<Dir>,
     name: Component,
-    manifest: [u8; 32],
+    of: Of,
     /// Seconds since 1970 for each record; 0 is never.
     times: Vec<u32>,
     /// Times up to this one are too old.
@@ -87,12 +98,33 @@ impl Ages {
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
         let entries = usize::try_from(manifest.totals().entries).map_err(io::Error::other)?;
+        Self::of((Of::Manifest(*manifest.hash()), entries), max_age, problem)
+    }
+
+    /// Reads the times of the files that runs have recorded, whose records have these marks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn open_of_runs(
+        max_age: &MaxAge,
+        marks: Vec<u64>,
+        problem: impl FnOnce(AgesProblem),
+    ) -> io::Result<Self> {
+        let entries = marks.len();
+        Self::of((Of::Runs(marks), entries), max_age, problem)
+    }
+
+    fn of(
+        (of, entries): (Of, usize),
+        max_age: &MaxAge,
+        problem: impl FnOnce(AgesProblem),
+    ) -> io::Result<Self> {
         let (dir, name) = place(&max_age.file, &OperatorFiles::new(Links::Trusted))?;
         if dir.stat(&name).is_ok_and(|there| there.kind != Kind::File) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
 
-        let times = match read(&dir, &name, manifest.hash(), entries) {
+        let times = match of.read(&dir, &name, entries) {
             Ok(Some(times)) => times,
             Ok(None) => {
                 problem(AgesProblem::Unusable);
@@ -107,8 +139,8 @@ impl Ages {
         };
         let now = seconds(SystemTime::now());
         let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
-        let (oldest, manifest, saved) = (now.saturating_sub(age), *manifest.hash(), Instant::now());
-        Ok(Self { dir, name, manifest, times, oldest, now, saved, changed: false })
+        let (oldest, saved) = (now.saturating_sub(age), Instant::now());
+        Ok(Self { dir, name, of, times, oldest, now, saved, changed: false })
     }
 
     /// Returns whether an entry of a directory is the file that keeps the times.
@@ -138,38 +170,81 @@ impl Ages {
         (self.saved, self.changed) = (Instant::now(), false);
         let whole = WholeFile::create(&self.dir, self.name.clone())?;
         let mut out = Hashing { out: BufWriter::new(whole), hasher: ContentHasher::new() };
-        out.write(MAGIC)?;
-        out.write(&self.manifest)?;
-        for time in &self.times {
-            out.write(&time.to_le_bytes())?;
-        }
+        self.of.write(&self.times, |bytes| out.write(bytes))?;
         let hash = out.hasher.finish();
         out.out.write_all(&hash)?;
         out.out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     }
 }
 
-/// Returns the times in a file, or `None` if it is not of this manifest or damaged.
-fn read(dir: &Dir, name: &Component, manifest: &[u8; 32], entries: usize) -> io::Result<Option<Vec<u32>>> {
-    let file = dir.open_source_noatime(name)?;
-    let wanted = MAGIC.len() + 32 + 4 * entries + 32;
-    if file.len() != wanted as u64 {
-        return Ok(None);
+impl Of {
+    /// Returns the times in a file, or `None` if it is not of these records or damaged.
+    fn read(&self, dir: &Dir, name: &Component, entries: usize) -> io::Result<Option<Vec<u32>>> {
+        let file = dir.open_source_noatime(name)?;
+        let Some(len) = usize::try_from(file.len()).ok().filter(|len| self.may_have(*len, entries)) else {
+            return Ok(None);
+        };
+        let mut raw = vec![0; len];
+        if file.read_full_at(0, &mut raw)? != len {
+            return Ok(None);
+        }
+        let times = || {
+            let (body, hash) = raw.split_last_chunk::<32>()?;
+            let mut hasher = ContentHasher::new();
+            hasher.update(body);
+            if hasher.finish() == *hash { self.times(body) } else { None }
+        };
+        Ok(times())
     }
-    let mut raw = vec![0; wanted];
-    if file.read_full_at(0, &mut raw)? != wanted {
-        return Ok(None);
+
+    /// Returns whether a file of these records may have this length. That of runs may be of records that
+    /// there are no more.
+    fn may_have(&self, len: usize, entries: usize) -> bool {
+        match self {
+            Self::Manifest(_) => len == MAGIC.len() + 32 + 4 * entries + 32,
+            Self::Runs(_) => len <= MAX_RUNS_BYTES,
+        }
     }
-    let times = || {
-        let (body, hash) = raw.split_last_chunk::<32>()?;
-        let times = body.strip_prefix(MAGIC)?.strip_prefix(manifest)?;
-        let mut hasher = ContentHasher::new();
-        hasher.update(body);
-        let is_right = hasher.finish() == *hash;
+
+    fn times(&self, body: &[u8]) -> Option<Vec<u32>> {
         let of = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
-        is_right.then(|| times.chunks_exact(4).map(of).collect())
-    };
-    Ok(times())
+        match self {
+            Self::Manifest(hash) => {
+                let times = body.strip_prefix(MAGIC)?.strip_prefix(hash)?;
+                Some(times.chunks_exact(4).map(of).collect())
+            }
+            Self::Runs(marks) => {
+                let (kept, []) = body.strip_prefix(RUNS_MAGIC)?.as_chunks::<12>() else { return None };
+                let mark =
+                    |kept: &[u8; 12]| kept.first_chunk::<8>().map_or(0, |mark| u64::from_le_bytes(*mark));
+                let time = |at: usize| kept.get(at).and_then(|kept| kept.get(8..)).map_or(0, of);
+                // In a file with a right hash they are in this order; in another one nothing is found.
+                let times =
+                    marks.iter().map(|wanted| kept.binary_search_by_key(wanted, mark).map_or(0, time));
+                Some(times.collect())
+            }
+        }
+    }
+
+    /// Writes the times of these records, piece by piece.
+    fn write(&self, times: &[u32], mut out: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            Self::Manifest(hash) => {
+                out(MAGIC)?;
+                out(hash)?;
+                times.iter().try_for_each(|time| out(&time.to_le_bytes()))
+            }
+            Self::Runs(marks) => {
+                let mut kept: Vec<_> = marks.iter().zip(times).filter(|(_, time)| **time != 0).collect();
+                kept.sort_unstable();
+                out(RUNS_MAGIC)?;
+                kept.into_iter().try_for_each(|(mark, time)| {
+                    out(&mark.to_le_bytes())?;
+                    out(&time.to_le_bytes())
+                })
+            }
+        }
+    }
 }
 
 /// Hashes what it writes.
@@ -192,6 +267,9 @@ fn seconds(time: SystemTime) -> u32 {
 }
 
 const MAGIC: &[u8] = b"dsync-verified 1\n";
+const RUNS_MAGIC: &[u8] = b"dsync-verified-runs 1\n";
+/// Longest file that is read: one time for each record that is kept in memory.
+const MAX_RUNS_BYTES: usize = 12 * Recorded::MAX_RECORDS + 64;
 /// Interval between two saves: so much reading is lost with the power.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -247,6 +325,47 @@ mod tests {
         }
         fs::write(&max_age.file, [&right[..], b"x"].concat()).unwrap();
         assert_eq!(due(&max_age, &one), (vec![true; 5], true));
+    }
+
+    #[test]
+    fn times_of_runs_are_of_records_and_not_of_their_places() {
+        let at = tempfile::tempdir().unwrap();
+        let max_age = MaxAge::new(Duration::from_secs(1000), at.path().join("ages"));
+        let open = |marks: &[u64]| {
+            let mut told = false;
+            let ages = Ages::open_of_runs(&max_age, marks.to_vec(), |_| told = true).unwrap();
+            (ages, told)
+        };
+        let due = |marks: &[u64]| {
+            let (ages, told) = open(marks);
+            ((0..marks.len()).map(|record| ages.is_due(record)).collect::<Vec<_>>(), told)
+        };
+        let (mut ages, _) = open(&[u64::MAX, 5, 7, 9]);
+        [(0, true), (1, true), (2, false)].into_iter().for_each(|(at, sound)| ages.note(at, sound));
+        ages.save(true).unwrap();
+        assert_eq!(due(&[9, 7, 5, 3, u64::MAX]), (vec![true, true, false, true, false], false));
+        assert_eq!(due(&[]), (vec![], false));
+
+        // Times of records that there are no more go when it is written again.
+        let (mut ages, _) = open(&[5]);
+        ages.note(0, true);
+        ages.save(true).unwrap();
+        assert_eq!(due(&[5, u64::MAX]), (vec![false, true], false));
+        let right = fs::read(&max_age.file).unwrap();
+        assert_eq!(right.len(), RUNS_MAGIC.len() + 12 + 32);
+        for index in 0..right.len() {
+            let mut wrong = right.clone();
+            wrong[index] ^= 1;
+            fs::write(&max_age.file, wrong).unwrap();
+            assert_eq!(due(&[5]), (vec![true], true), "byte {index}");
+            fs::write(&max_age.file, &right[..index]).unwrap();
+            assert_eq!(due(&[5]), (vec![true], true), "cut to {index}");
+        }
+        // The times of a manifest are none of these.
+        let one = manifest(&at.path().join("one"), 1);
+        Ages::open(&max_age, &one, |_| {}).unwrap().note(0, true);
+        fs::write(&max_age.file, &right).unwrap();
+        assert!(self::due(&max_age, &one).1);
     }
 
     #[test]

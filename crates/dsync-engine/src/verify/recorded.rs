@@ -13,8 +13,8 @@ use dsync_fs::Kind;
 use dsync_wire::path::EntryPath;
 
 use super::{
-    BATCH_BYTES, BATCH_ENTRIES, Difference, Entries, Finding, Found, Read, Reader, Reading, Verified,
-    VerifyError, VerifyObserver,
+    Ages, AgesProblem, BATCH_BYTES, BATCH_ENTRIES, Difference, Entries, Finding, Found, Read, Reader,
+    Reading, Verified, VerifyError, VerifyObserver,
 };
 use crate::{
     CancelToken,
@@ -30,10 +30,10 @@ use crate::{
 /// [`Verified::entries`] are its regular files. Each name of a file with several is a file.
 ///
 /// # Errors
-/// [`VerifyError::NothingRecorded`] if no file can be verified; [`VerifyError::Ages`] where
-/// [`Reading::max_age`] is set, as its file belongs to a manifest; [`VerifyError::Tree`],
-/// [`Threads`](VerifyError::Threads) and [`Cancelled`](VerifyError::Cancelled). Whatever is wrong with
-/// the tree's files is a [`Finding`] instead.
+/// [`VerifyError::NothingRecorded`] if no file can be verified; [`VerifyError::Ages`],
+/// [`Tree`](VerifyError::Tree), [`Threads`](VerifyError::Threads) and
+/// [`Cancelled`](VerifyError::Cancelled). Whatever is wrong with the tree's files is a [`Finding`]
+/// instead.
 ///
 /// # Example
 /// ```
@@ -66,25 +66,35 @@ pub fn verify_recorded(
     observer: &dyn VerifyObserver,
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
-    if reading.max_age.is_some() {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "the times belong to a manifest");
-        return Err(VerifyError::Ages { source });
-    }
     let mut records = Records { recorded, filesystems: HashMap::new() };
     let totals = records.survey(tree, reading, cancel)?;
 
     let mut check = Check {
         reader: Reader::new(reading, cancel, observer).verifying(totals),
+        ages: ages(reading, recorded, observer)?,
         records,
         observer,
         verified: Verified::default(),
         batch: Vec::new(),
         bytes: 0,
     };
-    check.all(tree)?;
+
+    let result = check.all(tree);
+    check.save_ages(true);
+    result?;
     check.verified.bytes_read = check.reader.bytes.load(Ordering::Relaxed);
     check.reader.tell(true);
     Ok(check.verified)
+}
+
+/// Opens the times at which files were found sound, where [`Reading::max_age`] asks for them.
+fn ages(
+    reading: &Reading,
+    recorded: &Recorded,
+    observer: &dyn VerifyObserver,
+) -> Result<Option<Ages>, VerifyError> {
+    let open = |max_age| Ages::open_of_runs(max_age, recorded.marks(), |problem| observer.ages(&problem));
+    reading.max_age.as_ref().map(open).transpose().map_err(|source| VerifyError::Ages { source })
 }
 
 /// The records beside a tree.
@@ -110,7 +120,7 @@ impl Records<'_> {
             }
             totals.entries += 1;
             match self.standing(&found) {
-                Standing::Recorded(_) => {
+                Standing::Recorded(..) => {
                     totals.files += 1;
                     totals.bytes = totals.bytes.saturating_add(found.metadata.size);
                 }
@@ -155,6 +165,7 @@ fn is_file(found: &Found) -> bool {
 struct Check<'a> {
     reader: Reader<'a>,
     records: Records<'a>,
+    ages: Option<Ages>,
     observer: &'a dyn VerifyObserver,
     verified: Verified,
     /// Files that wait, and the bytes of those that may be read.
@@ -184,7 +195,7 @@ impl Check<'_> {
     fn push(&mut self, found: Found) -> Result<(), VerifyError> {
         self.verified.entries += 1;
         let standing = self.records.standing(&found);
-        if matches!(standing, Standing::Recorded(_)) {
+        if matches!(standing, Standing::Recorded(..)) {
             self.bytes = self.bytes.saturating_add(found.metadata.size);
         }
         self.batch.push((found, standing));
@@ -195,21 +206,36 @@ impl Check<'_> {
     fn flush(&mut self) -> Result<(), VerifyError> {
         let (found, standings): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
         self.bytes = 0;
-        let wants = |(found, standing): (&Found, &Standing)| {
-            matches!(standing, Standing::Recorded(_)) && self.reader.reading.samples(&found.path)
+        let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number));
+        let wants = |(found, standing): (&Found, &Standing)| match standing {
+            Standing::Recorded(_, number) => self.reader.reading.samples(&found.path) && is_due(*number),
+            _ => false,
         };
         let wanted: Vec<bool> = found.iter().zip(&standings).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
 
         for ((found, read), standing) in read.into_iter().zip(standings) {
             let is_read = matches!(read, Read::Content(_));
-            match difference(standing, read) {
+            let number = if let Standing::Recorded(_, number) = standing { Some(number) } else { None };
+            let difference = difference(standing, read);
+            if let (true, Some(number), Some(ages)) = (is_read, number, &mut self.ages) {
+                ages.note(number, difference.is_none());
+            }
+            match difference {
                 Some(difference) => self.report(found.path, difference),
                 None if is_read => self.verified.sound += 1,
                 None => self.verified.unread += 1,
             }
         }
+        self.save_ages(false);
         Ok(())
+    }
+
+    /// Saves the times of reading now and then, and at the `end`.
+    fn save_ages(&mut self, end: bool) {
+        if let Some(Err(error)) = self.ages.as_mut().map(|ages| ages.save(end)) {
+            self.observer.ages(&AgesProblem::Unsaved(error));
+        }
     }
 
     fn report(&mut self, path: EntryPath, difference: Difference) {
@@ -223,7 +249,7 @@ fn difference(standing: Standing, read: Read) -> Option<Difference> {
     let contents = match standing {
         Standing::Unrecorded => return Some(Difference::Unrecorded),
         Standing::EditedSince(changes) => return Some(Difference::EditedSince(changes)),
-        Standing::Recorded(contents) => contents,
+        Standing::Recorded(contents, _) => contents,
     };
     match read {
         Read::Not => None,

@@ -201,17 +201,56 @@ fn a_share_of_the_files_is_read() {
 }
 
 #[test]
-fn the_times_of_reading_need_a_manifest() {
-    let scene = Scene::of(&["file"]);
-    scene.record("a", &[("file", ReadAs::Itself)]);
-    let max_age = MaxAge::new(std::time::Duration::from_secs(1), scene.scratch.path().join("ages"));
-    let (verified, _) = scene.try_verify(&scene.state_dir(), &Reading::default().max_age(Some(max_age)));
-    assert!(matches!(verified, Err(VerifyError::Ages { .. })));
+fn files_that_were_read_lately_are_not_read_again() {
+    let scene = Scene::of(&["rotten", "sound", "sub/later"]);
+    scene.record("a", &[("sound", ReadAs::Itself), ("rotten", ReadAs::Other)]);
+    let max_age = MaxAge::new(std::time::Duration::from_secs(1_000_000), scene.scratch.path().join("ages"));
+    let verify = || {
+        let reading = Reading::default().max_age(Some(max_age.clone()));
+        let (verified, heard) = scene.try_verify(&scene.state_dir(), &reading);
+        let verified = verified.unwrap();
+        (verified.sound, verified.unread, heard.iter().any(|line| line == "rot rotten"))
+    };
+    assert_eq!(verify(), (1, 0, true));
+    assert_eq!(verify(), (0, 1, true), "rot is read each time");
+    // Other runs record more, and the times stay with their records.
+    scene.record("b", &[("sub/later", ReadAs::Itself), ("sound", ReadAs::Itself)]);
+    assert_eq!(verify(), (1, 1, true));
+    assert_eq!(verify(), (0, 2, true));
+    let none = Reading::default().max_age(Some(MaxAge::new(std::time::Duration::ZERO, &max_age.file)));
+    assert_eq!(scene.try_verify(&scene.state_dir(), &none).0.unwrap().sound, 2);
+}
+
+#[test]
+fn a_cancelled_verification_keeps_the_times_of_what_it_has_read() {
+    /// Cancels at the first finding.
+    struct Cancels(CancelToken);
+
+    impl VerifyObserver for Cancels {
+        fn finding(&self, _: &Finding) {
+            self.0.cancel();
+        }
+    }
+
+    let scene = Scene::of(&["sound"]);
+    for number in 0..BATCH_ENTRIES {
+        fs::write(scene.at(&format!("sub/{number}")), "x").unwrap();
+    }
+    scene.record("a", &[("sound", ReadAs::Itself), ("sub/1", ReadAs::Itself)]);
+    let (recorded, _) = State::recorded(&scene.state_dir());
+    let max_age = MaxAge::new(std::time::Duration::from_secs(1_000_000), scene.scratch.path().join("ages"));
+    let reading = Reading::default().max_age(Some(max_age));
+    let cancel = CancelToken::new();
+    let cancels = Cancels(cancel.clone());
+    let ended = verify_recorded(&scene.tree(), &recorded, &reading, &cancels, &cancel);
+    assert!(matches!(ended, Err(VerifyError::Cancelled)));
+    let verified = verify_recorded(&scene.tree(), &recorded, &reading, &Silent, &CancelToken::new()).unwrap();
+    assert!(verified.unread >= 1 && verified.sound + verified.unread == 2, "{verified:?}");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_not_sound() {
-    let recorded = || Standing::Recorded(vec![[1; 32]]);
+    let recorded = || Standing::Recorded(vec![[1; 32]], 0);
     let failed = Read::Failed(io::Error::other("a bad block"));
     assert!(matches!(difference(recorded(), failed), Some(Difference::Unreadable(_))));
     assert!(matches!(difference(recorded(), Read::Busy), Some(Difference::Busy)));
