@@ -6,6 +6,7 @@
 
 mod against;
 mod by_state;
+mod flags;
 mod remote;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use clap::{Args as _, Command, FromArgMatches as _};
@@ -29,6 +30,7 @@ use dsync_engine::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::flags::Flags;
 use crate::{
     bar::{Bar, Shown},
     console::{blame, say, show},
@@ -43,85 +45,6 @@ use crate::{
 
 /// Version of the JSON form; a reader ignores keys and events that it does not know.
 const SCHEMA: u64 = 1;
-
-/// The words behind `dsync verify`.
-#[derive(Debug, clap::Args)]
-struct Flags {
-    /// The directory to verify: here, or HOST:DIR or HOST::SHARE/DIR, which needs --manifest
-    #[arg(value_name = "PATH")]
-    path: PathBuf,
-
-    /// The manifest, a file here; where none is named PATH.dsync-manifest beside a directory here, and where
-    /// there is none either, what runs with --state have kept (--state)
-    #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
-
-    /// Compare with the contents that runs with --state have kept, also where there is a manifest
-    ///
-    /// A file that has changed since a run read it, and one that no run has read, is told and not read; the
-    /// exit code is 23 for rot and what cannot be read, and 11 where no file of PATH can be compared
-    #[arg(long, conflicts_with_all = ["manifest", "against", "record"])]
-    state: bool,
-
-    /// The directory of --state, which it implies; $XDG_STATE_HOME/dsync where none is named
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["manifest", "against", "record"])]
-    state_dir: Option<PathBuf>,
-
-    /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be HOST:DIR
-    #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
-    against: Option<OsString>,
-
-    /// The remote shell
-    #[arg(short = 'e', long, value_name = "COMMAND")]
-    rsh: Option<OsString>,
-
-    /// The program on the remote host
-    #[arg(long, value_name = "PROGRAM")]
-    dsync_path: Option<OsString>,
-
-    /// Read the tree and write its manifest, in place of the one that is there
-    #[arg(long)]
-    record: bool,
-
-    /// Read the content of this share of the files, others each time; compare all others by size and time
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
-    percent: u8,
-
-    /// Read no content: compare all files by size and time, and change no times of --max-age
-    #[arg(short = 'n', long, conflicts_with_all = ["against", "record", "percent"])]
-    dry_run: bool,
-
-    /// Read only the files that were not read and found sound within this time, as 30d, 12h or 2w, and go on
-    /// where an interrupted run ended; FILE.verified beside the manifest, or `verified` in the directory of
-    /// --state, keeps the times
-    #[arg(long, value_name = "AGE", value_parser = age, conflicts_with_all = ["against", "record"])]
-    max_age: Option<Duration>,
-
-    /// Stay on the filesystem of PATH
-    #[arg(short = 'x', long)]
-    one_file_system: bool,
-
-    /// Print a JSON object for each difference, and one at the end
-    #[arg(long)]
-    json: bool,
-
-    /// Show progress although standard error is no terminal
-    #[arg(long)]
-    progress: bool,
-
-    /// Print differences only
-    #[arg(short, long)]
-    quiet: bool,
-}
-
-/// Reads an age in the form of GNU and systemd programs. A month has no fixed length.
-fn age(text: &str) -> Result<Duration, &'static str> {
-    let span = text.parse::<jiff::Span>().ok();
-    let length = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
-    length
-        .and_then(|length| Duration::try_from(length).ok())
-        .ok_or("an age is a number and a unit: 30d, 12h, 90m")
-}
 
 /// Carries the command out and returns the exit code: 23 where something differs.
 pub(crate) fn run(words: &[OsString]) -> u8 {

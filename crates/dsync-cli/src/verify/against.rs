@@ -15,7 +15,7 @@ use dsync_engine::{
 };
 use serde_json::{Value, json};
 
-use super::{Flags, SCHEMA, Teller};
+use super::{SCHEMA, Teller, flags::Flags};
 use crate::{
     commands::is_here,
     console::{blame, say},

@@ -10,7 +10,7 @@ use dsync_engine::{
     verify::{self, MaxAge, Verified, VerifyError},
 };
 
-use super::{Flags, Teller, beside, failure, failure_code, reading, verified_json};
+use super::{Teller, beside, failure, failure_code, flags::Flags, reading, verified_json};
 use crate::{
     commands::is_here,
     console::{blame, say},

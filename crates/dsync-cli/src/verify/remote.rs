@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use dsync_engine::verify::RemoteTree;
 
-use super::Flags;
+use super::flags::Flags;
 use crate::{flags, resolve, usage::UsageError};
 
 /// Returns the tree if it is at another end; `None` for a directory of this machine.

@@ -28,6 +28,7 @@ mod act;
 mod comparison;
 mod decide;
 mod extraneous;
+mod foreseen;
 mod frontier;
 mod fuzzy;
 mod ground;

@@ -166,12 +166,12 @@ impl Job {
     ///
     /// The root is not judged, nor are directories that are only on the way to a path of
     /// [`relative`](SyncOptions::relative) or of a list. A source at the other end cannot ask this
-    /// program: that is [`SyncError::InvalidOption`]. So is a filter that would have to protect entries
+    /// program: that is [`SyncError::InvalidOption`](crate::SyncError::InvalidOption). So is a filter that would have to protect entries
     /// of what [`prune_empty_dirs`](SyncOptions::prune_empty_dirs) leaves out, or where a batch is read.
     ///
     /// It is called by several threads, once for each entry in a session, twice with `prune_empty_dirs`.
     /// It should answer at once, and the same to the same question. A panic ends the run with
-    /// [`SyncError::Aborted`], and nothing is deleted on its account.
+    /// [`SyncError::Aborted`](crate::SyncError::Aborted), and nothing is deleted on its account.
     ///
     /// ```
     /// use dsync_engine::{CancelToken, Choice, Destination, FileType, Job, Silent, Source, SyncOptions};

@@ -21,6 +21,19 @@ use super::{
 /// Contents that runs have recorded: those of all states in a directory.
 ///
 /// Memory: 80 bytes for each of at most 2,097,152 records.
+///
+/// ```
+/// use dsync_engine::State;
+///
+/// # let scratch = tempfile::tempdir()?;
+/// # let states = scratch.path().join("none");
+/// let (recorded, unusable) = State::recorded(&states);
+/// assert!(unusable.is_empty());
+/// if recorded.is_empty() {
+///     println!("no run with a state has read a file yet");
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Recorded {
     /// In their order, none twice. Of one version there may be two contents: a disk that rots between

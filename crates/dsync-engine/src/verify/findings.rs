@@ -109,7 +109,7 @@ pub struct Verified {
     /// Bytes of content that were read.
     pub bytes_read: u64,
     /// Files that were compared by size and time only: their record has no content, or
-    /// [`Reading::percent`] or [`Reading::max_age`] left them out.
+    /// [`Reading::percent`](super::Reading::percent) or [`Reading::max_age`](super::Reading::max_age) left them out.
     pub unread: u64,
     /// Findings of [`Difference::Rot`].
     #[cfg_attr(feature = "serde", serde(rename = "rot"))]

@@ -11,10 +11,10 @@ use dsync_wire::{
 
 use super::{
     super::{Site, asked::Bounds, delete::Deletions, directory::Directory, protection::Protection},
+    foreseen::Foreseen,
     frontier::{Ahead, Announced, Frontier, Presence},
     ground::Ground,
     merge::{Merge, entry_path, known},
-    other_names::Foreseen,
     requests::Requests,
 };
 use crate::{

@@ -13,8 +13,6 @@
 //! functions, when it is foreseen and when it is planned. If it has changed between, what is planned
 //! counts; names that gave way to it are linked to what it becomes.
 
-use std::collections::{HashMap, HashSet};
-
 use dsync_fs::{Component, Kind, Metadata, Origin, Privileges};
 use dsync_wire::{
     event::Action,
@@ -29,54 +27,7 @@ use super::{
     merge::Merge,
     subject::{Found, Siblings, Subject},
 };
-use crate::{SyncError, plan::Decision};
-
-/// The knowledge of later names in the part of the listing that is being planned.
-#[derive(Default)]
-pub(super) struct Foreseen {
-    /// The number of a first name and the position of each further name, in this order.
-    further: Vec<(EntryId, usize)>,
-    /// Names that lead their groups.
-    leading: HashSet<EntryId>,
-    /// The decisions that were made early, and the entries that they are about: a content is not
-    /// compared twice.
-    decisions: HashMap<EntryId, (Option<Metadata>, Decision)>,
-}
-
-impl Foreseen {
-    /// Begins with the next part.
-    pub(super) fn begin(&mut self, entries: &[Entry]) {
-        let further = entries.iter().enumerate().filter_map(|(position, entry)| match entry.hard_link? {
-            HardLink::To(first) => Some((first, position)),
-            HardLink::First => None,
-        });
-        *self = Self { further: further.collect(), ..Self::default() };
-        self.further.sort_unstable();
-    }
-
-    /// Returns whether a name leads its group although others were listed before it.
-    pub(super) fn leads(&self, entry: EntryId) -> bool {
-        self.leading.contains(&entry)
-    }
-
-    /// Returns the decision that was made on an entry in view of this one of the destination.
-    pub(super) fn decision(&self, entry: EntryId, existing: Option<&Metadata>) -> Option<Decision> {
-        let (seen, decision) = self.decisions.get(&entry)?;
-        (seen.as_ref() == existing).then(|| decision.clone())
-    }
-
-    /// Notes the decision on an entry that is foreseen.
-    pub(super) fn note(&mut self, entry: EntryId, existing: Option<&Metadata>, decision: &Decision) {
-        self.decisions.insert(entry, (existing.copied(), decision.clone()));
-    }
-
-    /// Returns the positions of the group's names after a position.
-    fn later(&self, first: EntryId, position: usize) -> Vec<usize> {
-        let begin = self.further.partition_point(|&name| name <= (first, position));
-        let names = self.further.iter().skip(begin).take_while(|(of, _)| *of == first);
-        names.map(|&(_, position)| position).collect()
-    }
-}
+use crate::SyncError;
 
 impl Planner<'_> {
     /// Returns the course of an entry once more: that of a further name, if it would have content
@@ -135,7 +86,7 @@ impl Planner<'_> {
             let later_one = Subject { id, entry, siblings, name, path, ..*subject };
             if let Some(stays) = self.needs_nothing(merge, &later_one, (group, &later))? {
                 _ = self.links.place(group, &later_one.path, stays.as_ref(), false)?;
-                self.comparison.foreseen.leading.insert(id);
+                self.comparison.foreseen.lead(id);
                 return Ok(self.links.first_name(&self.transfers.succession, group));
             }
         }
@@ -236,23 +187,6 @@ mod tests {
             hard_link,
             implied: false,
         }
-    }
-
-    #[test]
-    fn later_names_are_those_of_the_same_file_after_a_position() {
-        let to = |first| Some(HardLink::To(EntryId(first)));
-        let links = [Some(HardLink::First), to(7), None, to(3), to(7), to(7), to(8)];
-        let entries = Vec::from_iter(links.into_iter().map(|link| entry("a", link)));
-        let mut foreseen = Foreseen::default();
-        foreseen.begin(&entries);
-        assert_eq!(foreseen.later(EntryId(7), 0), [1, 4, 5]);
-        assert_eq!(foreseen.later(EntryId(7), 1), [4, 5]);
-        assert_eq!(foreseen.later(EntryId(3), 0), [3]);
-        assert_eq!(foreseen.later(EntryId(3), 3), [0; 0]);
-        assert_eq!(foreseen.later(EntryId(9), 0), [0; 0]);
-        foreseen.leading.insert(EntryId(5));
-        foreseen.begin(&[]);
-        assert!(!foreseen.leads(EntryId(5)) && foreseen.later(EntryId(7), 0).is_empty());
     }
 
     #[test]
