@@ -161,3 +161,32 @@ fn a_file_that_was_only_read_is_linked_from_an_alternate_directory() {
         });
     }
 }
+
+#[test]
+fn an_old_file_that_others_are_made_from_keeps_its_access_time() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("large-2", 2, 3 << 20)]).plant(&scratch.src());
+    // Equal, and of another content under the same name; alike by its name; the same at another.
+    for (option, old, len) in [
+        ("--copy-dest=../alt", "alt/large-2", 3 << 20),
+        ("--copy-dest=../alt", "alt/large-2", 3_000_000),
+        ("--fuzzy", "large-1", 3_000_000),
+        ("--detect-renamed", "large-1", 3 << 20),
+    ] {
+        every_way(&scratch, &["-aU", option], |copy, to| {
+            let in_alternate = old.starts_with("alt");
+            let old = if in_alternate { to.parent().unwrap() } else { to }.join(old);
+            let (above, name) = (old.parent().unwrap(), old.file_name().unwrap());
+            fs::create_dir_all(above).unwrap();
+            Tree::of([Node::file(name.to_str().unwrap(), 2, len)]).plant(above);
+            // Earlier than the change time, so that the system would record each access.
+            read_at(&old, (900_000_000, 0));
+            let _ = copy().run().expect_code(0);
+            assert_eq!(atime(&old).0, 900_000_000, "{option} {len}");
+            assert!(fs::read(to.join("large-2")).unwrap() == fs::read(scratch.at("src/large-2")).unwrap());
+            fs::remove_dir_all(to).unwrap();
+            let _ = fs::remove_dir_all(above);
+        });
+    }
+}

@@ -234,9 +234,9 @@ impl Maker<'_> {
         from: &Dir,
         first: &Component,
     ) -> io::Result<Option<Component>> {
-        // Before it is read, which changes its access time.
+        // Before it is read, which may change its access time.
         let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
-        let source = from.open_source(first)?;
+        let source = from.open_source_noatime(first)?;
         let staged = self.site.homes.stage(dir, further.name.clone())?;
         let options = &self.site.policy.options;
         let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);

@@ -135,7 +135,7 @@ fn first_round(
 
 /// Returns the hash of an old file that is added to; `None` when it has changed, or cannot be read.
 fn beginning(site: &Site<'_>, file: &Pending, tail: Tail) -> Option<[u8; 32]> {
-    let old = file.slot.directory.dir.as_ref()?.open_source(&file.slot.name).ok()?;
+    let old = file.slot.directory.dir.as_ref()?.open_source_noatime(&file.slot.name).ok()?;
     content::hash_beginning(&old, tail.from, site.session.halt.stop_flag())
         .ok()
         .filter(|_| old.stamp() == tail.stamp)

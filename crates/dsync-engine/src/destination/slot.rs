@@ -65,9 +65,10 @@ impl Slot {
         site.account.received(literal, matched, zero);
     }
 
-    /// Returns the way in which the old file is opened.
+    /// Returns the way in which the old file is opened. That a run reads it is no use of it that
+    /// its access time should show: it may be an older backup's, or stay where it is.
     pub(super) fn opening(&self) -> Opening {
-        Opening { noatime: false, devices: self.device }
+        Opening { noatime: true, devices: self.device }
     }
 
     /// Returns the directory that has a file of equal content under the same name, if there is one.

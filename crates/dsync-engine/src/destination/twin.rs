@@ -18,7 +18,7 @@ pub(super) fn copy(
 ) -> Result<bool, SyncError> {
     let site = transfers.site;
     let Some(dir) = &file.slot.directory.dir else { return Ok(true) };
-    let Ok(source) = twin.open_source(&file.slot.name) else { return Ok(false) };
+    let Ok(source) = twin.open_source_noatime(&file.slot.name) else { return Ok(false) };
     let staged = site.homes.stage(dir, file.slot.name.clone());
     let sparse = site.policy.options.writing.sparse;
     let copied = staged.and_then(|staged| {
