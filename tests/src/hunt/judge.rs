@@ -203,6 +203,10 @@ fn has_no_room(rsync: &Outcome) -> bool {
 /// The message of a case in which rsync goes round in circles.
 const CIRCLES: &str = "rsync copies directories into each other by links";
 
+/// The message of a case in which rsync's processes misunderstand each other: with `-H
+/// --append-verify`, where the beginning of a file of several names differs.
+const BROKEN_OFF: &str = "rsync breaks its own protocol";
+
 /// Number of copies of each entry of a case that rsync may leave: of as many differences as there are
 /// with more, each would be judged for itself, which has taken minutes.
 const MOST_COPIES: usize = 20;
@@ -210,7 +214,10 @@ const MOST_COPIES: usize = 20;
 /// Returns why rsync's result is no measure, if it is none.
 fn no_measure(case: &Case, rsync: &Outcome, theirs: &Survey) -> Option<&'static str> {
     let goes_round = theirs.len() > MOST_COPIES * (case.world.len() + case.other.len());
-    if has_no_room(rsync) { Some("rsync has no room") } else { goes_round.then_some(CIRCLES) }
+    let breaks_off = rsync.stderr_text().contains("rsync error: protocol incompatibility (code 2)");
+    let reasons =
+        [(has_no_room(rsync), "rsync has no room"), (breaks_off, BROKEN_OFF), (goes_round, CIRCLES)];
+    reasons.iter().find(|(applies, _)| *applies).map(|(_, reason)| *reason)
 }
 
 fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict {

@@ -11,7 +11,12 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A directory keeps none of the permissions that its user gives himself to work in it.",
         explains: |seen| {
-            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
+            let is_directory = seen.namesakes().any(|node| match node.kind {
+                Kind::Symlink(_) => follows,
+                _ => matches!(node.kind, Kind::Dir),
+            });
             // rsync drops the bit that a new one has from the directory above.
             let has_bit = |node: &Node| node.path.starts_with(b"w/d") && node.mode & 0o2000 != 0;
             let bit = if seen.case.world.iter().any(has_bit) { 0o2000 } else { 0 };

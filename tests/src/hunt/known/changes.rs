@@ -273,18 +273,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `--delete-excluded`, a backup that gives way to a new one is not listed as deleted.",
+        says: "With `--delete-excluded`, or a rule that includes it, a backup that gives way to a new one is not listed as deleted.",
         explains: |seen| {
             let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let at = format!("w/d/{}", seen.path());
             let is_there = seen.ours.keys().any(|path| path.escape_ascii().to_string() == at);
+            let includes = seen.case.has(&["--include", "--include-from", "--filter", "-F", "-C"]);
             is_told
                 && is_there
                 && seen.path().ends_with(suffix)
                 && seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
-                && seen.case.has(&["--delete-excluded"])
+                && (seen.case.has(&["--delete-excluded"]) || seen.case.deletes() && includes)
         },
     },
     Known {

@@ -2,6 +2,7 @@
 
 use super::Known;
 use crate::{
+    compare::Facts,
     hunt::judge::Class,
     tree::{Kind, Node},
 };
@@ -155,6 +156,17 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_missing = seen.finding.line.starts_with("missing: ") && is_backup;
             let is_either = is_unkept && seen.is_linked() || is_missing && seen.has_links_in_source();
             seen.case.has_letter('H') && seen.is(Class::Tree) && is_either
+        },
+    },
+    Known {
+        says: "With `-H`, a symbolic link of several names has the source's time.",
+        explains: |seen| {
+            let is_one = |(path, facts): (&Vec<u8>, &Facts)| {
+                path.escape_ascii().to_string() == seen.path()
+                    && facts.kind == "symlink"
+                    && facts.inode.is_some()
+            };
+            seen.case.has_letter('H') && seen.about(&["mtime"]) && seen.ours.iter().any(is_one)
         },
     },
     Known {
