@@ -266,8 +266,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
             let directory = options::place(seen.path());
-            // rsync tells what gives way to a backup in its directory.
-            let is_of_backup = seen.case.has(&["--backup-dir"]) && seen.has_place_around(&directory);
+            // rsync tells what gives way to a backup in its directory, and names it as the option does.
+            let is_in_backups = seen.path().starts_with('/') || seen.has_place_around(&directory);
+            let is_of_backup = seen.case.has(&["--backup-dir"]) && is_in_backups;
             let is_own = seen.has_place_at(&directory) || seen.has_place_in(&directory);
             is_told && (seen.case.deletes() && is_own || is_of_backup)
         },
