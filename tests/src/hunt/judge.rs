@@ -214,7 +214,7 @@ const MOST_COPIES: usize = 20;
 /// Returns why rsync's result is no measure, if it is none.
 fn no_measure(case: &Case, rsync: &Outcome, theirs: &Survey) -> Option<&'static str> {
     let goes_round = theirs.len() > MOST_COPIES * (case.world.len() + case.other.len());
-    let breaks_off = rsync.stderr_text().contains("rsync error: protocol incompatibility (code 2)");
+    let breaks_off = rsync.stderr_text().contains("Invalid packet at end of run");
     let reasons =
         [(has_no_room(rsync), "rsync has no room"), (breaks_off, BROKEN_OFF), (goes_round, CIRCLES)];
     reasons.iter().find(|(applies, _)| *applies).map(|(_, reason)| *reason)

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     compare::{Scope, differences, temporaries},
+    run::Outcome,
     tree::{self, Change, Edit, Kind, Node, Piece},
 };
 
@@ -45,9 +46,8 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     }
     let outcome = run.wait();
     verdict.account.push_str(&outcome.account());
-    if matches!(outcome.code(), Some(1 | 3 | 4 | 42)) {
-        let text = outcome.stderr_text();
-        verdict.refused = text.lines().next().map(str::to_owned);
+    if is_refusal(&outcome) {
+        verdict.refused = first_line(&outcome);
         return verdict;
     }
     let is_ended = end.is_some() && matches!(outcome.code(), None | Some(20));
@@ -68,9 +68,9 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
 
     let calm = world.dsync(case, &[]);
     verdict.account.push_str(&calm.account());
-    if calm.code() == Some(4) {
-        // The run before ended before it could say so.
-        verdict.refused = calm.stderr_text().lines().next().map(str::to_owned);
+    if is_refusal(&calm) && is_refused_at_first(case, world, &calm) {
+        // The run before was ended before it could say so.
+        verdict.refused = first_line(&calm);
         return verdict;
     }
     if calm.code() != Some(0) {
@@ -87,6 +87,22 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     let differing = differing.into_iter().filter(|line| !line.starts_with("extra: "));
     verdict.findings.extend(differing.map(|line| Finding { class: Class::Live, line }));
     verdict
+}
+
+/// Returns whether a run ended before it began, for what it was asked.
+fn is_refusal(outcome: &Outcome) -> bool {
+    matches!(outcome.code(), Some(1 | 3 | 4 | 42))
+}
+
+fn first_line(outcome: &Outcome) -> Option<String> {
+    outcome.stderr_text().lines().next().map(str::to_owned)
+}
+
+/// Returns whether a run is refused as well where no other went before.
+fn is_refused_at_first(case: &Case, world: &World, refused: &Outcome) -> bool {
+    world.plant(case);
+    let first = world.dsync(case, &[]);
+    first.code() == refused.code() && first_line(&first) == first_line(refused)
 }
 
 /// Returns the signal that ends the case's run, and the number of edits before it. Ends at a distance

@@ -1,6 +1,6 @@
 //! Known differences: lists of names.
 
-use super::Known;
+use super::{Known, Seen};
 use crate::{
     hunt::judge::Class,
     tree::{Kind, Node, Piece},
@@ -31,9 +31,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = seen.rsync.code() == Some(2) && failures.iter().any(|words| says.contains(words));
             let complains = [Some(23), Some(24)].contains(&seen.rsync.code())
                 && complaints.iter().any(|words| says.contains(words));
+            // It has lost its place in the list then, and keeps directories that are empty.
+            let keeps_empty = seen.case.has(&["-m"])
+                && says.contains("file has vanished: ")
+                && (seen.is_presence() || seen.about(&["mtime", "type"]))
+                && theirs_is_directory(seen);
             seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
-                && (complains || fails)
-                && seen.is(Class::Exit)
+                && (seen.is(Class::Exit) && (complains || fails) || keeps_empty)
         },
     },
     Known {
@@ -137,3 +141,9 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
 ];
+
+/// Returns whether the path's entry is a directory after rsync.
+fn theirs_is_directory(seen: &Seen<'_>) -> bool {
+    let is_it = |path: &[u8]| path.escape_ascii().to_string() == seen.path();
+    seen.theirs.iter().any(|(path, facts)| is_it(path) && facts.kind == "dir")
+}
