@@ -159,7 +159,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_special =
                 |node: &Node| has_bits(node) || seen.case.has_letter('X') && has_capability(node);
             let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
-                || seen.about(&["owner", "mtime", "atime", "extended attributes"])
+                || seen.about(&["owner", "mtime", "atime", "extended attributes", "content"])
                     && seen.namesakes().any(is_special);
             // Without a time of its own a copy is made again by each run.
             let is_again = seen.is(Class::Second)
@@ -174,9 +174,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
                 && seen.dsync.stderr_text().contains("cannot read '");
-            let is_missing = seen.finding.line.starts_with("missing: ")
-                && seen.dsync_says_of_it("cannot read '")
-                && seen.namesakes().any(has_bits);
+            let is_missing =
+                seen.finding.line.starts_with("missing: ") && seen.dsync_says_of_it("cannot read '");
             let is_unread =
                 (fails || is_missing) && seen.case.is_nobody && seen.case.world.iter().any(has_bits);
             let is_link = (is_own || is_again || is_moved || is_unread)
