@@ -34,7 +34,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::thread::sched_getaffinity;
+use rustix::{io::Errno, thread::sched_getaffinity};
 
 pub use self::{
     choice::{Choice, Chooser},
@@ -50,7 +50,7 @@ use self::{
 };
 use crate::{
     component::{InvalidComponent, RelPath},
-    dir::Dir,
+    dir::{Dir, LeadsOut},
     extended::{Extended, ExtendedScope},
     file_list::{FileList, NamedPath},
     filter::{RuleFileError, RuleFileFault},
@@ -137,14 +137,20 @@ pub struct LostPath {
     pub missing: Option<RelPath>,
     /// Whether it is a link that cannot be followed.
     pub is_link: bool,
-    /// The reason: a number of the system; `None` for a directory where none are copied.
+    /// The reason: a number of the system, `EXDEV` for a way that leads out of a confining directory;
+    /// `None` for a directory where none are copied.
     pub errno: Option<i32>,
 }
 
 impl LostPath {
     /// Returns whether nothing has that name. A link that leads nowhere has it.
     pub fn is_missing(&self) -> bool {
-        !self.is_link && self.errno == Some(rustix::io::Errno::NOENT.raw_os_error())
+        !self.is_link && self.errno == Some(Errno::NOENT.raw_os_error())
+    }
+
+    /// Returns whether the way to it leads out of the directory that confines the walk.
+    pub fn leads_out(&self) -> bool {
+        self.errno == Some(Errno::XDEV.raw_os_error())
     }
 
     fn to_record(&self) -> Vec<u8> {
@@ -315,7 +321,9 @@ impl Walk {
             };
             if let Err(Unopened { missing, operation, error }) = opened {
                 let is_link = operation == WalkOperation::FollowLink;
-                let errno = Some(error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()));
+                // The kernel's number for a path that leaves a directory (`RESOLVE_BENEATH`).
+                let own = if LeadsOut::of(&error).is_some() { Errno::XDEV } else { Errno::IO };
+                let errno = Some(error.raw_os_error().unwrap_or(own.raw_os_error()));
                 lost.push(&LostPath { path: named(), missing, is_link, errno }.to_record())?;
             }
             if opening.skipped.pop().is_some() {

@@ -87,6 +87,7 @@ fn report_lost(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
         let (operation, cause) = match lost.errno {
             // The user named it: that it is missing is an error, not a change during the run.
             Some(_) if lost.is_missing() && ignore_missing => continue,
+            Some(_) if lost.leads_out() => (looking_at(lost.is_link), Cause::LeadsOut),
             Some(errno) => (looking_at(lost.is_link), Cause::Os(errno)),
             None => (Operation::ReadDirectory, Cause::Skipped),
         };
