@@ -57,13 +57,45 @@ fn a_moved_directory_sends_no_file_data_over_any_carrier() {
 }
 
 #[test]
-fn without_the_option_everything_is_sent_and_without_need_nothing_is_read() {
+fn unasked_files_are_looked_for_once_the_new_ones_have_a_mib() {
     needs_dsync!();
-    for options in [&[][..], &[DETECT, "--no-detect-renamed"], &[DETECT, "-W"]] {
+    for (via, pulls) in [(Via::Ssh, false), (Via::Quic, true)] {
         let scratch = Scratch::new();
         Tree::of(files("new")).plant(&scratch.src());
         Tree::of(files("old")).plant(&scratch.dst());
-        let outcome = copy(&scratch, (Via::Ssh, false), &[options, &["-i", "--delete"]].concat());
+        let planned = run(&scratch, (via, pulls), &["-ni", "--delete"]).expect_code(0).stdout_text();
+        let outcome = copy(&scratch, (via, pulls), &["-i", "--delete"]);
+        let listed = outcome.stdout_text();
+        assert!(listed.contains("new/sub/file 8 <- old/sub/file 8\n"), "{}", outcome.account());
+        // Those before it are 303,917 bytes.
+        assert!(listed.contains("new/sub/file 7\n"), "{}", outcome.account());
+        assert_eq!(literal(&outcome), 303_917, "{}", outcome.account());
+        let lines = |text: &str| text.lines().filter(|line| line.contains(" <- ")).count();
+        assert_eq!((lines(&planned), lines(&listed)), (1, 1), "{planned}{listed}");
+    }
+}
+
+#[test]
+fn where_it_is_refused_or_of_no_use_everything_is_sent_and_nothing_is_read() {
+    needs_dsync!();
+    for options in [
+        &["--no-detect-renamed"][..],
+        &[DETECT, "--no-detect-renamed"],
+        &[DETECT, "-W"],
+        // To make room early, deletions do not wait for what is made from the old files.
+        &["--delete-during"],
+        &["--delete-before"],
+        // A batch file has contents.
+        &["--write-batch=batch"],
+    ] {
+        let scratch = Scratch::new();
+        Tree::of(files("new")).plant(&scratch.src());
+        Tree::of(files("old")).plant(&scratch.dst());
+        let sshd = Sshd::shared();
+        let run = sshd.run(Via::Ssh).args(["-ai", "--stats", "--delete"]).args(options);
+        let run = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+        let outcome = run.cwd(scratch.path()).run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope { dir_times: false, ..Scope::full() });
         assert!(literal(&outcome) > 5 << 20, "{}", outcome.account());
         assert!(!outcome.stdout_text().contains("<-"), "{}", outcome.account());
     }

@@ -10,7 +10,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Facts, Outcome, Run, Scratch, Sshd, assert_unchanged, needs_dsync, program, scratch::slash, survey,
+    Facts, Node, Outcome, Run, Scratch, Sshd, Tree, assert_unchanged, needs_dsync, program, scratch::slash,
+    survey,
 };
 
 /// The words for each access.
@@ -426,4 +427,31 @@ fn the_command_of_a_key_holds_whatever_the_client_tells_sshd_to_run() {
         .arg(format!("touch {}", touch.display()))
         .run();
     assert!(!touch.exists());
+}
+
+#[test]
+fn moved_files_are_looked_for_unasked_only_where_a_client_may_ask_for_it() {
+    needs_dsync!();
+    for (access, looks) in [("rw", true), ("append", true), ("wo", false)] {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.at("floor/tree")).unwrap();
+        Tree::of([Node::dir("new"), Node::file("new/film", 1, 2 << 20)]).plant(&scratch.src());
+        Tree::of([Node::file("film", 1, 2 << 20)]).plant(&scratch.at("floor/tree"));
+        let outcome = push(&scratch, access, &["--stats"], "tree/").expect_code(0);
+        assert_eq!(outcome.stat("Literal data") == 0, looks, "{access}: {}", outcome.account());
+    }
+}
+
+#[test]
+fn a_path_of_a_list_that_leads_out_is_told_as_that() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    symlink(scratch.at("outside"), scratch.at("floor/tree/far")).unwrap();
+    fs::write(scratch.at("list"), "far/.\nsame\n").unwrap();
+    let list = format!("--files-from={}", scratch.at("list").display());
+    let outcome = pull(&scratch, "rw", &[&list], "tree/").expect_code(23);
+    let says = outcome.stderr_text();
+    assert!(says.contains("leads out") && !says.contains("Input/output"), "{}", outcome.account());
+    assert!(scratch.at("got/same").exists());
 }

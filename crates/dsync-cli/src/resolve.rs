@@ -19,9 +19,9 @@ use std::{
 };
 
 use dsync_engine::{
-    AddressFamily, Compression, ConnectOptions, DeleteTiming, Destination, EventLevel, FilesFrom, IdRule,
-    Job, Links, ManifestFile, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources, Source, SyncOptions,
-    TransportChoice, WritePolicy, notation::Owner, verify::RemoteTree,
+    AddressFamily, Compression, ConnectOptions, DeleteTiming, Destination, DetectRenamed, EventLevel,
+    FilesFrom, IdRule, Job, Links, ManifestFile, MungeLinks, Operand, OperatorFiles, RemoteHost, Resources,
+    Source, SyncOptions, TransportChoice, WritePolicy, notation::Owner, verify::RemoteTree,
 };
 
 pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting};
@@ -454,7 +454,11 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.whole_file = comparison.whole_file;
     options.fuzzy = comparison.fuzzy > 0;
     options.fuzzy_alternates = comparison.fuzzy > 1;
-    options.detect_renamed = comparison.detect_renamed;
+    options.detect_renamed = match (comparison.detect_renamed, comparison.no_detect_renamed) {
+        (true, _) => DetectRenamed::Always,
+        (_, true) => DetectRenamed::Never,
+        _ => DetectRenamed::Auto,
+    };
 
     options.modify_window = comparison.modify_window.and_then(|window| window.0);
     options.safe_links = selection.safe_links;

@@ -27,7 +27,7 @@ use dsync_fs::{Dir, Meter, Spelling, Usage};
 use dsync_wire::setters;
 use dsync_wire::{
     message::{ListPlace, Operation, PeerRole},
-    options::SyncOptions,
+    options::{DetectRenamed, SyncOptions},
 };
 
 pub use self::{
@@ -247,7 +247,7 @@ impl Demand {
                 (Self::PartialDir, writing.partial_dir.is_some()),
                 (Self::TempDir, writing.temp_dir.is_some()),
                 (Self::Alternates, writing.alternates.is_some()),
-                (Self::DetectRenamed, options.detect_renamed),
+                (Self::DetectRenamed, options.detect_renamed == DetectRenamed::Always),
                 (Self::MakePath, options.mkpath),
                 (Self::KeepDirlinks, options.follows_dirlinks()),
                 (Self::InsecureLinks, options.insecure_links),
@@ -463,9 +463,16 @@ impl Grant {
         self.within(self.limits.excess_of_request(&request))
     }
 
-    /// Writes the administrator's rules for owners into the options of this end.
-    pub(crate) fn impose(&self, role: &PeerRole, options: &mut SyncOptions) {
+    /// Writes the administrator's rules for owners into the options of this end. Moved files are not
+    /// looked for unasked where the client may not ask for it.
+    pub(crate) fn impose(&self, (role, list): (&PeerRole, &ListPlace), options: &mut SyncOptions) {
         self.limits.owners.impose(options, matches!(role, PeerRole::Destination { .. }));
+        if options.detect_renamed == DetectRenamed::Auto {
+            let asking = options.clone().detect_renamed(DetectRenamed::Always);
+            if self.check((role, list), &asking).is_err() {
+                options.detect_renamed = DetectRenamed::Never;
+            }
+        }
     }
 
     /// Counts what lies in the directory, for a client that is about to write there and has a quota.
@@ -671,7 +678,7 @@ mod tests {
             (Demand::Delete, with(&|options| options.delete_excluded = true)),
             (Demand::Delete, with(&|options| options.delete_missing_args = true)),
             (Demand::Force, with(&|options| options.force = true)),
-            (Demand::DetectRenamed, with(&|options| options.detect_renamed = true)),
+            (Demand::DetectRenamed, with(&|options| options.detect_renamed = DetectRenamed::Always)),
             (Demand::InPlace, with(&|options| options.writing.inplace = true)),
             (Demand::WriteDevices, with(&|options| options.writing.devices = true)),
             (Demand::Backup, with(&|options| options.writing.backup = Some(Backup::new(b"~".to_vec())))),

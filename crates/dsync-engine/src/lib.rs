@@ -80,8 +80,8 @@ pub use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{
         ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, DeleteTiming,
-        Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule,
-        MungeLinks, SyncOptions, WritePolicy,
+        DetectRenamed, Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial,
+        ModeRule, MungeLinks, SyncOptions, WritePolicy,
     },
     path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},

@@ -16,9 +16,9 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, AlternateUse, Alternates, CancelToken, ConnectOptions, Destination, Event, FileType, FilterRule,
-    Grant, GrantTerms, Job, Manifest, ManifestFile, Observer, Server, Silent, Source, Stream, Summary,
-    SyncError, SyncOptions, WritePolicy,
+    Access, AlternateUse, Alternates, CancelToken, ConnectOptions, Destination, DetectRenamed, Event,
+    FileType, FilterRule, Grant, GrantTerms, Job, Manifest, ManifestFile, Observer, Server, Silent, Source,
+    Stream, Summary, SyncError, SyncOptions, WritePolicy,
     verify::{self, Finding, Reading, Verified, VerifyObserver},
 };
 
@@ -239,7 +239,7 @@ fn a_file_that_is_made_in_any_way_has_its_content() {
         ("whole", |options| options.whole_file(true)),
         ("in place", |options| options.writing(WritePolicy::default().inplace(true))),
         ("delayed", |options| options.writing(WritePolicy::default().delay_updates(true))),
-        ("moved", |options| options.detect_renamed(true)),
+        ("moved", |options| options.detect_renamed(DetectRenamed::Always)),
         ("no times", |options| options.times(false)),
     ];
     for (name, change) in ways {

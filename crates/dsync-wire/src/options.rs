@@ -97,7 +97,7 @@ pub struct SyncOptions {
     pub fuzzy_alternates: bool,
     /// Make a new file from an old one that has its size and time, or its size and name, anywhere at
     /// the destination (`--detect-renamed`).
-    pub detect_renamed: bool,
+    pub detect_renamed: DetectRenamed,
     /// Remove entries that the source does not have (`--delete`).
     pub delete: bool,
     /// With `delete`: also remove entries that the filters exclude (`--delete-excluded`).
@@ -269,7 +269,7 @@ setters!(SyncOptions {
     whole_file: bool,
     fuzzy: bool,
     fuzzy_alternates: bool,
-    detect_renamed: bool,
+    detect_renamed: DetectRenamed,
     delete: bool,
     delete_excluded: bool,
     max_delete: Option<DeleteLimit>,
@@ -320,6 +320,17 @@ setters!(SyncOptions {
 });
 
 impl SyncOptions {
+    /// Returns whether the destination looks for moved and copied files in this run.
+    pub fn detects_renamed(&self) -> bool {
+        let makes_room =
+            self.delete && matches!(self.delete_timing, DeleteTiming::During | DeleteTiming::Before);
+        match self.detect_renamed {
+            DetectRenamed::Auto => self.times && !makes_room && !self.whole_file,
+            DetectRenamed::Never => false,
+            DetectRenamed::Always => !self.whole_file,
+        }
+    }
+
     /// Returns the options of `-a` (`--archive`): recursion, links, permissions, times, owner,
     /// group, devices and specials; not hard links, ACLs or extended attributes.
     pub fn archive() -> Self {
@@ -450,6 +461,46 @@ impl ActAs {
 }
 
 setters!(ActAs { user: Vec<u8>, group: Option<Vec<u8>> });
+
+/// Whether the destination looks for files that were moved or copied at the source, to make new
+/// files from its own ones. In JSON and on the wire: `null`, `false` or `true`.
+///
+/// ```
+/// use dsync_wire::options::{DetectRenamed, SyncOptions};
+///
+/// assert!(SyncOptions::archive().detects_renamed());
+/// assert!(!SyncOptions::archive().detect_renamed(DetectRenamed::Never).detects_renamed());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Option<bool>", into = "Option<bool>")]
+#[non_exhaustive]
+pub enum DetectRenamed {
+    /// By size and time, once the new files of a run have a MiB together: what it saves is more than
+    /// the look at the tree then. Not where times are not kept or deletions are to make room early.
+    /// Default, as content that is there already need not be sent.
+    #[default]
+    Auto,
+    /// Every new file is sent.
+    Never,
+    /// From the first new file on, also by size and name.
+    Always,
+}
+
+impl From<Option<bool>> for DetectRenamed {
+    fn from(asked: Option<bool>) -> Self {
+        asked.map_or(Self::Auto, |asked| if asked { Self::Always } else { Self::Never })
+    }
+}
+
+impl From<DetectRenamed> for Option<bool> {
+    fn from(asked: DetectRenamed) -> Self {
+        match asked {
+            DetectRenamed::Auto => None,
+            DetectRenamed::Never => Some(false),
+            DetectRenamed::Always => Some(true),
+        }
+    }
+}
 
 /// The time when the destination makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -82,9 +82,14 @@ pub(crate) struct Comparison {
     /// --json say what is made from what. The destination reads its tree once more when the first
     /// such file comes, and not at all when there is none. --delete-during then deletes at the end,
     /// while --delete-before may remove what would have been of use. Without effect in a local run
-    /// and with -W.
+    /// and with -W. Without this option a run does so with -t by size and time, once its new files
+    /// have a MiB together, but not with --delete-during or --delete-before, nor while it writes a
+    /// batch; --no-detect-renamed ends that.
     #[arg(long, visible_alias = "detect-moved")]
     pub(crate) detect_renamed: bool,
+    /// Whether `--no-detect-renamed` came last.
+    #[arg(skip)]
+    pub(crate) no_detect_renamed: bool,
 }
 
 /// A tolerance in seconds; `None` for none at all, not even fractions.

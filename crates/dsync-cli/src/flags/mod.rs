@@ -199,6 +199,7 @@ impl Flags {
             *limit = limit.filter(|limit| !limit.is_zero() && !negation::is_off(matches, id));
         }
         self.attributes.no_super = negation::is_off(matches, "super");
+        self.comparison.no_detect_renamed = negation::is_off(matches, "detect_renamed");
         self.compressing.refused = negation::is_off(matches, "compress");
         self.selection.no_implied_dirs = negation::is_off(matches, "implied_dirs");
         self.output.no_progress = negation::is_off(matches, "progress");

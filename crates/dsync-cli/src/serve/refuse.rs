@@ -8,7 +8,7 @@
 
 use clap::Command;
 use dsync_engine::{
-    AlternateUse, Append, Compression, DeleteTiming, Durability, KeepPartial, SyncOptions,
+    AlternateUse, Append, Compression, DeleteTiming, DetectRenamed, Durability, KeepPartial, SyncOptions,
     grant::{OptionRules, Request},
 };
 
@@ -274,7 +274,7 @@ const OPTIONS: &[Opt] = &[
     destination("modify-window", '@', |o, _| o.modify_window.is_some()),
     either("whole-file", 'W', |o, _| o.whole_file),
     destination("fuzzy", 'y', |o, _| o.fuzzy),
-    destination("detect-renamed", ' ', |o, _| o.detect_renamed),
+    destination("detect-renamed", ' ', |o, _| o.detect_renamed == DetectRenamed::Always),
     destination("mkpath", ' ', |o, _| o.mkpath),
     destination("keep-dirlinks", 'K', |o, _| o.keep_dirlinks),
     destination("insecure-links", ' ', |o, _| o.insecure_links),

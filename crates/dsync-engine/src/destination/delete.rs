@@ -190,7 +190,7 @@ fn at_once(options: &SyncOptions) -> bool {
         Some(DeleteLimit::Entries(_)) => options.delete_all_or_nothing,
         limit => limit.is_some(),
     };
-    options.delete_timing == DeleteTiming::During && !is_counted && !options.detect_renamed
+    options.delete_timing == DeleteTiming::During && !is_counted && !options.detects_renamed()
 }
 
 /// Returns whether something of the source could not be read, so that nothing may be removed.

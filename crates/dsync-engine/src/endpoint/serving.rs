@@ -129,7 +129,7 @@ pub(crate) fn serve_link(
         if let Err(error) = grant.check((&role, &list), &session.options) {
             return Err(session.refuse(error));
         }
-        grant.impose(&role, &mut session.options);
+        grant.impose((&role, &list), &mut session.options);
     }
     let users = session.options.copy_as.clone();
     let user = match &role {

@@ -262,15 +262,18 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A directory that an option names is not listed as deleted.",
+        says: "A directory that an option names is listed neither as deleted nor with a time.",
         explains: |seen| {
-            let is_told = seen.finding.line.starts_with("only rsync lists *deleting: ");
+            let lists = |code: &str| only(seen).is_some_and(|listed| listed.starts_with(code));
+            let is_told = seen.finding.line.starts_with("only rsync lists ") && lists("*deleting");
             let directory = options::place(seen.path());
+            // A backup that rsync makes there changes its time before it is compared.
+            let is_touched = lists(".d..t") && seen.case.has(&["--backup-dir"]);
             // rsync tells what gives way to a backup in its directory, and names it as the option does.
             let is_in_backups = seen.path().starts_with('/') || seen.has_place_around(&directory);
             let is_of_backup = seen.case.has(&["--backup-dir"]) && is_in_backups;
             let is_own = seen.has_place_at(&directory) || seen.has_place_in(&directory);
-            is_told && (seen.case.deletes() && is_own || is_of_backup)
+            is_told && (seen.case.deletes() && is_own || is_of_backup) || is_touched && is_own
         },
     },
     Known {

@@ -28,6 +28,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A path of a list that leads through a link out of the directory that an end is bound to is told.",
+        explains: |seen| {
+            seen.case.is_confined
+                && seen.case.has(&["--files-from"])
+                && seen.dsync.code() == Some(23)
+                && seen.dsync.stderr_text().contains("it leads out of the copied tree")
+        },
+    },
+    Known {
         says: "With `-m`, a link to a directory that is followed is never an empty directory.",
         explains: |seen| {
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');

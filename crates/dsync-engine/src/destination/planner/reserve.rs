@@ -137,7 +137,7 @@ impl Planner<'_> {
         if options.whole_file || self.transfers.is_local() {
             return None;
         }
-        if options.detect_renamed {
+        if options.detects_renamed() {
             let places = (&self.comparison.ground, &self.comparison.bounds);
             let found = self.renamed.find(self.site, places, subject, size);
             if let Some(found) = found {
