@@ -61,6 +61,18 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A link that is followed into the destination brings what is there when it is read.",
+        explains: |seen| {
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
+            let leads_there = |node: &Node| match &node.kind {
+                Kind::Symlink(text) => text.windows(5).any(|part| part == b"/w/d/"),
+                _ => false,
+            };
+            seen.is(Class::Tree) && follows && seen.namesakes().any(leads_there)
+        },
+    },
+    Known {
         says: "Under `-K`, a link that stays in the destination is followed however it is written.",
         explains: |seen| {
             seen.case.has_letter('K')

@@ -21,8 +21,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_unset = |fact: &str, letters: &str| {
                 seen.about(&[fact]) && letters.chars().any(|letter| !seen.case.has_letter(letter))
             };
-            let takes_mode =
-                (is_unset("mode", "p") || is_unset("owner", "og")) && seen.namesakes().any(is_part);
+            // Nor does a part get the list that its new directory has for what is made in it.
+            let is_unset =
+                is_unset("mode", "p") || is_unset("owner", "og") || is_unset("extended attributes", "A");
+            let takes_mode = is_unset && seen.namesakes().any(is_part);
             let is_one = ["/.part", "/sub"].iter().any(|name| seen.path().ends_with(name));
             let is_in_it = seen.is_within(&["--partial-dir"])
                 && (seen.is_presence() || seen.about(&["mtime", "mode"]))
@@ -117,7 +119,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.rsync_says_of_it("[receiver] rename ") && says.lines().any(is_refused);
             let is_exit =
                 seen.is(Class::Exit) && seen.dsync.code() == Some(0) && says.lines().any(is_refused);
-            let is_it = is_exit || seen.is(Class::Tree) && is_discarded && seen.looks_like_the_sources();
+            let is_sources = seen.looks_like_the_sources() || seen.is_sources_own();
+            let is_it = is_exit || seen.is(Class::Tree) && is_discarded && is_sources;
             seen.case.has(&["--delay-updates"]) && seen.case.has(&["--partial-dir"]) && is_it
         },
     },

@@ -141,7 +141,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_there = |path: &[u8]| seen.case.world.iter().any(|node| node.path.starts_with(path));
             let is_of_root =
                 seen.finding.line == "extra: 'w/d'" || seen.about(&["mtime"]) && seen.path() == "w";
-            seen.case.has(&["--existing"]) && !is_there(b"w/d") && !is_there(b"w/s/") && is_of_root
+            // So does one of which rules leave nothing.
+            let is_empty = !is_there(b"w/s/") || seen.rsync.stdout_text().is_empty();
+            seen.case.has(&["--existing"]) && !is_there(b"w/d") && is_empty && is_of_root
         },
     },
     Known {
