@@ -358,7 +358,7 @@ mod tests {
 
     fn created(path: &str) -> Event {
         Event::Planned(
-            Planned::new(Action::Create, FileType::File, path.into())
+            Planned::new(Action::Create, FileType::File, path)
                 .changes(Changes::NONE)
                 .target(Vec::new())
                 .size(0)
@@ -371,7 +371,7 @@ mod tests {
         let page = Page::default();
         let console = listing(Box::new(page.clone()), false, false);
         console.event(&created("a"));
-        let problem = Problem::new(Operation::Stat, b"l".to_vec(), Cause::Skipped);
+        let problem = Problem::new(Operation::Stat, "l", Cause::Skipped);
         console.event(&Event::Failed(problem));
         console.close().unwrap();
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();

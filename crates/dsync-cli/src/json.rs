@@ -13,8 +13,8 @@ use std::{
 };
 
 use dsync_engine::{
-    BackedUp, Cause, Connection, Ended, LeftAlone, Planned, Problem, Progress, Reconnect, StateUse, Summary,
-    SyncError,
+    BackedUp, Cause, Connection, Ended, EntryPath, LeftAlone, Planned, Problem, Progress, Reconnect,
+    StateUse, Summary, SyncError,
     schema::{Name, Told, Worded},
 };
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(crate) struct Stream {
 /// Entries that failed, each once.
 #[derive(Default)]
 struct Failures {
-    paths: HashSet<Vec<u8>>,
+    paths: HashSet<EntryPath>,
     kept: Vec<Worded<'static>>,
     omitted: u64,
 }
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn summary_names_each_failed_path_once_with_its_cure() {
         let (stream, _) = Stream::begin(&Opening::default());
-        let problem = |cause| Problem::new(Operation::ReadFile, b"d/f".to_vec(), cause);
+        let problem = |cause| Problem::new(Operation::ReadFile, "d/f", cause);
         let line = stream.problem(&problem(Cause::Os(13)));
         assert!(text(&line).starts_with(
             r#"{"event":"problem","path":"d/f","operation":"read_file","cause":"system","errno":{"number":13,"name":"EACCES"}"#
@@ -274,7 +274,7 @@ mod tests {
             (Operation::ReadRules, Cause::TooManyRules),
             (Operation::FollowLink, Cause::LeadsOut),
         ] {
-            let line = stream.problem(&Problem::new(operation, b"d/f".to_vec(), cause));
+            let line = stream.problem(&Problem::new(operation, "d/f", cause));
             let event: serde_json::Value = serde_json::from_slice(&line).unwrap();
             for key in ["operation", "cause"] {
                 let allowed = schema["$defs"][key]["enum"].as_array().unwrap();
@@ -301,7 +301,7 @@ mod tests {
 
     /// Returns an event of each form that the library has.
     fn events_of_every_kind() -> Vec<Event> {
-        let path = || b"d/n\xff".to_vec();
+        let path = || EntryPath::from(b"d/n\xff");
         let planned = || Planned::new(Action::Create, FileType::Symlink, path()).target(b"there".to_vec());
         let facts = Facts::default().number(3).content(Some([7; 32]));
         let causes = [Cause::Os(13), Cause::Skipped, Cause::DeviceTooShort { device: 1, file: 2 }];
@@ -316,7 +316,7 @@ mod tests {
             Event::Ended(Ended::default().number(3)),
             Event::Done(Done::new(Action::Update, FileType::File, path()).content(Some([1; 32]))),
             Event::LeftAlone(LeftAlone::new(FileType::File, path(), WhyLeft::Newer)),
-            Event::BackedUp(BackedUp::new(path(), b"d/n~".to_vec())),
+            Event::BackedUp(BackedUp::new(path(), "d/n~")),
             Event::Removed(path()),
             Event::Ruling(Ruling::new(path(), true, file)),
             Event::Present(Present::new(FileType::Symlink, path()).text(b"there".to_vec()).facts(facts)),
@@ -356,7 +356,7 @@ mod tests {
         let mut progress = value(&|| serde_json::to_value(Progress::default()));
         progress["event"] = "progress".into();
         assert_defined(&progress, "progress");
-        let file = value(&|| serde_json::to_value(FileProgress::new(b"\xff".to_vec(), 1)));
+        let file = value(&|| serde_json::to_value(FileProgress::new(b"\xff", 1)));
         assert_defined(&file, "file");
     }
 

@@ -339,7 +339,7 @@ mod tests {
         let mut set = Changes::NONE;
         changes.iter().for_each(|&change| set.insert(change));
         let target = if kind == FileType::Symlink { b"a".to_vec() } else { Vec::new() };
-        Planned::new(action, kind, path.into()).changes(set).target(target).size(0).facts(None)
+        Planned::new(action, kind, path).changes(set).target(target).size(0).facts(None)
     }
 
     fn line(verbose: u8, itemize: u8, planned: &Planned) -> Option<String> {

@@ -19,7 +19,7 @@ use crate::{
 
 /// Describes a problem with one entry; the run continues.
 pub(crate) fn problem(problem: &Problem) -> String {
-    let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
+    let path = if problem.path.is_empty() { b"." } else { problem.path.as_bytes() };
     let (what, name) = (operation_words(problem.operation), Escaped(path));
 
     match problem.cause {

@@ -318,7 +318,7 @@ mod tests {
     }
 
     fn with_file(path: &str) -> Reading {
-        let file = FileProgress::new(path.into(), 400).done_bytes(172);
+        let file = FileProgress::new(path, 400).done_bytes(172);
         let mut reading = reading(progress((3, 7), (1_000_000, 4_000_000), true), Some(1_000));
         reading.file = Some(file);
         reading
@@ -407,7 +407,7 @@ mod tests {
     fn log_line_has_all_fields_but_the_drawing() {
         let meter = Meter::new();
         meter.progress(&progress((3, 7), (1_000_000, 4_000_000), true));
-        meter.file(&FileProgress::new(b"a b".to_vec(), 0).done_bytes(0));
+        meter.file(&FileProgress::new("a b", 0).done_bytes(0));
         assert_eq!(meter.whole_line(), "25%  3 of 7 files  1.0 MB of 4.0 MB  100% of a b");
     }
 

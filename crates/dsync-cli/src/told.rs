@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn planned(name: &str, number: u64) -> Planned {
-        Planned::new(Action::Create, FileType::File, name.into())
+        Planned::new(Action::Create, FileType::File, name)
             .changes(Changes::NONE)
             .target(Vec::new())
             .size(0)
@@ -146,7 +146,7 @@ mod tests {
         let (mut told, mut lines) = (Told::default(), Vec::new());
         let mut due = |line: Line| {
             lines.push(match line {
-                Line::Entry(planned, _) => String::from_utf8(planned.path).unwrap(),
+                Line::Entry(planned, _) => String::from_utf8(planned.path.into_bytes()).unwrap(),
                 Line::Text(text) => text,
             });
         };
@@ -182,7 +182,7 @@ mod tests {
         let (mut told, mut names) = (Told::default(), Vec::new());
         let mut due = |line: Line| {
             if let Line::Entry(planned, _) = line {
-                names.push(String::from_utf8(planned.path).unwrap());
+                names.push(String::from_utf8(planned.path.into_bytes()).unwrap());
             }
         };
         told.plan(&planned("slow", 1), &mut due);

@@ -19,7 +19,7 @@ struct Terminal {
 impl Observer for Terminal {
     fn event(&self, event: &Event) {
         if let (Event::Failed(problem), Ok(mut stderr)) = (event, self.stderr.lock()) {
-            let _ = writeln!(stderr, "\r{}: {:?}", problem.path.escape_ascii(), problem.cause);
+            let _ = writeln!(stderr, "\r{}: {:?}", problem.path, problem.cause);
         }
     }
 

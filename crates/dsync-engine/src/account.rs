@@ -17,6 +17,7 @@ use dsync_wire::{
     },
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
+    path::EntryPath,
     ruling::Ruling,
 };
 
@@ -232,7 +233,7 @@ impl<'a> Account<'a> {
     }
 
     /// Tells the audience of an entry that has left the source.
-    pub(crate) fn removed(&self, path: Vec<u8>) -> Result<(), SyncError> {
+    pub(crate) fn removed(&self, path: EntryPath) -> Result<(), SyncError> {
         self.tell(Event::Removed(path))
     }
 
@@ -284,7 +285,7 @@ impl<'a> Account<'a> {
     }
 
     /// Counts bytes of one file for whoever watches at this end.
-    pub(crate) fn file_grew(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> Vec<u8>) {
+    pub(crate) fn file_grew(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> EntryPath) {
         if self.is_heard_here() {
             self.under_way.add(entry, size, bytes, path);
         }

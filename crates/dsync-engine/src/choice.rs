@@ -11,7 +11,7 @@ use std::{
 };
 
 use dsync_fs::{Choice, Chooser, Metadata, Spelling};
-use dsync_wire::{event::FileType, message::Timestamp, options::SyncOptions};
+use dsync_wire::{event::FileType, message::Timestamp, options::SyncOptions, path::EntryPath};
 
 use crate::{
     CancelToken, Source, SyncError,
@@ -39,7 +39,7 @@ use crate::{
 #[non_exhaustive]
 pub struct Candidate<'a> {
     /// Path below the transfer's root, without slashes at its ends; never empty.
-    pub path: &'a [u8],
+    pub path: &'a EntryPath,
     /// Type.
     pub kind: FileType,
     /// Size in bytes of a regular file; of any other type what the system says.
@@ -112,8 +112,8 @@ impl Filter {
                 return None;
             }
 
-            let here = spelling.map(|spelling| spelling.path_to_here(path));
-            let candidate = candidate(here.as_deref().unwrap_or(path), metadata);
+            let path = spelling.map_or_else(|| path.into(), |spelling| spelling.path_to_here(path).into());
+            let candidate = candidate(&path, metadata);
             match catch_unwind(AssertUnwindSafe(|| judge(&candidate))) {
                 Ok(choice) => Some(choice),
                 Err(payload) => {
@@ -126,7 +126,7 @@ impl Filter {
     }
 }
 
-fn candidate<'a>(path: &'a [u8], metadata: &Metadata) -> Candidate<'a> {
+fn candidate<'a>(path: &'a EntryPath, metadata: &Metadata) -> Candidate<'a> {
     let &Metadata { kind, size, mtime, mode, uid, gid, .. } = metadata;
     Candidate { path, kind: file_type_of(kind), size, mtime: timestamp(mtime), mode, uid, gid }
 }

@@ -1,9 +1,7 @@
 //! Reasons why a run could not start or not go on.
 
 use std::{
-    ffi::OsStr,
     fmt, io,
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -78,10 +76,10 @@ pub enum SyncError {
         path: PathBuf,
     },
     /// A file of filter rules above a tree cannot be followed.
-    #[error("cannot follow the filter rules of '{}'", PathBuf::from(OsStr::from_bytes(path)).display())]
+    #[error("cannot follow the filter rules of '{}'", path.display())]
     RuleFile {
-        /// Path of the file.
-        path: Vec<u8>,
+        /// Path of the file, which is no entry of the tree.
+        path: PathBuf,
         /// The reason.
         cause: Cause,
     },
@@ -519,10 +517,10 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 ///
 /// /// Returns the line of a log for an entry that failed.
 /// fn line(problem: &Problem) -> String {
-///     format!("cannot {} '{}'", operation_words(problem.operation), problem.path.escape_ascii())
+///     format!("cannot {} '{}'", operation_words(problem.operation), problem.path)
 /// }
 /// # use dsync_engine::{Cause, Operation};
-/// # let problem = Problem::new(Operation::Delete, b"a".to_vec(), Cause::Os(13));
+/// # let problem = Problem::new(Operation::Delete, "a", Cause::Os(13));
 /// # assert!(line(&problem).ends_with(" 'a'"));
 /// ```
 pub fn operation_words(operation: Operation) -> &'static str {

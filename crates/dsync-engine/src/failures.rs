@@ -68,7 +68,7 @@ mod tests {
     fn an_entry_has_failed_if_it_is_told_of_and_no_other_has() {
         let failures = Failures::new(&SpoolHome::default());
         let note = |operation, path: &str, cause| {
-            failures.note(&Problem::new(operation, path.into(), cause)).unwrap();
+            failures.note(&Problem::new(operation, path, cause)).unwrap();
         };
         note(Operation::Commit, "a/b", Cause::Os(21));
         note(Operation::ReadFile, "c", Cause::Vanished);

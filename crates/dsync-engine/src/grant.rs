@@ -24,10 +24,11 @@ use std::{
 };
 
 use dsync_fs::{Dir, Meter, Spelling, Usage};
-use dsync_wire::setters;
 use dsync_wire::{
     message::{ListPlace, Operation, PeerRole},
     options::{DetectRenamed, SyncOptions},
+    path::EntryPath,
+    setters,
 };
 
 pub use self::{
@@ -502,7 +503,7 @@ impl Grant {
     }
 
     /// Checks the length of a file that the client writes.
-    fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
+    fn check_length(&self, bytes: u64, path: impl FnOnce() -> EntryPath) -> Result<(), SyncError> {
         self.within(self.limits.excess_of_file(bytes, path))
     }
 
@@ -606,7 +607,7 @@ impl Start {
     }
 
     /// Checks the length of a file that the client writes.
-    pub(crate) fn check_length(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<(), SyncError> {
+    pub(crate) fn check_length(&self, bytes: u64, path: impl FnOnce() -> EntryPath) -> Result<(), SyncError> {
         self.grant.as_ref().map_or(Ok(()), |grant| grant.check_length(bytes, path))
     }
 

@@ -252,7 +252,7 @@ impl<O: Observer> Observer for Watched<O> {
 /// The paths that failed, in bounded memory.
 #[derive(Debug, Default)]
 struct Failed {
-    paths: BTreeSet<Vec<u8>>,
+    paths: BTreeSet<EntryPath>,
     bytes: usize,
     /// Whether the root stands for all of them.
     is_all: bool,
@@ -266,9 +266,9 @@ impl Failed {
         self.bytes += path.len() + PATH_BYTES;
         if self.bytes > MOST_BYTES {
             self.is_all = true;
-            self.paths = BTreeSet::from([Vec::new()]);
+            self.paths = BTreeSet::from([EntryPath::default()]);
         } else {
-            self.paths.insert(path.to_vec());
+            self.paths.insert(path.into());
         }
     }
 }
@@ -299,7 +299,7 @@ pub(crate) fn start(
             Err(error) => (None, Some(error)),
         };
         let progress = *lock(&run.progress);
-        let failed = std::mem::take(&mut *lock(&run.failed)).paths.into_iter().map(EntryPath::from).collect();
+        let failed = std::mem::take(&mut *lock(&run.failed)).paths.into_iter().collect();
         let mut end = lock(&run.end);
         end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress, failed }));
         run.ended.notify_all();
@@ -322,13 +322,13 @@ mod tests {
     fn paths_that_failed_take_no_more_than_their_bound_and_then_mean_all() {
         let mut failed = Failed::default();
         [&b"b"[..], b"a", b"b"].iter().for_each(|path| failed.note(path));
-        assert_eq!(failed.paths, BTreeSet::from([b"a".to_vec(), b"b".to_vec()]));
+        assert_eq!(failed.paths, BTreeSet::from(["a".into(), "b".into()]));
 
         for number in 0..5000_u32 {
             failed.note(&[&number.to_be_bytes()[..], &[b'x'; 4000]].concat());
-            let held: usize = failed.paths.iter().map(Vec::len).sum();
+            let held: usize = failed.paths.iter().map(|path| path.len()).sum();
             assert!(held <= MOST_BYTES);
         }
-        assert_eq!(failed.paths, BTreeSet::from([Vec::new()]));
+        assert_eq!(failed.paths, BTreeSet::from([EntryPath::default()]));
     }
 }

@@ -7,10 +7,11 @@ use std::{
 };
 
 use dsync_fs::{Chooser, Spelling};
-use dsync_wire::setters;
 use dsync_wire::{
     event::{Event, Progress},
     link::{Carrier, Move},
+    path::EntryPath,
+    setters,
 };
 
 use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
@@ -39,7 +40,7 @@ use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
 ///
 ///     fn event(&self, event: &Event) {
 ///         if let Event::Failed(problem) = event {
-///             println!("failed: {}", problem.path.escape_ascii());
+///             println!("failed: {}", problem.path);
 ///         }
 ///     }
 ///
@@ -48,10 +49,10 @@ use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
 ///     }
 ///
 ///     fn file(&self, file: &FileProgress) {
-///         println!("{}", file.path.escape_ascii());
+///         println!("{}", file.path);
 ///     }
 /// }
-/// # Terminal.file(&FileProgress::new(b"photos/one".to_vec(), 3));
+/// # Terminal.file(&FileProgress::new("photos/one", 3));
 /// ```
 pub trait Observer: Send + Sync {
     /// Reports that the peer is connected and authenticated; not called for local runs, again after
@@ -78,7 +79,7 @@ pub trait Observer: Send + Sync {
     ///     fn event(&self, event: &Event) {
     ///         match event {
     ///             Event::Planned(plan) => {
-    ///                 println!("{:?} {}", plan.action, plan.path.escape_ascii())
+    ///                 println!("{:?} {}", plan.action, plan.path)
     ///             }
     ///             Event::Done(done) => println!("done, on the disk: {}", done.durable),
     ///             Event::Failed(problem) => println!("failed: {}", problem.cause),
@@ -108,14 +109,14 @@ pub trait Observer: Send + Sync {
 /// use dsync_engine::FileProgress;
 ///
 /// // An observer is tested without a run.
-/// let half = FileProgress::new(b"film".to_vec(), 100).done_bytes(50);
+/// let half = FileProgress::new("film", 100).done_bytes(50);
 /// assert!(!half.is_complete() && half.done_bytes(100).is_complete());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileProgress {
-    /// Path below the root of the tree, unescaped.
-    pub path: Vec<u8>,
+    /// Path below the root of the tree.
+    pub path: EntryPath,
     /// Size as listed, in bytes.
     pub size: u64,
     /// Bytes of the file that are done, at most `size`.
@@ -124,16 +125,12 @@ pub struct FileProgress {
 
 impl FileProgress {
     /// Makes the progress of a file that has no bytes yet.
-    pub fn new(path: Vec<u8>, size: u64) -> Self {
-        Self { path, size, done_bytes: 0 }
+    pub fn new(path: impl Into<EntryPath>, size: u64) -> Self {
+        Self { path: path.into(), size, done_bytes: 0 }
     }
 }
 
-setters!(FileProgress {
-    path: Vec<u8>,
-    size: u64,
-    done_bytes: u64,
-});
+setters!(FileProgress { path: EntryPath, size: u64, done_bytes: u64 });
 
 impl FileProgress {
     /// Returns whether no byte is missing.
@@ -400,10 +397,10 @@ mod tests {
         observer.peer_lacks(&[]);
         let cause = &SyncError::BothRemote;
         observer.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
-        let problem = Problem::new(Operation::Stat, Vec::new(), Cause::Vanished);
+        let problem = Problem::new(Operation::Stat, "", Cause::Vanished);
         observer.event(&Event::Failed(problem));
         observer.progress(&Progress::default());
-        observer.file(&FileProgress { path: Vec::new(), size: 0, done_bytes: 0 });
+        observer.file(&FileProgress::new("", 0));
     }
 
     #[test]
@@ -420,8 +417,8 @@ mod tests {
         let connection = Connection { carrier: Carrier::Ssh, reason: None, moves: Vec::new() };
         let reconnect =
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
-        let failed = Event::Failed(Problem::new(Operation::Stat, Vec::new(), Cause::Vanished));
-        let file = FileProgress { path: Vec::new(), size: 0, done_bytes: 0 };
+        let failed = Event::Failed(Problem::new(Operation::Stat, "", Cause::Vanished));
+        let file = FileProgress::new("", 0);
         let callbacks: [(&str, Callback<'_>); 6] = [
             ("connected", &|guarded| guarded.connected(&connection)),
             ("peer_lacks", &|guarded| guarded.peer_lacks(&[])),

@@ -1,6 +1,8 @@
 //! The filter rules of a run, from the options to the rules of one end.
 
 use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -122,7 +124,7 @@ pub(crate) fn above_source(
 pub(crate) fn place(origin: &RuleOrigin) -> RulePlace {
     match origin {
         RuleOrigin::Command(at) => RulePlace::Command(u32::try_from(*at).unwrap_or(u32::MAX)),
-        RuleOrigin::File { path, line } => RulePlace::File { path: path.to_vec(), line: *line },
+        RuleOrigin::File { path, line } => RulePlace::File { path: (&**path).into(), line: *line },
         _ => RulePlace::PartialDir,
     }
 }
@@ -133,7 +135,7 @@ fn failed(error: RuleFileError) -> SyncError {
         RuleFileFault::Read(error) => error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os),
         fault => cause(fault),
     };
-    SyncError::RuleFile { path: error.path, cause }
+    SyncError::RuleFile { path: OsString::from_vec(error.path).into(), cause }
 }
 
 /// Returns the cause that a fault of a file of rules stands for; reading has causes of its own.

@@ -21,7 +21,7 @@
 //! ```
 //! use dsync_engine::{Action, Done, Event, FileType};
 //!
-//! let done = Done::new(Action::Create, FileType::File, b"n\xff".to_vec()).bytes(3).durable(true);
+//! let done = Done::new(Action::Create, FileType::File, b"n\xff").bytes(3).durable(true);
 //! let line = serde_json::to_string(&Event::Done(done.clone()))?;
 //!
 //! assert!(line.starts_with(r#"{"event":"done","path":"n�","path_hex":"6eff","kind":"file""#));
@@ -36,16 +36,16 @@
 //! };
 //!
 //! // A program with words of its own keeps the schema.
-//! let problem = Problem::new(Operation::ReadFile, b"a".to_vec(), Cause::Os(13));
+//! let problem = Problem::new(Operation::ReadFile, "a", Cause::Os(13));
 //! let text = format!("a: no rights ({})", errno_name(13));
 //! let line =
 //!     serde_json::to_string(&Told::problem(Worded::new(&problem, text, Some("run it as root"))))?;
 //! assert!(line.contains("EACCES") && line.contains("as root"));
 //!
 //! let (plan, end) =
-//!     (Planned::new(Action::Update, FileType::File, b"a".to_vec()), Ended::default());
-//! let left = LeftAlone::new(FileType::File, b"a".to_vec(), WhyLeft::Newer);
-//! let backup = BackedUp::new(b"a".to_vec(), b"a~".to_vec());
+//!     (Planned::new(Action::Update, FileType::File, "a"), Ended::default());
+//! let left = LeftAlone::new(FileType::File, "a", WhyLeft::Newer);
+//! let backup = BackedUp::new("a", "a~");
 //! for told in [
 //!     Told::entry(&plan, &end),
 //!     Told::listed(&plan, &end),
@@ -72,6 +72,7 @@ pub use dsync_wire::schema::{Name, Told, Worded, errno_name};
 use dsync_wire::{
     event::{Changes, Progress, Report},
     link::{Carrier, Move, Traffic},
+    path::EntryPath,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -162,7 +163,7 @@ impl<'de> Deserialize<'de> for FileProgress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let FileFields { name, size, done_bytes } = FileFields::deserialize(deserializer)?;
         let path = name.to_bytes().ok_or_else(|| D::Error::custom("'path_hex' is no path"))?;
-        Ok(Self { path, size, done_bytes })
+        Ok(Self { path: path.into(), size, done_bytes })
     }
 }
 
@@ -178,7 +179,7 @@ struct OutcomeFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     totals: Option<&'a Summary>,
     progress: Progress,
-    failed: Vec<Name>,
+    failed: &'a [EntryPath],
 }
 
 impl Serialize for RunOutcome {
@@ -191,7 +192,7 @@ impl Serialize for RunOutcome {
             retryable: error.map(SyncError::is_retryable),
             totals: summary,
             progress: self.progress,
-            failed: self.failed.iter().map(|path| Name::of_entry(path)).collect(),
+            failed: &self.failed,
         };
         fields.serialize(serializer)
     }

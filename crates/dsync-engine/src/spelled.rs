@@ -16,6 +16,7 @@ use dsync_fs::{FileList, FileListWriter, Spelling, SpoolHome, is_unspelled};
 use dsync_wire::{
     event::{Event, Progress},
     options::SyncOptions,
+    path::EntryPath,
     ruling::{RulePlace, Ruled},
 };
 
@@ -150,8 +151,8 @@ pub(crate) struct Hears<'a> {
 }
 
 impl Hears<'_> {
-    fn spell(&self, path: &mut Vec<u8>) {
-        *path = self.spelling.path_to_here(path);
+    fn spell(&self, path: &mut EntryPath) {
+        *path = self.spelling.path_to_here(path).into();
     }
 
     fn spell_rule(&self, why: &mut Ruled) {
@@ -166,7 +167,7 @@ impl Hears<'_> {
         match event {
             Event::Planned(planned) => {
                 self.spell(&mut planned.path);
-                self.spell(&mut planned.target);
+                planned.target = self.spelling.path_to_here(&planned.target);
             }
             Event::Failed(problem) => self.spell(&mut problem.path),
             Event::LeftAlone(left) => self.spell(&mut left.path),

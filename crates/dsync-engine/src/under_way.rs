@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 
-use dsync_wire::message::EntryId;
+use dsync_wire::{message::EntryId, path::EntryPath};
 
 use crate::{halt::lock, observe::FileProgress};
 
@@ -35,11 +35,11 @@ struct File {
 
 impl UnderWay {
     /// Counts bytes of a file; its path is only asked for if the file is new.
-    pub(crate) fn add(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> Vec<u8>) {
+    pub(crate) fn add(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> EntryPath) {
         let mut files = lock(&self.0);
         let mut file = match files.kept.iter().position(|file| file.entry == entry) {
             Some(at) => files.kept.remove(at),
-            None => File { entry, progress: FileProgress { path: path(), size, done_bytes: 0 }, moved: true },
+            None => File { entry, progress: FileProgress::new(path(), size), moved: true },
         };
 
         // A file that is asked for again starts anew.
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
 
     fn add(files: &UnderWay, entry: u64, size: u64, bytes: u64) {
-        files.add(EntryId(entry), size, bytes, || entry.to_string().into_bytes());
+        files.add(EntryId(entry), size, bytes, || entry.to_string().into());
     }
 
     fn shown(files: &UnderWay) -> Option<(String, u64)> {
         let file = files.now()?;
-        Some((String::from_utf8_lossy(&file.path).into_owned(), file.done_bytes))
+        Some((file.path.to_string(), file.done_bytes))
     }
 
     #[test]

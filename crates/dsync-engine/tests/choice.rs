@@ -34,7 +34,7 @@ const BEFORE: [&str; 7] = ["big", "extra", "cache/there", "sub/big", "sub/extra"
 
 /// Hides large files and `secret`, and leaves what is in `cache` alone.
 fn judge(entry: &Candidate<'_>) -> Choice {
-    match (entry.kind, entry.path) {
+    match (entry.kind, entry.path.as_bytes()) {
         (FileType::File, _) if entry.size > 1000 => Choice::Hide,
         (FileType::Directory, b"secret") => Choice::Hide,
         (FileType::Directory, b"cache") => Choice::CopyAlone,
@@ -242,7 +242,7 @@ fn a_filter_that_panics_ends_the_run_and_deletes_nothing() {
             let scene = Scene::new();
             let options = SyncOptions::archive().delete(true).delete_excluded(excluded).delete_timing(timing);
             let run = scene.run("dst", push, |job| {
-                job.options(options).filter(|entry| match entry.path {
+                job.options(options).filter(|entry| match entry.path.as_bytes() {
                     b"sub/small" => panic!("no idea"),
                     _ => Choice::Copy,
                 })

@@ -2,10 +2,12 @@
 //!
 //! The destination keeps the account of a run: it sees the source's listing and problems and its
 //! own tree. If the source is the controller, the account is sent over the control lane; otherwise
-//! it goes to the observer directly. All names and paths are raw bytes: whoever prints escapes.
+//! it goes to the observer directly. Names and paths are the tree's bytes. An [`EntryPath`] escapes
+//! itself when it is printed; of a link's text whoever prints it does.
 
 use crate::{
     message::{Problem, Timestamp},
+    path::EntryPath,
     ruling::Ruling,
     setters,
 };
@@ -34,7 +36,7 @@ pub enum Event {
     BackedUp(BackedUp),
     /// The path of an entry that has left the source, with
     /// [`SyncOptions::event_removals`](crate::options::SyncOptions::event_removals) only.
-    Removed(Vec<u8>),
+    Removed(EntryPath),
     /// The reason why an entry takes part or not, with
     /// [`SyncOptions::rulings`](crate::options::SyncOptions::rulings) or
     /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
@@ -51,14 +53,14 @@ pub enum Event {
 ///
 /// // A listener that makes a catalogue of the destination is tested without a run.
 /// let facts = Facts::default().mode(0o644).uid(1000);
-/// let present = Present::new(FileType::File, b"note".to_vec()).size(5).facts(facts);
+/// let present = Present::new(FileType::File, "note").size(5).facts(facts);
 /// assert_eq!((present.facts.mode, present.size), (0o644, 5));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Present {
     /// Path below the transfer's root at the destination; empty for the root itself.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The entry's type.
     pub kind: FileType,
     /// Size of a regular file in bytes, else 0.
@@ -73,13 +75,13 @@ pub struct Present {
 
 impl Present {
     /// Makes an entry without size, text and attributes.
-    pub fn new(kind: FileType, path: Vec<u8>) -> Self {
-        Self { path, kind, size: 0, text: Vec::new(), facts: Facts::default() }
+    pub fn new(kind: FileType, path: impl Into<EntryPath>) -> Self {
+        Self { path: path.into(), kind, size: 0, text: Vec::new(), facts: Facts::default() }
     }
 }
 
 setters!(Present {
-    path: Vec<u8>,
+    path: EntryPath,
     kind: FileType,
     size: u64,
     text: Vec<u8>,
@@ -92,7 +94,7 @@ setters!(Present {
 #[non_exhaustive]
 pub struct Done {
     /// Path relative to the transfer's root; empty for the root itself.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The entry's type.
     pub kind: FileType,
     /// The action that was carried out.
@@ -114,13 +116,14 @@ pub struct Done {
 
 impl Done {
     /// Makes the account of an entry without size and content that is not yet on the disk.
-    pub fn new(action: Action, kind: FileType, path: Vec<u8>) -> Self {
+    pub fn new(action: Action, kind: FileType, path: impl Into<EntryPath>) -> Self {
+        let path = path.into();
         Self { path, kind, action, bytes: 0, content: None, durable: false, linked: false, cloned: false }
     }
 }
 
 setters!(Done {
-    path: Vec<u8>,
+    path: EntryPath,
     kind: FileType,
     action: Action,
     bytes: u64,
@@ -135,7 +138,7 @@ setters!(Done {
 /// ```
 /// use dsync_wire::event::{FileType, LeftAlone, WhyLeft};
 ///
-/// let left = LeftAlone::new(FileType::File, b"note".to_vec(), WhyLeft::Newer);
+/// let left = LeftAlone::new(FileType::File, "note", WhyLeft::Newer);
 /// let sentence = match left.why {
 ///     WhyLeft::Newer => "somebody has edited the copy",
 ///     WhyLeft::TooLong | WhyLeft::TooShort => "its size is out of bounds",
@@ -149,23 +152,19 @@ pub struct LeftAlone {
     /// The entry's type.
     pub kind: FileType,
     /// Path relative to the transfer's root.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The option's reason.
     pub why: WhyLeft,
 }
 
 impl LeftAlone {
     /// Makes the account of an entry that is left alone.
-    pub fn new(kind: FileType, path: Vec<u8>, why: WhyLeft) -> Self {
-        Self { kind, path, why }
+    pub fn new(kind: FileType, path: impl Into<EntryPath>, why: WhyLeft) -> Self {
+        Self { kind, path: path.into(), why }
     }
 }
 
-setters!(LeftAlone {
-    kind: FileType,
-    path: Vec<u8>,
-    why: WhyLeft,
-});
+setters!(LeftAlone { kind: FileType, path: EntryPath, why: WhyLeft });
 
 /// A backup of an entry that is replaced or removed.
 ///
@@ -174,30 +173,27 @@ setters!(LeftAlone {
 ///
 /// /// Returns the line of a catalogue by which the old file is found again.
 /// fn line(made: &BackedUp) -> String {
-///     format!("{} -> {}", made.path.escape_ascii(), made.backup.escape_ascii())
+///     format!("{} -> {}", made.path, made.backup)
 /// }
-/// assert_eq!(line(&BackedUp::new(b"note".to_vec(), b"note~".to_vec())), "note -> note~");
+/// assert_eq!(line(&BackedUp::new("note", "note~")), "note -> note~");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackedUp {
     /// Path relative to the transfer's root.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The backup's path: below the directory of backups as the options name it, else like `path`.
-    pub backup: Vec<u8>,
+    pub backup: EntryPath,
 }
 
 impl BackedUp {
     /// Makes the account of a backup.
-    pub fn new(path: Vec<u8>, backup: Vec<u8>) -> Self {
-        Self { path, backup }
+    pub fn new(path: impl Into<EntryPath>, backup: impl Into<EntryPath>) -> Self {
+        Self { path: path.into(), backup: backup.into() }
     }
 }
 
-setters!(BackedUp {
-    path: Vec<u8>,
-    backup: Vec<u8>,
-});
+setters!(BackedUp { path: EntryPath, backup: EntryPath });
 
 /// The reason why an entry is left alone. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -225,11 +221,11 @@ pub enum WhyLeft {
 /// fn line(plan: &Planned) -> String {
 ///     let changes: Vec<_> = plan.changes.iter().map(Changes::name).collect();
 ///     let from = if plan.is_made_from() { ", from another file" } else { "" };
-///     format!("{:?} {} ({}){from}", plan.action, plan.path.escape_ascii(), changes.join(", "))
+///     format!("{:?} {} ({}){from}", plan.action, plan.path, changes.join(", "))
 /// }
 /// // An observer is tested without a run.
 /// let plan =
-///     Planned::new(Action::Update, FileType::File, b"note".to_vec()).changes(Changes::SIZE);
+///     Planned::new(Action::Update, FileType::File, "note").changes(Changes::SIZE);
 /// assert_eq!(line(&plan), "Update note (size)");
 /// # let _ = Event::Planned(plan);
 /// ```
@@ -244,7 +240,7 @@ pub struct Planned {
     /// [`Changes::HARD_LINK`].
     pub changes: Changes,
     /// Path relative to the transfer's root; empty for the root itself.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// Path of the name that a hard link is made to, like `path`; else the text of a symbolic link;
     /// else, with [`SyncOptions::detect_renamed`](crate::options::SyncOptions::detect_renamed), the
     /// path of the old file of another place that a new one is made from; else empty.
@@ -259,7 +255,8 @@ pub struct Planned {
 
 impl Planned {
     /// Makes a plan without changes, target, size and facts.
-    pub fn new(action: Action, kind: FileType, path: Vec<u8>) -> Self {
+    pub fn new(action: Action, kind: FileType, path: impl Into<EntryPath>) -> Self {
+        let path = path.into();
         Self { action, kind, changes: Changes::NONE, path, target: Vec::new(), size: 0, facts: None }
     }
 
@@ -274,7 +271,7 @@ setters!(Planned {
     action: Action,
     kind: FileType,
     changes: Changes,
-    path: Vec<u8>,
+    path: EntryPath,
     target: Vec<u8>,
     size: u64,
     facts: Option<Facts>,

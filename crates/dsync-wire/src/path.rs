@@ -4,6 +4,7 @@
 //! step by step through `dsync_fs`, which checks each [`Name`](crate::name::Name) on the way.
 
 use std::{
+    borrow::Borrow,
     ffi::{OsStr, OsString},
     fmt,
     ops::Deref,
@@ -16,8 +17,16 @@ use crate::unprintable::is_unprintable;
 /// The path of an entry below the root of a transfer: names joined with `/`, of any bytes. Empty for
 /// the root itself. Of an operand that is missing it is the operand.
 ///
-/// A path is a slice of bytes and a [`Path`]. To a person it is shown without characters that a
-/// terminal would obey.
+/// Whatever a run reports of an entry has this type: events, progress, problems, records, findings. A
+/// backup, or a file of filter rules, outside the tree has a path from the root too, or an absolute
+/// one. A file or directory that a program named (an operand, a manifest, a list), or that this
+/// machine has above the tree, is a [`PathBuf`]. The text of a symbolic link is bytes, and so is
+/// [`Planned::target`](crate::event::Planned::target), which may be one.
+///
+/// A path is a slice of bytes and a [`Path`], and compares with text and bytes. The order is that of
+/// the bytes, not [`Path`]'s: `a-b` comes before `a/b`. To a person it is shown without characters
+/// that a terminal would obey. With the feature `serde` it has the fields `path` and, if it is not
+/// UTF-8, `path_hex`, as in `docs/events.schema.json`, where the root is `.`.
 ///
 /// ```
 /// use std::path::Path;
@@ -25,12 +34,14 @@ use crate::unprintable::is_unprintable;
 /// use dsync_wire::path::EntryPath;
 ///
 /// let path = EntryPath::from("photos/one");
-/// assert!(path.starts_with(b"photos/") && !path.is_root());
+/// assert!(path == "photos/one" && path.starts_with(b"photos/") && !path.is_root());
 /// // Its place in another copy of the tree.
 /// assert_eq!(Path::new("/mnt/copy").join(&path), Path::new("/mnt/copy/photos/one"));
-/// assert_eq!(EntryPath::from(b"bell\x07".to_vec()).to_string(), "bell\\u{7}");
+/// assert_eq!(path.as_path().file_name(), Some("one".as_ref()));
+/// assert_eq!(path.as_os_str(), path.as_path());
+/// assert_eq!(EntryPath::from(b"bell\x07").to_string(), "bell\\u{7}");
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EntryPath(Vec<u8>);
 
 impl EntryPath {
@@ -42,6 +53,16 @@ impl EntryPath {
     /// Returns the path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Returns the path as the system's calls take it.
+    pub fn as_os_str(&self) -> &OsStr {
+        OsStr::from_bytes(&self.0)
+    }
+
+    /// Returns the path as the standard library takes it.
+    pub fn as_path(&self) -> &Path {
+        Path::new(self.as_os_str())
     }
 
     /// Returns the path's bytes, without a copy.
@@ -64,9 +85,29 @@ impl AsRef<[u8]> for EntryPath {
     }
 }
 
+impl AsRef<OsStr> for EntryPath {
+    fn as_ref(&self) -> &OsStr {
+        self.as_os_str()
+    }
+}
+
 impl AsRef<Path> for EntryPath {
     fn as_ref(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.0))
+        self.as_path()
+    }
+}
+
+/// Maps and sets by path are asked with bytes: order, equality and hash are those of the bytes.
+impl Borrow<[u8]> for EntryPath {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Compares the bytes with those of another path, of text, or with bytes.
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for EntryPath {
+    fn eq(&self, other: &T) -> bool {
+        self.as_bytes() == other.as_ref()
     }
 }
 
@@ -82,15 +123,45 @@ impl From<&[u8]> for EntryPath {
     }
 }
 
+impl<const LEN: usize> From<&[u8; LEN]> for EntryPath {
+    fn from(bytes: &[u8; LEN]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
 impl From<&str> for EntryPath {
     fn from(text: &str) -> Self {
         Self(text.as_bytes().to_vec())
     }
 }
 
+impl From<String> for EntryPath {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+impl From<OsString> for EntryPath {
+    fn from(path: OsString) -> Self {
+        Self(path.into_vec())
+    }
+}
+
+impl From<&Path> for EntryPath {
+    fn from(path: &Path) -> Self {
+        Self(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
 impl From<PathBuf> for EntryPath {
     fn from(path: PathBuf) -> Self {
         Self(path.into_os_string().into_vec())
+    }
+}
+
+impl From<EntryPath> for Vec<u8> {
+    fn from(path: EntryPath) -> Self {
+        path.0
     }
 }
 
@@ -124,6 +195,11 @@ impl fmt::Debug for EntryPath {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::{BTreeSet, HashSet},
+        hash::{BuildHasher as _, RandomState},
+    };
+
     use proptest::prelude::*;
 
     use super::*;
@@ -133,7 +209,25 @@ mod tests {
         #[test]
         fn bytes_stay_what_they_are(bytes: Vec<u8>) {
             let path = EntryPath::from(bytes.clone());
-            prop_assert_eq!(EntryPath::from(PathBuf::from(path.clone())).into_bytes(), bytes);
+            prop_assert_eq!(&EntryPath::from(PathBuf::from(path.clone())), &bytes);
+            prop_assert_eq!(&EntryPath::from(path.as_path()), &bytes);
+            prop_assert_eq!(&EntryPath::from(path.as_os_str().to_owned()), &bytes);
+            prop_assert_eq!(Vec::from(path), bytes);
+        }
+
+        /// Law: a map by path is asked with bytes, so order, equality and hash are those of the bytes.
+        #[test]
+        fn paths_are_ordered_and_hashed_as_their_bytes(one: Vec<u8>, other: Vec<u8>) {
+            let (path, second) = (EntryPath::from(one.clone()), EntryPath::from(other.clone()));
+            prop_assert_eq!(path.cmp(&second), one.cmp(&other));
+            prop_assert_eq!(path == second, one == other);
+            prop_assert_eq!(path == other, one == other);
+
+            let hasher = RandomState::new();
+            prop_assert_eq!(hasher.hash_one(&path), hasher.hash_one(one.as_slice()));
+            let (sorted, hashed) = (BTreeSet::from([path.clone()]), HashSet::from([path]));
+            prop_assert!(sorted.contains(one.as_slice()) && hashed.contains(one.as_slice()));
+            prop_assert_eq!(sorted.contains(other.as_slice()), one == other);
         }
 
         /// Law: nothing that a terminal would obey is shown.

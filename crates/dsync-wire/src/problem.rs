@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use crate::setters;
+use crate::{path::EntryPath, setters};
 
 /// A failure at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,23 +11,19 @@ pub struct Problem {
     /// The operation that failed.
     pub operation: Operation,
     /// Path relative to the transfer's root, or the operand as typed.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// The cause of the failure.
     pub cause: Cause,
 }
 
 impl Problem {
     /// Makes the account of a failure.
-    pub fn new(operation: Operation, path: Vec<u8>, cause: Cause) -> Self {
-        Self { operation, path, cause }
+    pub fn new(operation: Operation, path: impl Into<EntryPath>, cause: Cause) -> Self {
+        Self { operation, path: path.into(), cause }
     }
 }
 
-setters!(Problem {
-    operation: Operation,
-    path: Vec<u8>,
-    cause: Cause,
-});
+setters!(Problem { operation: Operation, path: EntryPath, cause: Cause });
 
 /// The operation during which a problem arose. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@
 //! ruling names the rule by its place, never by its text. The source's rulings cross to the
 //! destination, which tells the controller.
 
-use crate::setters;
+use crate::{path::EntryPath, setters};
 
 /// The reason why an entry of one end takes part or not.
 ///
@@ -21,14 +21,14 @@ use crate::setters;
 ///         _ => "it stays at the destination".into(),
 ///     }
 /// }
-/// let hidden = Ruling::new(b"x.tmp".to_vec(), false, Ruled::Hidden(RulePlace::Command(0)));
+/// let hidden = Ruling::new("x.tmp", false, Ruled::Hidden(RulePlace::Command(0)));
 /// assert_eq!(sentence(&hidden), "rule 1 of the settings decides");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ruling {
     /// Path relative to the transfer's root.
-    pub path: Vec<u8>,
+    pub path: EntryPath,
     /// Whether it is a directory.
     pub is_dir: bool,
     /// The reason.
@@ -37,16 +37,12 @@ pub struct Ruling {
 
 impl Ruling {
     /// Makes a ruling.
-    pub fn new(path: Vec<u8>, is_dir: bool, why: Ruled) -> Self {
-        Self { path, is_dir, why }
+    pub fn new(path: impl Into<EntryPath>, is_dir: bool, why: Ruled) -> Self {
+        Self { path: path.into(), is_dir, why }
     }
 }
 
-setters!(Ruling {
-    path: Vec<u8>,
-    is_dir: bool,
-    why: Ruled,
-});
+setters!(Ruling { path: EntryPath, is_dir: bool, why: Ruled });
 
 /// The reason of a ruling.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +77,7 @@ pub enum RulePlace {
     /// unless it begins with `/`.
     File {
         /// Path of the file.
-        path: Vec<u8>,
+        path: EntryPath,
         /// Number of the line, 1-based.
         line: u32,
     },

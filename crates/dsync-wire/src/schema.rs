@@ -20,6 +20,7 @@ use crate::{
         Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present, WhyLeft,
     },
     message::{Cause, Operation, Problem, Timestamp},
+    path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},
 };
 
@@ -54,13 +55,19 @@ impl Name {
     }
 
     /// Returns the path of an entry, which is empty for the root.
-    fn to_entry<E: de::Error>(&self) -> Result<Vec<u8>, E> {
+    fn to_entry<E: de::Error>(&self) -> Result<EntryPath, E> {
         let path = self.to_raw()?;
-        Ok(if path == b"." { Vec::new() } else { path })
+        Ok(if path == b"." { EntryPath::default() } else { path.into() })
     }
 
     fn to_raw<E: de::Error>(&self) -> Result<Vec<u8>, E> {
         self.to_bytes().ok_or_else(|| E::custom("'path_hex' has no pairs of hexadecimal digits"))
+    }
+}
+
+impl Serialize for EntryPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Name::of_entry(self).serialize(serializer)
     }
 }
 
@@ -87,7 +94,7 @@ impl<'a> Worded<'a> {
 
 impl From<&Problem> for Worded<'_> {
     fn from(problem: &Problem) -> Self {
-        let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
+        let path = if problem.path.is_empty() { b"." } else { problem.path.as_bytes() };
         let (path, cause) = (String::from_utf8_lossy(path), problem.cause);
         let text = match cause {
             Cause::Skipped => format!("skipping '{path}': {cause}"),

@@ -175,9 +175,9 @@ struct Screen(Mutex<(Vec<String>, u64)>);
 impl Observer for Screen {
     fn event(&self, event: &Event) {
         let text = match event {
-            Event::Planned(Planned { action: Action::Delete, path, .. }) => ["-", &text(path)].concat(),
-            Event::Planned(Planned { action: Action::Create, path, .. }) => ["+", &text(path)].concat(),
-            Event::Failed(Problem { path, cause, .. }) => format!("{}: {cause}", text(path)),
+            Event::Planned(Planned { action: Action::Delete, path, .. }) => format!("-{path}"),
+            Event::Planned(Planned { action: Action::Create, path, .. }) => format!("+{path}"),
+            Event::Failed(Problem { path, cause, .. }) => format!("{path}: {cause}"),
             _ => return,
         };
         self.0.lock().unwrap().0.push(text);
@@ -188,18 +188,14 @@ impl Observer for Screen {
     }
 }
 
-fn text(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
-}
-
 #[test]
 fn an_observer_can_be_tested_without_a_run() {
     let screen = Screen::default();
-    let plan = |action, path: &str| Planned::new(action, FileType::File, path.into());
+    let plan = |action, path: &str| Planned::new(action, FileType::File, path);
     screen.event(&Event::Planned(plan(Action::Create, "new").size(3).changes(Changes::SIZE)));
     screen.event(&Event::Planned(plan(Action::Keep, "same")));
     screen.event(&Event::Planned(plan(Action::Delete, "old")));
-    screen.event(&Event::Failed(Problem::new(Operation::ReadFile, b"gone".to_vec(), Cause::Vanished)));
+    screen.event(&Event::Failed(Problem::new(Operation::ReadFile, "gone", Cause::Vanished)));
     screen.progress(&Progress::default().files_done(7).totals_final(true));
 
     let (lines, files_done) = screen.0.into_inner().unwrap();
@@ -348,7 +344,7 @@ fn a_backup_is_verified_against_the_manifest_of_what_was_pushed() {
     let verified = verify::verify(&scene.kept(0), &manifest, &reading, &rot, &cancel).unwrap();
     assert_eq!((verified.rotten, verified.exit_code()), (1, 23));
     let rotten = rot.0.into_inner().unwrap();
-    assert_eq!(rotten, ["sub/7".into()]);
+    assert_eq!(rotten, ["sub/7"]);
 
     // The findings name what is copied again.
     let source = Source::Files { root: scene.own(0), relative: RelativePaths::new(rotten) };
@@ -373,13 +369,13 @@ fn what_failed_is_tried_again_and_nothing_else() {
     let job = Job::new(source, destination).options(SyncOptions::archive());
     let outcome = job.clone().start(Silent).unwrap().join();
     assert_eq!(outcome.summary.unwrap().exit_code(), 23);
-    assert_eq!(outcome.failed, ["sub/12".into(), "sub/3".into()]);
+    assert_eq!(outcome.failed, ["sub/12", "sub/3"]);
 
     fs::remove_dir_all(copy.join("sub/3")).unwrap();
     let again = job.clone().only(&outcome.failed).start(Silent).unwrap().join();
     let report = again.summary.unwrap().report;
     assert_eq!((report.listed.files, report.files_transferred, report.failed), (2, 1, 1));
-    assert_eq!(again.failed, ["sub/12".into()]);
+    assert_eq!(again.failed, ["sub/12"]);
     fs::remove_dir_all(copy.join("sub/12")).unwrap();
     // One vanished meanwhile, which is nobody's failure.
     fs::remove_file(scene.own(0).join("sub/3")).unwrap();
@@ -392,19 +388,19 @@ fn what_failed_is_tried_again_and_nothing_else() {
 
 /// Keeps the receipt of each entry that was carried out.
 #[derive(Default)]
-struct Receipts(Mutex<BTreeMap<String, Done>>);
+struct Receipts(Mutex<BTreeMap<EntryPath, Done>>);
 
 impl Observer for Receipts {
     fn event(&self, event: &Event) {
         if let Event::Done(done) = event {
-            let before = self.0.lock().unwrap().insert(text(&done.path), done.clone());
+            let before = self.0.lock().unwrap().insert(done.path.clone(), done.clone());
             assert!(before.is_none(), "told twice: {done:?}");
         }
     }
 }
 
 impl Receipts {
-    fn take(&self) -> BTreeMap<String, Done> {
+    fn take(&self) -> BTreeMap<EntryPath, Done> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
@@ -423,8 +419,8 @@ fn plant_changes(own: &Path) {
     std::os::unix::fs::symlink("sub/1", own.join("link")).unwrap();
 }
 
-fn assert_receipts(receipts: &BTreeMap<String, Done>, own: &Path, durable: bool) {
-    let told: Vec<_> = receipts.iter().map(|(path, done)| (path.as_str(), done.action, done.bytes)).collect();
+fn assert_receipts(receipts: &BTreeMap<EntryPath, Done>, own: &Path, durable: bool) {
+    let told: Vec<_> = receipts.iter().map(|(path, done)| (path.clone(), done.action, done.bytes)).collect();
     let expected = [
         ("", Action::Retag, 0),
         ("link", Action::Create, 0),
@@ -433,12 +429,14 @@ fn assert_receipts(receipts: &BTreeMap<String, Done>, own: &Path, durable: bool)
         ("sub/1", Action::Update, 7),
         ("sub/2", Action::Delete, 0),
         ("sub/9-again", Action::Create, 7),
-    ];
+    ]
+    .map(|(path, action, bytes)| (EntryPath::from(path), action, bytes));
     assert_eq!(told, expected);
 
-    let changed = &receipts["sub/1"];
+    let of = |path: &str| &receipts[path.as_bytes()];
+    let changed = of("sub/1");
     assert_eq!((changed.content, changed.durable), (hash(&own.join("sub/1")), durable));
-    assert!(receipts["sub/9-again"].linked && receipts["sub/9-again"].content.is_none());
+    assert!(of("sub/9-again").linked && of("sub/9-again").content.is_none());
     assert_eq!(receipts.values().filter(|done| done.linked).count(), 1);
 }
 
@@ -453,7 +451,8 @@ fn a_push_has_a_receipt_for_every_entry_with_the_hash_of_its_content() {
     let first = receipts.take();
     assert_eq!(first.len(), 22);
     for file in 0..20 {
-        let (path, own) = (format!("sub/{file}"), scene.own(0).join(format!("sub/{file}")));
+        let path = EntryPath::from(format!("sub/{file}"));
+        let own = scene.own(0).join(&path);
         assert_eq!((first[&path].content, first[&path].durable), (hash(&own), true), "{path}");
         assert_eq!((first[&path].action, first[&path].bytes), (Action::Create, 30_000));
     }
@@ -533,7 +532,7 @@ fn exactly_the_files_that_the_database_names_are_pushed() {
     assert_eq!((summary.exit_code(), summary.report.files_transferred), (0, 1000));
     let receipts = receipts.take();
     for row in 0..1100 {
-        let (path, is_named) = (format!("sub/{row}"), row % 11 != 0);
+        let (path, is_named) = (EntryPath::from(format!("sub/{row}")), row % 11 != 0);
         assert_eq!((receipts.contains_key(&path), scene.kept(0).join(&path).exists()), (is_named, is_named));
     }
     assert_eq!(push(None, &Receipts::default()).unwrap().report.files_transferred, 0);
@@ -593,7 +592,7 @@ fn a_file_that_failed_has_no_receipt() {
     let receipts = Receipts::default();
     assert_eq!(job.run(&receipts, &CancelToken::new()).unwrap().report.failed, 1);
     let receipts = receipts.take();
-    assert!(!receipts.contains_key("sub/1") && receipts.contains_key("sub/2"), "{receipts:?}");
+    assert!(!receipts.contains_key(&b"sub/1"[..]) && receipts.contains_key(&b"sub/2"[..]), "{receipts:?}");
 }
 
 #[test]

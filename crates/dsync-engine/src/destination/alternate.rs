@@ -117,7 +117,7 @@ impl Alternates {
 
     /// Tells of each directory that does not exist: all that it was to have is copied again.
     pub(super) fn tell_missing(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let problem = |path: &Vec<u8>| Problem::new(Operation::ReadBasis, path.clone(), Cause::Skipped);
+        let problem = |path: &Vec<u8>| Problem::new(Operation::ReadBasis, path.as_slice(), Cause::Skipped);
         self.missing.iter().try_for_each(|path| site.account.problem(problem(path)))
     }
 

@@ -83,7 +83,7 @@ impl Pending {
 
     /// Counts bytes of it for whoever watches.
     pub(super) fn grew(&self, site: &Site<'_>, bytes: u64) {
-        site.account.file_grew(self.entry, self.size, bytes, || self.slot.path().as_bytes().to_vec());
+        site.account.file_grew(self.entry, self.size, bytes, || self.slot.path().as_bytes().into());
     }
 }
 

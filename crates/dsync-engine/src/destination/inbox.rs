@@ -116,7 +116,7 @@ fn tell(site: &Site<'_>, message: ControlMessage) -> Result<(), SyncError> {
     let tell = || match message {
         ControlMessage::Problem(problem) => site.account.problem(problem),
         ControlMessage::Ruling(ruling) => site.source_rules(ruling),
-        ControlMessage::RemovedPath(path) => site.source_removed(path),
+        ControlMessage::RemovedPath(path) => site.source_removed(path.into()),
         other => Err(session::unexpected(&other)),
     };
     if site.account.is_heard_here() { site.session.aside(tell) } else { tell() }

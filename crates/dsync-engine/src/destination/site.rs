@@ -19,6 +19,7 @@ use dsync_wire::{
     limits::MAX_PATH,
     message::{Cause, Operation, Problem},
     options::{Durability, KeepPartial},
+    path::EntryPath,
 };
 
 use super::{
@@ -152,7 +153,7 @@ impl<'a> Site<'a> {
 
     /// Checks the length of a file that is to be written.
     pub(super) fn check_length(&self, bytes: u64, path: &RelPath) -> Result<(), SyncError> {
-        self.start.check_length(bytes, || PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes())))
+        self.start.check_length(bytes, || path.as_bytes().into())
     }
 
     /// Returns whether the run has ended early.
@@ -170,7 +171,7 @@ impl<'a> Site<'a> {
     ///
     /// # Errors
     /// [`SyncError::NotAskedFor`] where nobody wants to hear of that.
-    pub(super) fn source_removed(&self, path: Vec<u8>) -> Result<(), SyncError> {
+    pub(super) fn source_removed(&self, path: EntryPath) -> Result<(), SyncError> {
         if !self.policy.options.event_removals || !self.removes_source() {
             let what = "the path of a removed file".to_owned();
             return Err(SyncError::NotAskedFor { what, rule: "the run does not ask for these" });

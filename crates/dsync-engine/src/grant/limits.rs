@@ -3,11 +3,10 @@
 //! The law: each limit is kept by the end that serves, on what it receives and writes itself.
 //! Nothing that the client says of its files or of its own speed is believed.
 
-use std::{fmt, num::NonZeroU64, path::PathBuf, sync::Arc, time::Instant};
+use std::{fmt, num::NonZeroU64, sync::Arc, time::Instant};
 
 use dsync_fs::Quota;
-use dsync_wire::options::SyncOptions;
-use dsync_wire::setters;
+use dsync_wire::{options::SyncOptions, path::EntryPath, setters};
 
 use super::{OwnerRule, OwnerRules};
 
@@ -132,7 +131,7 @@ pub enum Excess {
     /// A file was too long.
     LongFile {
         /// Its path below the root of the transfer.
-        path: PathBuf,
+        path: EntryPath,
         /// Its length in bytes.
         bytes: u64,
         /// The length that is allowed.
@@ -168,7 +167,7 @@ impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LongFile { path, bytes, most } => {
-                write!(f, "'{}' has {bytes} bytes, and {most} are allowed", path.display())
+                write!(f, "'{}' has {bytes} bytes, and {most} are allowed", path.as_path().display())
             }
             Self::Hours => f.write_str("the allowed hours are over"),
             Self::Option { name } => write!(f, "{name} is refused"),
@@ -179,7 +178,7 @@ impl fmt::Display for Excess {
 
 impl Limits {
     /// Returns the excess of a file of this length.
-    pub(crate) fn excess_of_file(&self, bytes: u64, path: impl FnOnce() -> PathBuf) -> Option<Excess> {
+    pub(crate) fn excess_of_file(&self, bytes: u64, path: impl FnOnce() -> EntryPath) -> Option<Excess> {
         let most = self.largest_file.filter(|&most| bytes > most)?;
         Some(Excess::LongFile { path: path(), bytes, most })
     }

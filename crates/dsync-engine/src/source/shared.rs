@@ -44,7 +44,7 @@ impl Shared<'_> {
     pub(super) fn grew(&self, request: &Request, bytes: u64) {
         if self.attempt.is_some() {
             let listed = &request.listed;
-            let path = || listed.path().as_bytes().to_vec();
+            let path = || listed.path().as_bytes().into();
             self.under_way.add(request.entry, listed.size(), bytes, path);
         }
     }

@@ -269,7 +269,7 @@ impl Observer for Ear<'_> {
 fn record(planned: &Planned) -> Record {
     let Facts { mode, mtime, uid, gid, content, .. } = planned.facts.unwrap_or_default();
     let text = if planned.kind == FileType::Symlink { planned.target.clone() } else { Vec::new() };
-    let (path, kind, size) = (planned.path.clone().into(), planned.kind, planned.size);
+    let (path, kind, size) = (planned.path.clone(), planned.kind, planned.size);
     Record { path, kind, mode, uid, gid, mtime, size, text, content }
 }
 
@@ -456,7 +456,7 @@ impl Audit<'_> {
                 Cause::Vanished | Cause::Changed => Difference::Busy,
                 cause => Difference::Unreadable(error_of(cause)),
             };
-            self.report(problem.path.clone().into(), difference);
+            self.report(problem.path.clone(), difference);
         }
         self.problems.note(problem)
     }
@@ -581,7 +581,7 @@ fn kept(source: FileListError) -> VerifyError {
 
 /// Paths that the other end could not read.
 #[derive(Default)]
-struct Problems(BTreeMap<Vec<u8>, Cause>);
+struct Problems(BTreeMap<EntryPath, Cause>);
 
 impl Problems {
     /// Notes a path.
@@ -654,9 +654,7 @@ pub fn record_remote_to_file(
         Told::Lost(problem) if matches!(problem.cause, Cause::Vanished | Cause::Changed) => {
             busy.note(problem)
         }
-        Told::Lost(Problem { path, cause, .. }) => {
-            Err(VerifyError::Entry { path: path.into(), source: error_of(cause) })
-        }
+        Told::Lost(Problem { path, cause, .. }) => Err(VerifyError::Entry { path, source: error_of(cause) }),
     })?;
     if totals.entries == 0 {
         return Err(tree.unusable(io::ErrorKind::NotFound.into()));

@@ -21,7 +21,7 @@ pub(super) fn decode_problem(r: &mut Reader<'_>) -> Result<Problem, DecodeError>
     Ok(Problem {
         operation: r.choice("operation", operation)?,
         cause: decode_cause(r)?,
-        path: r.bytes(MAX_PATH, "path")?.to_vec(),
+        path: r.bytes(MAX_PATH, "path")?.into(),
     })
 }
 
@@ -184,7 +184,7 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             action: r.choice("action", action)?,
             kind: r.choice("type of entry", file_type)?,
             changes: decode_changes(r)?,
-            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            path: r.bytes(MAX_PATH, "path")?.into(),
             target: r.bytes(MAX_PATH, "target")?.to_vec(),
             size: r.file_len("file size")?,
             facts: (shape != 0).then(|| decode_facts(r, shape == 8)).transpose()?,
@@ -198,19 +198,19 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         4 => Event::LeftAlone(LeftAlone {
             kind: r.choice("type of entry", file_type)?,
             why: r.choice("reason", why_left)?,
-            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            path: r.bytes(MAX_PATH, "path")?.into(),
         }),
         5 => Event::Ruling(ruling::decode(r)?),
         6 => Event::BackedUp(BackedUp {
-            path: r.bytes(MAX_PATH, "path")?.to_vec(),
-            backup: r.bytes(MAX_PATH, "path of a backup")?.to_vec(),
+            path: r.bytes(MAX_PATH, "path")?.into(),
+            backup: r.bytes(MAX_PATH, "path of a backup")?.into(),
         }),
         9 => Event::Done(decode_done(r)?),
-        7 => Event::Removed(r.bytes(MAX_PATH, "path")?.to_vec()),
+        7 => Event::Removed(r.bytes(MAX_PATH, "path")?.into()),
         1 => Event::Failed(decode_problem(r)?),
         shape @ (10 | 11) => Event::Present(Present {
             kind: r.choice("type of entry", file_type)?,
-            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            path: r.bytes(MAX_PATH, "path")?.into(),
             text: r.bytes(MAX_SYMLINK, "text")?.to_vec(),
             size: r.file_len("file size")?,
             facts: decode_facts(r, shape == 11)?,
@@ -247,7 +247,7 @@ fn decode_done(r: &mut Reader<'_>) -> Result<Done, DecodeError> {
     Ok(Done {
         action: r.choice("action", action)?,
         kind: r.choice("type of entry", file_type)?,
-        path: r.bytes(MAX_PATH, "path")?.to_vec(),
+        path: r.bytes(MAX_PATH, "path")?.into(),
         bytes: r.file_len("file size")?,
         content: (flags & HAS_CONTENT != 0).then(|| r.array("content hash")).transpose()?,
         durable: flags & DURABLE != 0,

@@ -4,6 +4,7 @@ use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     limits::{MAX_FILTERS, MAX_PATH},
+    path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},
 };
 
@@ -33,7 +34,7 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Ruling, DecodeError> {
     let offset = r.offset();
     let why = r.byte("reason")?;
     let is_dir = r.bool("flag")?;
-    let path = r.bytes(MAX_PATH, "path")?.to_vec();
+    let path = EntryPath::from(r.bytes(MAX_PATH, "path")?);
 
     let why = match why {
         0 => Ruled::Hidden(decode_place(r)?),
@@ -69,7 +70,7 @@ fn decode_place(r: &mut Reader<'_>) -> Result<RulePlace, DecodeError> {
             let at = r.at_most(MAX_FILTERS as u64, "number of a rule")?;
             RulePlace::Command(u32::try_from(at).unwrap_or(u32::MAX))
         }
-        1 => RulePlace::File { line: r.u32("line")?, path: r.bytes(MAX_PATH, "path")?.to_vec() },
+        1 => RulePlace::File { line: r.u32("line")?, path: r.bytes(MAX_PATH, "path")?.into() },
         2 => RulePlace::PartialDir,
         other => return Err(r.value(u64::from(other), offset, "place of a rule")),
     })

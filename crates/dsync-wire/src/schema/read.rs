@@ -10,8 +10,15 @@ use crate::{
         Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present, WhyLeft,
     },
     message::{Cause, Operation, Problem, Timestamp},
+    path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},
 };
+
+impl<'de> Deserialize<'de> for EntryPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Name::deserialize(deserializer)?.to_entry()
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -196,7 +203,7 @@ impl CauseFields {
 impl<'de> Deserialize<'de> for BackedUp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let BackupFields { name, backup } = BackupFields::deserialize(deserializer)?;
-        Ok(Self { path: name.to_entry()?, backup: backup.to_raw()? })
+        Ok(Self { path: name.to_entry()?, backup: backup.to_raw()?.into() })
     }
 }
 
@@ -228,7 +235,9 @@ impl<'de> Deserialize<'de> for Ruling {
         let place = match rule {
             None => Err(D::Error::missing_field("rule")),
             Some(RuleFields::Command { number }) => Ok(RulePlace::Command(number)),
-            Some(RuleFields::File { name, line }) => Ok(RulePlace::File { path: name.to_raw()?, line }),
+            Some(RuleFields::File { name, line }) => {
+                Ok(RulePlace::File { path: name.to_raw()?.into(), line })
+            }
             Some(RuleFields::PartialDir) => Ok(RulePlace::PartialDir),
         };
         let why = match why {

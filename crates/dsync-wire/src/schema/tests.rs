@@ -36,8 +36,8 @@ fn hash() -> impl Strategy<Value = Option<[u8; 32]>> {
 }
 
 /// Paths of entries, some of them no text, some that of the root.
-fn path() -> impl Strategy<Value = Vec<u8>> {
-    vec(select(vec![0xff_u8, b'a', b'/', 0xc3, b'"', b'\n', 7]), 0..6)
+fn path() -> impl Strategy<Value = EntryPath> {
+    vec(select(vec![0xff_u8, b'a', b'/', 0xc3, b'"', b'\n', 7]), 0..6).prop_map(EntryPath::from)
 }
 
 fn facts() -> impl Strategy<Value = Option<Facts>> {
@@ -60,15 +60,19 @@ fn planned() -> impl Strategy<Value = Event> {
     (words, path(), path(), any::<u64>(), facts()).prop_map(
         |((action, kind, bits), path, target, size, facts)| {
             let changes = Changes::from_bits(bits).unwrap();
-            Event::Planned(Planned { action, kind, changes, path, target, size, facts })
+            Event::Planned(Planned { action, kind, changes, path, target: target.into_bytes(), size, facts })
         },
     )
 }
 
 fn present() -> impl Strategy<Value = Event> {
     let facts = facts().prop_map(|facts| Facts { number: 0, ..facts.unwrap_or_default() });
-    (path(), select(KINDS.to_vec()), any::<u64>(), path(), facts)
-        .prop_map(|(path, kind, size, text, facts)| Event::Present(Present { path, kind, size, text, facts }))
+    (path(), select(KINDS.to_vec()), any::<u64>(), path(), facts).prop_map(
+        |(path, kind, size, text, facts)| {
+            let text = text.into_bytes();
+            Event::Present(Present { path, kind, size, text, facts })
+        },
+    )
 }
 
 fn done() -> impl Strategy<Value = Event> {
@@ -103,7 +107,7 @@ fn causes() -> Vec<Cause> {
 }
 
 fn rulings() -> Vec<Ruled> {
-    let file = RulePlace::File { path: b"d\xff/.rules".to_vec(), line: 3 };
+    let file = RulePlace::File { path: b"d\xff/.rules".into(), line: 3 };
     vec![
         Ruled::Hidden(RulePlace::Command(2)),
         Ruled::Shown(file),
@@ -149,6 +153,24 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Law: a path alone has the fields that it has in an event, and loses no byte.
+    #[test]
+    fn a_path_alone_is_written_as_in_an_event(path in path()) {
+        let removed = serde_json::to_value(Event::Removed(path.clone())).unwrap();
+        let alone = serde_json::to_value(&path).unwrap();
+        prop_assert_eq!((&alone["path"], alone.get("path_hex")), (&removed["path"], removed.get("path_hex")));
+        prop_assert_eq!(again(&path), path);
+    }
+}
+
+#[test]
+fn a_path_whose_digits_are_no_bytes_is_refused() {
+    let read = |hex: &str| serde_json::from_value::<EntryPath>(json!({ "path": "n", "path_hex": hex }));
+    assert_eq!(read("6eff").unwrap(), b"n\xff");
+    assert!(read("6ef").is_err() && read("no").is_err());
+}
+
 #[test]
 fn reports_are_read_back_equal_and_by_older_programs_too() {
     let counts = TypeCounts { files: 1, directories: 2, symlinks: 3, devices: 4, specials: u64::MAX };
@@ -161,7 +183,7 @@ fn reports_are_read_back_equal_and_by_older_programs_too() {
 
 #[test]
 fn problems_have_the_words_of_the_program_that_tells_them() {
-    let problem = Problem::new(Operation::ReadFile, b"d/f".to_vec(), Cause::Os(13));
+    let problem = Problem::new(Operation::ReadFile, "d/f", Cause::Os(13));
     let plain = serde_json::to_value(Event::Failed(problem.clone())).unwrap();
     let expected = json!({
         "event": "problem", "path": "d/f", "operation": "read_file", "cause": "system",
@@ -179,7 +201,7 @@ fn problems_have_the_words_of_the_program_that_tells_them() {
 
 #[test]
 fn an_entry_that_is_told_with_its_end_has_no_number() {
-    let planned = Planned::new(Action::Create, FileType::File, Vec::new());
+    let planned = Planned::new(Action::Create, FileType::File, "");
     let planned = planned.facts(Some(Facts::default().number(9)));
     let value = |told| serde_json::to_value(told).unwrap();
     let plan = serde_json::to_value(Event::Planned(planned.clone())).unwrap();

@@ -98,7 +98,7 @@ fn events() -> [(&'static str, Event); 13] {
         ("event-contents", Event::Planned(planned().facts(Some(facts().content(Some([7; 32])))))),
         ("event-left-alone", Event::LeftAlone(left_alone())),
         ("event-backed-up", Event::BackedUp(backed_up())),
-        ("event-removed", Event::Removed(b"a/b".to_vec())),
+        ("event-removed", Event::Removed("a/b".into())),
         ("event-ruling", Event::Ruling(ruling(Ruled::Protected(RulePlace::Command(300))))),
         ("event-ended", Event::Ended(ended())),
         ("event-done", Event::Done(done())),
@@ -110,7 +110,7 @@ fn events() -> [(&'static str, Event); 13] {
 }
 
 fn present() -> Present {
-    Present::new(FileType::File, b"a/b".to_vec()).size(300).facts(facts().number(0))
+    Present::new(FileType::File, "a/b").size(300).facts(facts().number(0))
 }
 
 pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
@@ -373,13 +373,13 @@ pub(crate) fn segment() -> Segment {
 }
 
 fn problem(cause: Cause) -> Problem {
-    Problem::new(Operation::ReadDirectory, b"secret/\x1b[2J".to_vec(), cause)
+    Problem::new(Operation::ReadDirectory, "secret/\x1b[2J", cause)
 }
 
 fn planned() -> Planned {
     let mut changes = Changes::SIZE;
     changes.insert(Changes::TIME);
-    Planned::new(Action::Update, FileType::File, b"a/b".to_vec())
+    Planned::new(Action::Update, FileType::File, "a/b")
         .changes(changes)
         .target(Vec::new())
         .size(300)
@@ -392,23 +392,23 @@ fn facts() -> Facts {
 }
 
 fn ruling(why: Ruled) -> Ruling {
-    Ruling::new(b"a/b".to_vec(), true, why)
+    Ruling::new("a/b", true, why)
 }
 
 fn rule_file() -> RulePlace {
-    RulePlace::File { path: b"a/.rsync-filter".to_vec(), line: 12 }
+    RulePlace::File { path: "a/.rsync-filter".into(), line: 12 }
 }
 
 fn left_alone() -> LeftAlone {
-    LeftAlone::new(FileType::Directory, b"a/b".to_vec(), WhyLeft::TooShort)
+    LeftAlone::new(FileType::Directory, "a/b", WhyLeft::TooShort)
 }
 
 fn backed_up() -> BackedUp {
-    BackedUp::new(b"a/b".to_vec(), b"../kept/a/b~".to_vec())
+    BackedUp::new("a/b", "../kept/a/b~")
 }
 
 fn done() -> Done {
-    Done::new(Action::Update, FileType::File, b"a/b".to_vec()).bytes(300).durable(true).linked(true)
+    Done::new(Action::Update, FileType::File, "a/b").bytes(300).durable(true).linked(true)
 }
 
 fn ended() -> Ended {

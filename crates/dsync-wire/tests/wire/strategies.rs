@@ -492,7 +492,7 @@ fn event() -> impl Strategy<Value = Event> {
         (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
             .prop_map(|(why, path)| Event::LeftAlone(LeftAlone::new(FileType::File, path, why))),
         ruling().prop_map(Event::Ruling),
-        text().prop_map(Event::Removed),
+        text().prop_map(|path| Event::Removed(path.into())),
         (text(), text()).prop_map(|(path, backup)| Event::BackedUp(BackedUp::new(path, backup))),
         (number(), any::<bool>(), number(), number()).prop_map(
             |(number, done, literal_bytes, signature_bytes)| {
@@ -511,7 +511,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn ruling() -> impl Strategy<Value = Ruling> {
     let place = prop_oneof![
         (0..=u32::try_from(MAX_FILTERS).unwrap()).prop_map(RulePlace::Command),
-        (text(), any::<u32>()).prop_map(|(path, line)| RulePlace::File { path, line }),
+        (text(), any::<u32>()).prop_map(|(path, line)| RulePlace::File { path: path.into(), line }),
         Just(RulePlace::PartialDir),
     ];
     let why = prop_oneof![
