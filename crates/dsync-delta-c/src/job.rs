@@ -29,8 +29,18 @@ enum Work {
     Load(Box<SignatureReader>),
     Loaded(Arc<IndexedSignature>),
     Delta(Box<DeltaWriter<Arc<IndexedSignature>>>),
-    Apply { applier: Box<DeltaApplier>, basis: Basis },
+    Apply(Box<Apply>),
     Nothing,
+}
+
+/// A delta that is applied.
+#[derive(Debug)]
+struct Apply {
+    applier: DeltaApplier,
+    basis: Basis,
+    /// Room for the output of a step, at most [`STEP_LEN`]. It is kept, as a caller with short buffers
+    /// makes a step for every few bytes.
+    room: Vec<u8>,
 }
 
 /// A function that reads the basis.
@@ -62,7 +72,8 @@ impl Job {
     }
 
     pub(crate) fn apply(options: &ApplyOptions, read: BasisReader) -> Self {
-        Self::of(Work::Apply { applier: Box::new(DeltaApplier::new(options)), basis: Basis(read) })
+        let (applier, basis) = (DeltaApplier::new(options), Basis(read));
+        Self::of(Work::Apply(Box::new(Apply { applier, basis, room: Vec::new() })))
     }
 
     fn of(work: Work) -> Self {
@@ -96,7 +107,7 @@ impl Job {
 
     /// Returns whether the job can go on without input.
     pub(crate) fn has_work(&self) -> bool {
-        matches!(&self.work, Work::Apply { applier, .. } if applier.has_output())
+        matches!(&self.work, Work::Apply(apply) if apply.applier.has_output())
     }
 
     /// Takes a loaded signature, once.
@@ -129,12 +140,10 @@ impl Job {
             Work::Signature(writer) => writer.push(piece, &mut self.pending),
             Work::Load(reader) => reader.push(piece)?,
             Work::Delta(writer) => writer.push(piece, &mut self.pending),
-            Work::Apply { applier, basis } => {
-                let taken = applier.push(piece)?;
-                let is_done = is_end && !applier.has_output();
-                self.pending.resize(STEP_LEN, 0);
-                let filled = applier.pull(&mut self.pending, &mut basis.0)?;
-                self.pending.truncate(filled);
+            Work::Apply(apply) => {
+                let taken = apply.applier.push(piece)?;
+                let is_done = is_end && !apply.applier.has_output();
+                apply.pull(&mut self.pending)?;
                 if is_done {
                     self.finish()?;
                 }
@@ -155,11 +164,25 @@ impl Job {
             Work::Signature(writer) => drop(writer.finish(&mut self.pending)),
             Work::Load(reader) => self.work = Work::Loaded(Arc::new(reader.finish()?)),
             Work::Delta(writer) => drop(writer.finish(&mut self.pending)),
-            Work::Apply { applier, .. } => drop(applier.finish()?),
+            Work::Apply(apply) => drop(apply.applier.finish()?),
             other @ Work::Loaded(_) => self.work = other,
             Work::Nothing => {}
         }
         self.end = Some(Outcome::Done);
+        Ok(())
+    }
+}
+
+impl Apply {
+    /// Appends output of at most one step to `pending`.
+    fn pull(&mut self, pending: &mut Vec<u8>) -> Result<(), StreamError> {
+        if !self.applier.has_output() {
+            return Ok(());
+        }
+
+        self.room.resize(STEP_LEN, 0);
+        let filled = self.applier.pull(&mut self.room, &mut self.basis.0)?;
+        pending.extend_from_slice(&self.room[..filled]);
         Ok(())
     }
 }
@@ -179,5 +202,5 @@ fn outcome(error: &StreamError) -> Outcome {
 }
 
 /// Bytes of input taken, and of output made, in one step: BLAKE3 and reads of files are fast from
-/// here on, and a job holds one such piece.
+/// here on, and a job holds at most two such pieces.
 const STEP_LEN: usize = 256 << 10;

@@ -21,16 +21,16 @@ fn libraries() -> PathBuf {
     env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Compiles `tests/jobs.c` with the given arguments; returns the program.
-fn compile(dir: &TempDir, compiler: &str, args: &[&str]) -> PathBuf {
-    let program = dir.path().join("jobs");
+/// Compiles `tests/NAME.c` with the given arguments; returns the program.
+fn compile(dir: &TempDir, name: &str, args: &[&str]) -> PathBuf {
+    let program = dir.path().join(name);
     let libraries = libraries();
-    let output = Command::new(compiler)
+    let output = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"])
         .args(args)
         .arg("-I")
         .arg(here().join("include"))
-        .arg(here().join("tests/jobs.c"))
+        .arg(here().join(format!("tests/{name}.c")))
         .arg("-o")
         .arg(&program)
         .arg("-L")
@@ -73,14 +73,28 @@ fn header_is_that_of_the_source() {
     assert_eq!(kept, made, "DSYNC_BLESS=1 cargo test -p dsync-delta-c writes the header again");
 }
 
+const SANITIZED: [&str; 3] = ["-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
 #[test]
 fn all_jobs_pass_under_sanitizers() {
     let dir = TempDir::new().unwrap();
-    run(&compile(&dir, "cc", &["-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]));
+    run(&compile(&dir, "jobs", &SANITIZED));
 }
 
 #[test]
 fn all_jobs_pass_without_sanitizers() {
     let dir = TempDir::new().unwrap();
-    run(&compile(&dir, "cc", &["-std=c11"]));
+    run(&compile(&dir, "jobs", &["-std=c11"]));
+}
+
+#[test]
+fn buffers_of_odd_lengths_change_no_byte_under_sanitizers() {
+    let dir = TempDir::new().unwrap();
+    run(&compile(&dir, "chunks", &SANITIZED));
+}
+
+#[test]
+fn buffers_of_odd_lengths_change_no_byte_without_sanitizers() {
+    let dir = TempDir::new().unwrap();
+    run(&compile(&dir, "chunks", &["-std=c11"]));
 }
