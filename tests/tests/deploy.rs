@@ -76,7 +76,10 @@ fn host_without_the_program_gets_a_copy_and_later_runs_use_it() {
     assert_eq!(fs::read(scratch.at("four/file")).unwrap(), b"content");
 
     // A copy with other bytes is not run but replaced.
+    // Made anew: the server of the run before may not have ended yet, and its image is not written to.
+    fs::remove_file(copy).unwrap();
     fs::write(copy, "#!/bin/sh\ntouch \"$HOME/was-run\"\n").unwrap();
+    fs::set_permissions(copy, fs::Permissions::from_mode(0o700)).unwrap();
     let mended = run(&["--deploy"], &scratch.at("five")).expect_code(0);
     assert!(mended.stderr_text().contains("copying this program"), "{}", mended.account());
     assert!(!home.join("was-run").exists());
