@@ -1,7 +1,7 @@
 //! Moves: files leave the source once they are durable at the destination, and requested entries
 //! that the source does not have leave the destination.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, compare, differences,
@@ -322,6 +322,13 @@ fn a_missing_operand_takes_no_full_directory_and_nothing_where_its_own_directory
         fs::write(scratch.dst().join("renamed"), "x").unwrap();
         let _ = run("src/file", &scratch.dst().join("renamed")).expect_code(0);
         assert!(!scratch.dst().join("renamed").exists() && scratch.dst().join("file").exists());
+        // A link goes itself, wherever it leads.
+        for to in ["nowhere", "file"] {
+            symlink(to, scratch.dst().join("link")).unwrap();
+            let _ = run("src/file", &scratch.dst().join("link")).expect_code(0);
+            assert!(fs::symlink_metadata(scratch.dst().join("link")).is_err(), "{to}");
+        }
+        assert!(scratch.dst().join("file").exists());
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink, Wanted};
+use dsync_fs::{Component, Dir, DirLock, Kind, Links, UntrustedLink, Wanted};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::{
@@ -169,7 +169,9 @@ impl Target {
 
         let is_file =
             start.open(operand, links).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
-        if tops.root.is_none() && tops.named == 0 && !(is_file && may_name_file) {
+        // A link to nowhere is there too, to be removed for a missing source.
+        let is_there = is_file || may_name_file && is_link(operand, terms);
+        if tops.root.is_none() && tops.named == 0 && !(is_there && may_name_file) {
             // Nothing is selected: nothing is made.
             return Ok(Self::imagined(operand));
         }
@@ -280,6 +282,16 @@ fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<D
 
 /// Time to wait for another run.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
+
+/// Returns whether an operand is itself a symbolic link.
+fn is_link(operand: &Path, Terms { options, start, .. }: Terms<'_>) -> bool {
+    let parent = operand.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(dir) = start.open(parent.unwrap_or_else(|| Path::new(".")), operator_links(options)) else {
+        return false;
+    };
+    let name = operand.file_name().and_then(|name| Component::new(name.as_bytes()).ok());
+    name.is_some_and(|name| dir.stat(&name).is_ok_and(|found| found.kind == Kind::Symlink))
+}
 
 fn is_absent_or_file(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
