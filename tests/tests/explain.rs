@@ -7,7 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dsync_tests::{Run, Scratch, Sshd, needs_dsync, program, rsync, schema, scratch::slash, survey};
+use dsync_tests::{
+    Run, Scratch, Sshd, assert_unchanged, needs_dsync, program, rsync, schema, scratch::slash, survey,
+};
 use serde_json::Value;
 
 fn write(root: &Path, files: &[(&str, &str)]) {
@@ -133,7 +135,7 @@ fn every_direction_says_what_would_be_done_and_why() {
         // Of other paths nothing is told.
         assert!(!outcome.all_text().contains("untouched"), "{}", outcome.account());
     }
-    assert_eq!(survey(&scratch.dst()), before, "nothing is written");
+    assert_unchanged(&before, &scratch.dst());
 }
 
 #[test]
