@@ -8,7 +8,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, Run, Scratch, mount::Mount, needs_dsync, run::until_met, scratch::slash, tree::noise,
+    Outcome, Run, Scratch, Sshd, Via, mount::Mount, needs_dsync, run::until_met, scratch::slash, tree::noise,
 };
 
 const FILES: u64 = 5;
@@ -117,6 +117,41 @@ fn rot_is_found_without_a_manifest_and_edits_are_nothing_wrong() {
             assert!(!unread.stdout_text().contains("rot "), "{}", unread.account());
         }
     }
+}
+
+#[test]
+fn what_a_run_has_written_is_known_at_once_and_its_rot_is_found() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let Some(disk) = Mount::of_type("ext4", &scratch.at("disk")) else { return };
+    let (states, tree, sshd) = (scratch.at("states"), disk.path().join("tree"), Sshd::shared());
+    let copy = |pulls: bool, options: &[&str]| {
+        let run = if pulls { sshd.run(Via::Ssh) } else { Run::dsync() };
+        let source = slash(&scratch.src());
+        let source = if pulls { sshd.operand(source) } else { source };
+        let run = run.args(["-avc", "--state", "--state-dir"]).arg(&states).args(options);
+        run.arg(source).arg(&tree).run().expect_code(0)
+    };
+    // New files; then old ones that are rewritten, by deltas and in place.
+    for (round, pulls, options) in
+        [(1, false, &[][..]), (2, true, &[]), (3, false, &["--inplace"]), (4, true, &["--inplace"])]
+    {
+        fs::create_dir_all(scratch.src()).unwrap();
+        for (name, len, seed) in [("small", 4096, round), ("large", 9 << 20, round + 100)] {
+            let mut content = noise(7, len);
+            content[..4096].copy_from_slice(&noise(seed, 4096));
+            fs::write(scratch.src().join(name), content).unwrap();
+        }
+        let _ = copy(pulls, options);
+        let known = verify(&states, &tree, &["-n"]).expect_code(0).stdout_text();
+        assert!(known.ends_with(": 0 files are as recorded, 2 compared by size and times only\n"), "{known}");
+    }
+
+    let _ = Run::of("sync").run().expect_code(0);
+    disk.lose_block(&noise(104, 4096));
+    disk.lose_block(&noise(4, 4096));
+    let rotten = verify(&states, &tree, &["-q"]).expect_code(23);
+    assert_eq!(rotten.stdout_text(), "rot        large\nrot        small\n", "{}", rotten.account());
 }
 
 #[test]

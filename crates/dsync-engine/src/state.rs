@@ -24,6 +24,7 @@ use std::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -40,7 +41,7 @@ use self::{
     signatures::Signatures,
 };
 pub use self::{recorded::Recorded, signatures::SignatureUse};
-use crate::whole_file::WholeFile;
+use crate::{content, whole_file::WholeFile};
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
 ///
@@ -371,13 +372,40 @@ impl State {
         let is_settled = file.is_settled();
         let content = self.counted(file, read)?;
         if is_settled && file.is_unchanged()? {
-            let mut new = lock(&self.0.new);
-            if self.0.old.len() + new.len() < format::MAX_RECORDS {
-                let key = (filesystem, stamp.ino);
-                new.insert(key, Record::new(key, &stamp, content));
-            }
+            self.note(filesystem, &stamp, content);
         }
         Ok(content)
+    }
+
+    /// Returns whether contents are known and kept, not only signatures.
+    pub(crate) fn keeps_contents(&self) -> bool {
+        self.0.pair.is_some()
+    }
+
+    /// Reads a file that this run has written, and notes its content if its stamp will tell. What fails
+    /// costs the next run that reading.
+    pub(crate) fn note_written(&self, dir: &Dir, name: &Component, stopped: &AtomicBool) {
+        let Ok(file) = dir.open_source_noatime(name) else { return };
+        let stamp = file.stamp();
+        let Some(filesystem) = self.meet(&file).filter(|_| self.keeps_contents()) else { return };
+        // It got its name and its times in this tick of the clock, or in the one before.
+        wait_for_tick(&stamp);
+        if !file.is_settled() {
+            return;
+        }
+        if let Ok(content) = content::hash(&file, stopped)
+            && file.is_unchanged().is_ok_and(|is_unchanged| is_unchanged)
+        {
+            self.note(filesystem, &stamp, content);
+        }
+    }
+
+    fn note(&self, filesystem: u64, stamp: &Stamp, content: [u8; 32]) {
+        let mut new = lock(&self.0.new);
+        if self.0.old.len() + new.len() < format::MAX_RECORDS {
+            let key = (filesystem, stamp.ino);
+            new.insert(key, Record::new(key, stamp, content));
+        }
     }
 
     /// Returns the signature of an old file in blocks of this length, if an earlier run kept it.
@@ -441,6 +469,22 @@ impl Counters {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Waits until the clock that filesystems take their times from is past a file's change; not for
+/// one of the future.
+fn wait_for_tick(stamp: &Stamp) {
+    for _ in 0..TICKS {
+        if stamp.ctime < filesystem_time() {
+            return;
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// The longest tick of Linux's clock, at 100 Hz.
+const TICK: Duration = Duration::from_millis(10);
+/// Ticks that are waited for: one, and another where the sleep ended early.
+const TICKS: u32 = 2;
 
 /// Reads a state; `None` where there is no file.
 fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {

@@ -26,6 +26,7 @@ use super::{
     settle::Outcome,
     site::Site,
     transfers::Transfers,
+    written::Written,
 };
 use crate::{
     SyncError,
@@ -193,6 +194,7 @@ fn hash_of(staged: &StagedFile) -> io::Result<[u8; 32]> {
 pub(super) fn run(
     transfers: &Transfers<'_>,
     commits: &Receiver<Vec<Commit>>,
+    record: Option<&Sender<Written>>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
     let site = transfers.site;
     let mut group = CommitGroup::new(site.durability());
@@ -226,7 +228,7 @@ pub(super) fn run(
                 break;
             }
             let started = Instant::now();
-            flush(transfers, &mut group, &std::mem::take(&mut unsent))?;
+            flush(transfers, &mut group, &std::mem::take(&mut unsent), record)?;
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
@@ -245,6 +247,7 @@ fn flush(
     transfers: &Transfers<'_>,
     group: &mut CommitGroup<Arc<Pending>>,
     unsent: &[Unsent],
+    record: Option<&Sender<Written>>,
 ) -> Result<(), SyncError> {
     let site = transfers.site;
     let mut landed: Vec<Landed> = unsent.iter().map(|unsent| unsent.landed).collect();
@@ -289,10 +292,23 @@ fn flush(
     }
     for file in settled {
         transfers.settle(&file, Outcome::Closed)?;
+        if let Some(record) = record {
+            hand_over(record, &file);
+        }
     }
 
     unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
+}
+
+/// Hands a file over whose content is to be recorded. One that did not get its name has no new
+/// content there, and reading it does no harm.
+fn hand_over(record: &Sender<Written>, file: &Pending) {
+    if let Some(dir) = &file.slot.directory.dir {
+        let written = Written { dir: Arc::clone(dir), name: file.slot.name.clone() };
+        // The reader is gone only in a run that was stopped.
+        let _ = record.send(written);
+    }
 }
 
 /// Records a file that did not get its name.

@@ -61,6 +61,7 @@ mod transfers;
 mod twin;
 mod wanted_rulings;
 mod weight;
+mod written;
 
 use std::{
     path::PathBuf,
@@ -264,8 +265,13 @@ fn work<'a>(
             return;
         }
 
+        let record = site.records_contents().then(|| {
+            let (record, written) = bounded(QUEUED_WRITTEN);
+            halt.spawn(scope, "record", move || written::run(site, &written));
+            record
+        });
         halt.spawn(scope, "commit", move || {
-            *group = Some(commit::run(transfers, &commits)?);
+            *group = Some(commit::run(transfers, &commits, record.as_ref())?);
             Ok(())
         });
         let lanes = if local.is_some() { 0 } else { site.session.data_lanes };
@@ -365,3 +371,6 @@ const SIGNERS: usize = 2;
 const QUEUED_FILES: usize = 8;
 /// Batches of finished files that wait for the committer, each file with a name only.
 const QUEUED_COMMITS: usize = 8;
+/// Files whose contents wait to be recorded. The committer waits beyond that, so that their pages are
+/// still in memory.
+const QUEUED_WRITTEN: usize = 64;

@@ -33,7 +33,7 @@ use super::{
     wanted_rulings::WantedRulings,
 };
 use crate::{
-    Recording, SyncError,
+    Recording, State, SyncError,
     account::{Account, Audience},
     failures::Failures,
     grant::{Excess, Start},
@@ -177,6 +177,12 @@ impl<'a> Site<'a> {
             return Err(SyncError::NotAskedFor { what, rule: "the run does not ask for these" });
         }
         self.account.removed(path)
+    }
+
+    /// Returns whether the contents of files that are written are recorded, for the next run that
+    /// compares contents.
+    pub(super) fn records_contents(&self) -> bool {
+        self.policy.options.checksum && self.session.state.as_ref().is_some_and(State::keeps_contents)
     }
 
     /// Returns whether the source removes an entry. `sent`: whether this run brought it.
