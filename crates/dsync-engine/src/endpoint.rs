@@ -27,7 +27,7 @@ use dsync_wire::{
     event::Report,
     link::{Link, Traffic},
     message::{ListPlace, PeerRole},
-    options::{DetectRenamed, EventLevel, SyncOptions},
+    options::{EventLevel, SyncOptions},
 };
 
 #[cfg(feature = "ssh")]
@@ -226,6 +226,17 @@ impl Job {
         self.conduct(Some(connector), None, observer, cancel)
     }
 
+    /// Checks what is to be recorded, and sets the options of a recorded run.
+    fn prepare_recording(&mut self) -> Result<(), SyncError> {
+        let Some(recording) = &self.recording else { return Ok(()) };
+        check::recording(recording, (&self.source, self.spelling.is_some()), &self.options)?;
+        self.options.dry_run |= recording.is_only();
+        self.options.detect_renamed = self.options.detect_renamed.of_a_recorded_run();
+        // Contents that an earlier session recorded would have the numbers of its listing.
+        self.connect.retries = 0;
+        Ok(())
+    }
+
     /// Runs, at a speed that may change if there is a throttle.
     pub(crate) fn conduct(
         mut self,
@@ -235,16 +246,7 @@ impl Job {
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
         self.by_names();
-        if let Some(recording) = &self.recording {
-            check::recording(recording, (&self.source, self.spelling.is_some()), &self.options)?;
-            self.options.dry_run |= recording.is_only();
-            // A batch file has contents, and none of what is made from an old file.
-            if self.options.detect_renamed == DetectRenamed::Auto {
-                self.options.detect_renamed = DetectRenamed::Never;
-            }
-            // Contents that an earlier session recorded would have the numbers of its listing.
-            self.connect.retries = 0;
-        }
+        self.prepare_recording()?;
         if self.options.event_done {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);

@@ -41,7 +41,7 @@ use self::{
     signatures::Signatures,
 };
 pub use self::{recorded::Recorded, signatures::SignatureUse};
-use crate::{content, whole_file::WholeFile};
+use crate::whole_file::WholeFile;
 
 /// Hashes of contents that are known of earlier runs. Clones share them.
 ///
@@ -382,9 +382,14 @@ impl State {
         self.0.pair.is_some()
     }
 
-    /// Reads a file that this run has written, and notes its content if its stamp will tell. What fails
-    /// costs the next run that reading.
-    pub(crate) fn note_written(&self, dir: &Dir, name: &Component, stopped: &AtomicBool) {
+    /// Reads a file that this run has written by `read`, and notes its content if its stamp will tell.
+    /// What fails costs the next run that reading.
+    pub(crate) fn note_written(
+        &self,
+        dir: &Dir,
+        name: &Component,
+        read: impl FnOnce(&SourceFile) -> io::Result<[u8; 32]>,
+    ) {
         let Ok(file) = dir.open_source_noatime(name) else { return };
         let stamp = file.stamp();
         let Some(filesystem) = self.meet(&file).filter(|_| self.keeps_contents()) else { return };
@@ -393,7 +398,7 @@ impl State {
         if !file.is_settled() {
             return;
         }
-        if let Ok(content) = content::hash(&file, stopped)
+        if let Ok(content) = read(&file)
             && file.is_unchanged().is_ok_and(|is_unchanged| is_unchanged)
         {
             self.note(filesystem, &stamp, content);

@@ -323,7 +323,7 @@ impl Walk {
                 let is_link = operation == WalkOperation::FollowLink;
                 // The kernel's number for a path that leaves a directory (`RESOLVE_BENEATH`).
                 let own = if LeadsOut::of(&error).is_some() { Errno::XDEV } else { Errno::IO };
-                let errno = Some(error.raw_os_error().unwrap_or(own.raw_os_error()));
+                let errno = Some(error.raw_os_error().unwrap_or_else(|| own.raw_os_error()));
                 lost.push(&LostPath { path: named(), missing, is_link, errno }.to_record())?;
             }
             if opening.skipped.pop().is_some() {

@@ -11,7 +11,7 @@ use dsync_fs::{Component, Dir};
 
 use super::Site;
 use crate::{
-    SyncError,
+    SyncError, content,
     schedule::{Point, point},
 };
 
@@ -30,7 +30,7 @@ pub(super) fn run(site: &Site<'_>, written: &Receiver<Written>) -> Result<(), Sy
         if halt.stopped() {
             break;
         }
-        state.note_written(&dir, &name, halt.stop_flag());
+        state.note_written(&dir, &name, |file| content::hash(file, halt.stop_flag()));
     }
     Ok(())
 }
