@@ -27,7 +27,7 @@ use dsync_wire::{
     event::Report,
     link::{Link, Traffic},
     message::{ListPlace, PeerRole},
-    options::{EventLevel, SyncOptions},
+    options::{DetectRenamed, EventLevel, SyncOptions},
 };
 
 #[cfg(feature = "ssh")]
@@ -231,7 +231,10 @@ impl Job {
         let Some(recording) = &self.recording else { return Ok(()) };
         check::recording(recording, (&self.source, self.spelling.is_some()), &self.options)?;
         self.options.dry_run |= recording.is_only();
-        self.options.detect_renamed = self.options.detect_renamed.of_a_recorded_run();
+        // A batch file has contents, and none of what is made from an old file.
+        if self.options.detect_renamed == DetectRenamed::Auto {
+            self.options.detect_renamed = DetectRenamed::Never;
+        }
         // Contents that an earlier session recorded would have the numbers of its listing.
         self.connect.retries = 0;
         Ok(())

@@ -486,15 +486,6 @@ pub enum DetectRenamed {
     Always,
 }
 
-impl DetectRenamed {
-    /// Returns what holds where a run is recorded: a batch file has contents, and none of a file that is
-    /// made from an old one, so that has to be asked for.
-    #[must_use]
-    pub fn of_a_recorded_run(self) -> Self {
-        if self == Self::Auto { Self::Never } else { self }
-    }
-}
-
 impl From<Option<bool>> for DetectRenamed {
     fn from(asked: Option<bool>) -> Self {
         asked.map_or(Self::Auto, |asked| if asked { Self::Always } else { Self::Never })
