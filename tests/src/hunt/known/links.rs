@@ -33,7 +33,7 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.is_confined
                 && seen.case.has(&["--files-from"])
                 && seen.dsync.code() == Some(23)
-                && seen.dsync.stderr_text().contains("it leads out of the copied tree")
+                && seen.dsync.stderr_text().contains("it leads out of what the other end may use")
         },
     },
     Known {
