@@ -1,4 +1,4 @@
-/* What the programs of these tests share: a check that ends the program, and bytes. */
+/* A check that ends the program, and bytes, for the programs of these tests. */
 #ifndef DSYNC_DELTA_TESTS_BYTES_H
 #define DSYNC_DELTA_TESTS_BYTES_H
 
