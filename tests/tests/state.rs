@@ -284,6 +284,47 @@ fn a_remote_end_reads_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn what_a_push_has_written_is_not_read_by_the_next_one() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    let remote = RemoteEnd::new(&scratch);
+    let _ = remote.copy(&scratch, false, &["--state"]);
+    let _ = remote.copy(&scratch, false, &["--state"]);
+    // One of each filesystem is opened, to learn which it is.
+    assert!(remote.files_opened() <= 1, "{}", remote.files_opened());
+}
+
+#[test]
+fn what_is_written_by_any_option_is_recorded_right_or_read_again() {
+    needs_dsync!();
+    for (options, reads) in [
+        (&[][..], 0),
+        (&["--inplace"], 0),
+        (&["--append"], 0),
+        (&["-S"], 0),
+        (&["-W"], 0),
+        (&["-b", "--backup-dir=../kept"], 0),
+        (&["--copy-dest=../alt"], 0),
+        // The names come after everything, or a name comes later and changes the inode's time.
+        (&["--delay-updates"], FILES),
+        (&["--link-dest=../alt"], FILES),
+    ] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        plant(&scratch.at("alt"));
+        let _ = copy(&scratch, options);
+        // A file that somebody has changed at once is not taken for what was written; with `--append`
+        // it is left alone, as it is not shorter.
+        if options != ["--append"] {
+            edit(&scratch.dst().join("two/11"), b"broken");
+        }
+        let (_, read) = counts(&copy(&scratch, options));
+        assert!(read <= reads + 1, "{options:?}: {read}");
+    }
+}
+
+#[test]
 fn a_remote_end_that_is_bound_to_a_directory_keeps_nothing() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -475,21 +475,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the clock that filesystems take their times from is past a file's change; not for
-/// one of the future.
+/// Waits until the clock of [`filesystem_time`] is past a file's change. Of this tick that may lie
+/// ahead of it, as some filesystems ask a finer clock; a change of the future is not waited for.
 fn wait_for_tick(stamp: &Stamp) {
-    for _ in 0..TICKS {
-        if stamp.ctime < filesystem_time() {
-            return;
-        }
-        thread::sleep(TICK);
+    let changed = system_time(stamp.ctime);
+    while changed.duration_since(system_time(filesystem_time())).is_ok_and(|ahead| ahead <= TICK) {
+        thread::sleep(TICK / 10);
     }
 }
 
 /// The longest tick of Linux's clock, at 100 Hz.
 const TICK: Duration = Duration::from_millis(10);
-/// Ticks that are waited for: one, and another where the sleep ended early.
-const TICKS: u32 = 2;
 
 /// Reads a state; `None` where there is no file.
 fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {

@@ -305,7 +305,8 @@ fn flush(
 /// content there, and reading it does no harm.
 fn hand_over(record: &Sender<Written>, file: &Pending) {
     if let Some(dir) = &file.slot.directory.dir {
-        let written = Written { dir: Arc::clone(dir), name: file.slot.name.clone() };
+        let (name, listed) = (file.slot.name.clone(), file.listed_content);
+        let written = Written { dir: Arc::clone(dir), name, listed };
         // The reader is gone only in a run that was stopped.
         let _ = record.send(written);
     }

@@ -175,6 +175,34 @@ fn a_change_of_this_very_tick_or_of_the_future_is_not_recorded() {
 }
 
 #[test]
+fn a_file_that_was_just_written_is_recorded_unless_it_changes_while_it_is_read() {
+    let place = Place::new();
+    let dir = Dir::open_operand(&place.scratch.path().join("tree")).unwrap();
+    let name = Component::new(b"file").unwrap();
+    let go_on = AtomicBool::new(false);
+    let note = |changes: bool| {
+        fs::write(place.file("file"), "content").unwrap();
+        let state = place.open();
+        state.note_written(&dir, &name, |file| {
+            let content = content::hash(file, &go_on);
+            if changes {
+                fs::write(place.file("file"), "another").unwrap();
+            }
+            content
+        });
+        state.save(true).unwrap();
+        place.knows("file")
+    };
+    assert!(!note(true));
+    assert!(note(false));
+
+    // One that is gone is no failure.
+    fs::remove_file(place.file("file")).unwrap();
+    let state = place.open();
+    state.note_written(&dir, &name, |_| panic!("nothing is there to read"));
+}
+
+#[test]
 fn every_changed_byte_and_every_cut_is_noticed() {
     let place = Place::new();
     place.plant("file", "content");
