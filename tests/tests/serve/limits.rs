@@ -8,7 +8,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, assert_unchanged,
+    Node, Outcome, Tree, assert_unchanged,
     hostile::{
         Item, Message, Session, bytes::listing_part, lanes::Pipe, session::ARCHIVE_DELETE, session::Order,
     },
@@ -163,6 +163,25 @@ fn refused_options_are_refused_by_name_pattern_and_exception() {
     let _ = nas.push(&["-n"]).expect_code(0);
     let _ = nas.push(&["-v"]).expect_code(0);
     assert!(nas.there("new").exists());
+}
+
+#[test]
+fn moved_files_are_not_looked_for_where_that_is_refused() {
+    needs_dsync!();
+    for way in WAYS {
+        for refuses in [false, true] {
+            let nas = way("full");
+            Tree::of([Node::dir("new"), Node::file("new/film", 1, 2 << 20)]).plant(&nas.scratch.src());
+            Tree::of([Node::file("film", 1, 2 << 20)]).plant(&nas.tree());
+            if refuses {
+                nas.limit("refuse = ['detect-renamed']");
+                exceeds(nas.push(&["--detect-renamed"]), "refuse", &["--detect-renamed is refused"]);
+            }
+            let outcome = nas.push(&["--stats"]).expect_code(0);
+            assert_eq!(outcome.stat("Literal data") > 0, refuses, "{}", outcome.account());
+            assert_eq!(fs::read(nas.there("new/film")).unwrap().len(), 2 << 20);
+        }
+    }
 }
 
 #[test]
