@@ -76,6 +76,26 @@ fn unasked_files_are_looked_for_once_the_new_ones_have_a_mib() {
 }
 
 #[test]
+fn unasked_a_large_tree_is_looked_at_for_much_new_content_only() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let entries = (0..20_000).map(|number| Node::file(format!("old/{number}"), number, 1));
+    let films = [("a", 1, 2 << 20), ("b", 2, 3 << 20)];
+    let film = |directory: &str, (name, seed, len): (&str, u64, u64)| {
+        Node::file(format!("{directory}/{name}"), seed, len)
+    };
+    Tree::of([Node::dir("new")].into_iter().chain(films.map(|one| film("new", one)))).plant(&scratch.src());
+    let old = [Node::dir("old")].into_iter().chain(entries);
+    Tree::of(old.chain(films.map(|one| film("old", one)))).plant(&scratch.dst());
+
+    // 20,000 entries are worth 2.5 MB: not after the first file, but after the second.
+    let outcome = run(&scratch, (Via::Ssh, false), &["-i"]).expect_code(0);
+    let listed = outcome.stdout_text();
+    assert!(listed.contains("new/a\n") && listed.contains("new/b <- old/b\n"), "{}", outcome.account());
+    assert_eq!(literal(&outcome), 2 << 20, "{}", outcome.account());
+}
+
+#[test]
 fn where_it_is_refused_or_of_no_use_everything_is_sent_and_nothing_is_read() {
     needs_dsync!();
     for options in [

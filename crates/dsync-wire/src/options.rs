@@ -479,9 +479,10 @@ setters!(ActAs { user: Vec<u8>, group: Option<Vec<u8>> });
 #[serde(from = "Option<bool>", into = "Option<bool>")]
 #[non_exhaustive]
 pub enum DetectRenamed {
-    /// By size and time, once the new files of a run have a MiB together: what it saves is more than
-    /// the look at the tree then. Not where times are not kept or deletions are to make room early.
-    /// Default, as content that is there already need not be sent.
+    /// By size and time, once the new files of a run have a MiB together and 128 bytes for each entry
+    /// of the destination's tree: sending less takes no longer than the look at the tree. Not where
+    /// times are not kept or deletions are to make room early. Default, as content that is there
+    /// already need not be sent.
     #[default]
     Auto,
     /// Every new file is sent.

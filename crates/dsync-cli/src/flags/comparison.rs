@@ -83,8 +83,8 @@ pub(crate) struct Comparison {
     /// such file comes, and not at all when there is none. --delete-during then deletes at the end,
     /// while --delete-before may remove what would have been of use. Without effect in a local run
     /// and with -W. Without this option a run does so with -t by size and time, once its new files
-    /// have a MiB together, but not with --delete-during or --delete-before, nor while it writes a
-    /// batch; --no-detect-renamed ends that.
+    /// have a MiB together and 128 bytes for each entry of the destination's tree, but not with
+    /// --delete-during or --delete-before, nor while it writes a batch; --no-detect-renamed ends that.
     #[arg(long, visible_alias = "detect-moved")]
     pub(crate) detect_renamed: bool,
     /// Whether `--no-detect-renamed` came last.

@@ -1,5 +1,5 @@
 //! Indexes the destination's files when new ones come that may have been moved or copied there: at
-//! the first with `--detect-renamed`, else when there are enough of them.
+//! the first with `--detect-renamed`, else when there are enough of them for a tree of its size.
 //!
 //! The law: only files are indexed whose path the source could have listed in this run
 //! ([`Bounds::could_list`]). A basis' sums go to the source, and it gets those of no file that it
@@ -35,6 +35,8 @@ pub(super) struct Renamed {
     files: Files,
     /// Bytes of the new files so far.
     new_bytes: u64,
+    /// The bytes of new files that the next look waits for; 0 before the first one.
+    next_look: u64,
 }
 
 #[derive(Default)]
@@ -61,11 +63,9 @@ impl Renamed {
         }
         let is_asked = site.policy.options.detect_renamed == DetectRenamed::Always;
         self.new_bytes = self.new_bytes.saturating_add(size);
-        if !is_asked && self.new_bytes < WORTH_A_LOOK {
-            return None;
-        }
         if let Files::Unread = self.files {
-            self.files = index(site, ground, bounds);
+            let most_entries = if is_asked { u64::MAX } else { self.allowance()? };
+            self.files = index(site, (ground, bounds), most_entries);
         }
         let Files::Indexed(elsewhere) = &self.files else { return None };
 
@@ -81,11 +81,25 @@ impl Renamed {
     }
 }
 
+impl Renamed {
+    /// Returns the number of entries that the new files so far are worth a look at; `None` before the
+    /// next look. After one that found more of them, twice as much has to be new.
+    fn allowance(&mut self) -> Option<u64> {
+        if self.new_bytes < self.next_look.max(WORTH_A_LOOK) {
+            return None;
+        }
+        self.next_look = self.new_bytes.saturating_mul(2);
+        Some(self.new_bytes / BYTES_OF_A_LOOK)
+    }
+}
+
 /// The reason why there is no index.
 enum NoIndex {
     Spool(SpoolError),
     Memory,
     Stopped,
+    /// The tree has more entries than were to be looked at.
+    TooMany,
 }
 
 impl From<SpoolError> for NoIndex {
@@ -101,7 +115,7 @@ impl From<OverBudget> for NoIndex {
 }
 
 /// Indexes the destination, unless this run has made it, and the directories beside it.
-fn index(site: &Site<'_>, ground: &Ground, bounds: &Bounds<'_>) -> Files {
+fn index(site: &Site<'_>, (ground, bounds): (&Ground, &Bounds<'_>), most_entries: u64) -> Files {
     let own = ground.root().filter(|_| !ground.target.created);
     let own = own.map(|root| Tree { root: Arc::clone(root), named: Vec::new() });
     let trees: Vec<Tree> = own.into_iter().chain(beside(ground)).collect();
@@ -109,13 +123,15 @@ fn index(site: &Site<'_>, ground: &Ground, bounds: &Bounds<'_>) -> Files {
         return Files::Nothing;
     }
 
-    match Indexing::new(site, ground, bounds).and_then(|indexing| indexing.run(&trees)) {
+    let indexing = Indexing::new(site, (ground, bounds), most_entries);
+    match indexing.and_then(|indexing| indexing.run(&trees)) {
         Ok(index) => Files::Indexed(Arc::new(Elsewhere { trees, index })),
+        Err(NoIndex::TooMany) => Files::Unread,
         Err(why) => {
             match why {
                 NoIndex::Spool(error) => tracing::debug!(%error, "moved files cannot be looked for"),
                 NoIndex::Memory => tracing::debug!("there is too little memory to look for moved files"),
-                NoIndex::Stopped => {}
+                NoIndex::Stopped | NoIndex::TooMany => {}
             }
             Files::Nothing
         }
@@ -136,6 +152,8 @@ struct Indexing<'a> {
     ground: &'a Ground,
     bounds: &'a Bounds<'a>,
     builder: FileIndexBuilder,
+    /// Entries that may still be looked at.
+    entries_left: u64,
     /// Directories to come, the next one last.
     next: Vec<Waiting>,
     /// Memory of the index and of the directories to come.
@@ -149,10 +167,14 @@ struct Waiting {
 }
 
 impl<'a> Indexing<'a> {
-    fn new(site: &'a Site<'_>, ground: &'a Ground, bounds: &'a Bounds<'_>) -> Result<Self, NoIndex> {
+    fn new(
+        site: &'a Site<'_>,
+        (ground, bounds): (&'a Ground, &'a Bounds<'_>),
+        most_entries: u64,
+    ) -> Result<Self, NoIndex> {
         let held = site.session.budget.take(Share::Paths, INDEX_BYTES)?;
         let builder = FileIndexBuilder::new(&ground.spools);
-        Ok(Self { site, ground, bounds, builder, next: Vec::new(), held })
+        Ok(Self { site, ground, bounds, builder, entries_left: most_entries, next: Vec::new(), held })
     }
 
     fn run(mut self, trees: &[Tree]) -> Result<FileIndex, NoIndex> {
@@ -200,6 +222,9 @@ impl<'a> Indexing<'a> {
         device: Option<u64>,
         children: &mut Vec<Waiting>,
     ) -> Result<(), NoIndex> {
+        let entries = part.entries.len() as u64;
+        self.entries_left = self.entries_left.checked_sub(entries).ok_or(NoIndex::TooMany)?;
+
         for (name, metadata) in part.entries {
             let Ok(metadata) = metadata else { continue };
             let is_dir = metadata.kind == Kind::Dir;
@@ -253,9 +278,11 @@ fn bytes_of(path: &SharedPath) -> u64 {
 
 /// Files below this size are sent: that takes fewer bytes than the sums of an old one and the answer.
 pub(super) const MIN_BYTES: u64 = 256;
-/// Bytes of new files before a run looks for old ones unasked: to look at a tree of 10,000 entries
-/// takes as long as to send this much at 1 Gbit/s, and at one of a million as long as 8 MB take at
-/// 100 Mbit/s.
+/// Bytes of new files before a run looks for old ones unasked.
 const WORTH_A_LOOK: u64 = 1 << 20;
+/// Bytes of new files that a run looks at one entry more for, unasked. An entry takes 2 µs, in which
+/// half a gigabit a second carries so much: a look that finds nothing takes no longer than to send
+/// what is new takes on such a path, and all looks of a run together no longer than twice that.
+const BYTES_OF_A_LOOK: u64 = 128;
 /// Memory of an index: one run of keys, and the buffers of two spools.
 const INDEX_BYTES: u64 = 5 << 20;
