@@ -140,7 +140,7 @@ impl Footprint {
 
         for path in paths {
             match OperandForm::of(path) {
-                Ok(OperandForm::Contents(path)) => footprint.add(start.open_source(&path), touch),
+                Ok(OperandForm::Contents(path)) => footprint.add(open_contents(start, &path, options), touch),
                 Ok(OperandForm::Entry { parent, name }) => {
                     let entries = parents.entry(parent.clone()).or_default();
                     *entries += 1;
@@ -232,6 +232,17 @@ impl Footprint {
 /// Returns whose links the operator's paths at the destination may pass through.
 pub(crate) fn operator_links(options: &SyncOptions) -> Links {
     if options.insecure_links { Links::Any } else { Links::Trusted }
+}
+
+/// Opens the directory of an operand that ends in a slash. With `-R` the slash counts for nothing
+/// behind a file, for which its directory stands.
+fn open_contents(start: &Start, path: &Path, options: &SyncOptions) -> io::Result<Dir> {
+    let opened = start.open_source(path);
+    let is_file = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
+    match path.parent() {
+        Some(parent) if is_file && options.relative => start.open_source(&Path::new(".").join(parent)),
+        _ => opened,
+    }
 }
 
 /// Returns whether a destination's operand can only be a directory.
@@ -331,6 +342,11 @@ mod tests {
         let found = Footprint::of_source(&[at("a")], &follows, &Start::default());
         let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
         assert_eq!(real, [PathBuf::from("/"), at("a")]);
+        let slash = [at("c/file/")];
+        let found = Footprint::of_source(&slash, &read, &Start::default());
+        assert_eq!(places(&found, &root), []);
+        let found = Footprint::of_source(&slash, &read.clone().relative(true), &Start::default());
+        assert_eq!(places(&found, &root), names(&[("c", Touch::Read)]));
         let moves = read.remove_source_files(true);
         let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
         assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));
