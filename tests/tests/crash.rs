@@ -204,7 +204,8 @@ fn interrupted_run_ends_with_20_and_leaves_no_temporary() {
     needs_dsync!();
     for (signal, via) in [(Signal::INT, Via::Quic), (Signal::TERM, Via::Ssh), (Signal::HUP, Via::Auto)] {
         let case = Case::new();
-        let outcome = interrupt(&case, signal, |sshd, remote| push(sshd, via, &case, remote).arg("--no-partial"));
+        let outcome =
+            interrupt(&case, signal, |sshd, remote| push(sshd, via, &case, remote).arg("--no-partial"));
         assert_eq!(temporaries(&case.scratch.dst()), Vec::<String>::new(), "{}", outcome.account());
     }
 }

@@ -32,6 +32,7 @@ mod names;
 mod option_words;
 mod package;
 mod rivals;
+mod scratch;
 mod semver;
 mod shape;
 mod sources;

@@ -10,6 +10,7 @@ use std::{
 use crate::{
     binaries::{self, TestProgram},
     error::TaskError,
+    scratch::{self, may_mount},
     step::{build_programs, root, succeeds},
     tools::{FOR_TESTS, is_root, provide},
 };
@@ -21,6 +22,10 @@ use crate::{
 /// [`TaskError`] with the missing tools, failed commands or skipped tests.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
+    if let Some(ended) = scratch::run_inside(&["test"], args) {
+        return ended;
+    }
+    let scratch = scratch::mount();
     // The end-to-end tests run the binary and the examples, which a test build need not contain.
     build_programs(&["dsync"])?;
     let mut parts = args.splitn(2, |arg| arg == "--");
@@ -33,6 +38,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     let _ = fs::remove_file(&log);
     for program in &mut programs {
         program.set_env("DSYNC_SKIP_LOG", &log);
+        if let Some(scratch) = &scratch {
+            program.set_env("TMPDIR", scratch);
+        }
     }
     let mut ignored = String::new();
     let dir = root().join("target/test-output");
@@ -104,10 +112,6 @@ fn holds_here(reason: &str) -> bool {
         }
         _ => false,
     }
-}
-
-fn may_mount() -> bool {
-    is_root() && succeeds("unshare", &["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
 }
 
 #[cfg(test)]
