@@ -15,6 +15,7 @@ use std::{
 use crossbeam_channel::bounded;
 use dsync_fs::{FileList, FileListError, FileListWriter, OperandForm, OperatorFiles, SourceFile, SpoolHome};
 use dsync_wire::{
+    event::Progress,
     frame::ControlReceiver,
     limits::{MAX_NAMES, MAX_NAMES_BYTES},
     message::{ControlMessage, ListPlace, Names},
@@ -50,13 +51,30 @@ impl Session {
         hear(self, (&mut mail.receiver, &mut mail.order), home)
     }
 
-    /// Does work that may take long while nobody listens to the peer, and shows signs of life.
+    /// Does a source's work that may take long while nobody listens to the peer, and shows signs of
+    /// life.
     pub(crate) fn while_alive<T>(&self, work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+        self.while_saying(&ControlMessage::Alive, work)
+    }
+
+    /// Does a destination's work in the same way: the order of messages gives each end its own sign.
+    pub(crate) fn while_beginning<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
+        self.while_saying(&ControlMessage::Progress(Progress::default()), work)
+    }
+
+    fn while_saying<T>(
+        &self,
+        sign: &ControlMessage,
+        work: impl FnOnce() -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
         let (over_tx, over) = bounded::<()>(0);
         std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("pulse".into())
-                .spawn_scoped(scope, || self.beat(&over, || self.control.send(&ControlMessage::Alive)))
+                .spawn_scoped(scope, || self.beat(&over, || self.control.send(sign)))
                 .map_err(|source| SyncError::Thread { source })?;
             let done = work();
             drop(over_tx);

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
 use dsync_tests::{
-    Outcome,
+    Outcome, SlowDisk,
     hostile::{Item, bytes::listing_part},
     needs_dsync,
     run::wait_for,
@@ -224,6 +224,23 @@ fn a_key_with_a_quota_has_one_session_at_a_time() {
         assert!(refused.stderr_text().contains(words), "{}", refused.account());
         slow.signal(Signal::KILL);
         let _ = slow.wait();
+    }
+}
+
+#[test]
+fn counting_what_a_quota_has_used_may_take_long() {
+    needs_dsync!();
+    for way in WAYS {
+        let nas = way("full");
+        nas.limit("max-files = 1000");
+        // Each of the directories takes 20 ms or more to list.
+        let (behind, slow) = (nas.scratch.at("behind"), nas.place().join("old"));
+        (0..100).for_each(|number| fs::create_dir_all(behind.join(number.to_string())).unwrap());
+        fs::create_dir_all(&slow).unwrap();
+        let Some(_mounted) = SlowDisk::mount(&behind, &slow) else { return };
+        write(&nas, "file", 5, 1000);
+        let _ = nas.push(&[]).expect_quiet_success();
+        assert_eq!(fs::read(nas.there("file")).unwrap(), noise(5, 1000));
     }
 }
 

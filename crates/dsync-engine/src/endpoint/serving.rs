@@ -144,7 +144,7 @@ pub(crate) fn serve_link(
             Err(error) => return Err(session.refuse(error)),
         };
         if let (Some(grant), PeerRole::Destination { .. }) = (&means.start.grant, &role)
-            && let Err(error) = session.while_alive(|| grant.begin_writing(&session.options))
+            && let Err(error) = session.while_beginning(|| grant.begin_writing(&session.options))
         {
             return Err(session.refuse(error));
         }
