@@ -324,7 +324,8 @@ fn write_configs(dir: &Path, address: &str, port: u16, has_program: bool) {
     // `cargo xtask mutants` chooses a mutant by this variable, at the remote end as well.
     let mutant = std::env::var("DSYNC_MUTANT").map(|name| format!(" \"DSYNC_MUTANT={name}\""));
     let mutant = mutant.unwrap_or_default();
-    // Scratch directories are not in TMPDIR, as in `Run::start`. The default agreement on keys, which no test is about, takes ten times the processor time.
+    // Scratch directories are not in TMPDIR, as in `Run::start`. The default agreement on keys, which
+    // no test is about, takes ten times the processor time.
     let sshd = format!(
         "ListenAddress {listen}\n\
          HostKey {here}/host_key\n\

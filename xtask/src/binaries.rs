@@ -110,8 +110,9 @@ fn program(packages: &[Package], artifact: &Artifact, args: &[String]) -> Option
 
 /// Runs all programs, two more at a time than there are processors, as most wait for disks and timers:
 /// with one for each, a third of two processors was idle. The longest begin first, so that none is
-/// left alone at the end. Passes each one's output to `told` when it ends, and returns the words that run those again that failed. The directory `output` has a file
-/// for each, which one can look at before the end.
+/// left alone at the end. Passes each one's output to `told` when it ends, and returns the words that
+/// run those again that failed. The directory `output` has a file for each, which one can look at
+/// before the end.
 ///
 /// # Errors
 /// [`TaskError::Start`] if a program cannot be started, or the file for its output cannot be made.
