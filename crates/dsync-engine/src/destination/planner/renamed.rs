@@ -79,9 +79,7 @@ impl Renamed {
             of_any_time: is_asked && dsync_delta::worthwhile(size, size),
         })
     }
-}
 
-impl Renamed {
     /// Returns the number of entries that the new files so far are worth a look at; `None` before the
     /// next look. After one that found more of them, twice as much has to be new.
     fn allowance(&mut self) -> Option<u64> {
