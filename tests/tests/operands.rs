@@ -248,6 +248,22 @@ fn a_slash_behind_what_is_no_directory_counts_for_nothing() {
 }
 
 #[test]
+fn what_has_a_slash_behind_it_and_is_no_directory_is_removed_at_the_source() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for source in ["top/", "x2/", "links/l/", "a/b/g/."] {
+        let scratch = Scratch::new();
+        plant(&scratch);
+        let options = ["-aR", "--remove-source-files"];
+        let pull = sshd.run(Via::Ssh).args(options).arg(sshd.operand(from(&scratch, &options, source)));
+        let outcome = pull.arg(scratch.dst()).run().expect_quiet_success();
+        let name = source.trim_end_matches("/.").trim_end_matches('/');
+        let is_there = |tree: &Path| fs::symlink_metadata(tree.join(name)).is_ok();
+        assert!(is_there(&scratch.dst()) && !is_there(&scratch.src()), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn directories_on_the_way_are_made_or_left() {
     needs_dsync!();
     for (options, sources, before) in [

@@ -235,14 +235,12 @@ pub(crate) fn operator_links(options: &SyncOptions) -> Links {
 }
 
 /// Opens the directory of an operand that ends in a slash. With `-R` the slash counts for nothing
-/// behind a file, for which its directory stands.
+/// behind a file or a link to nowhere, for which its directory stands.
 fn open_contents(start: &Start, path: &Path, options: &SyncOptions) -> io::Result<Dir> {
-    let opened = start.open_source(path);
-    let is_file = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
-    match path.parent() {
-        Some(parent) if is_file && options.relative => start.open_source(&Path::new(".").join(parent)),
-        _ => opened,
-    }
+    start.open_source(path).or_else(|error| match path.parent() {
+        Some(parent) if options.relative => start.open_source(&Path::new(".").join(parent)),
+        _ => Err(error),
+    })
 }
 
 /// Returns whether a destination's operand can only be a directory.
@@ -342,11 +340,12 @@ mod tests {
         let found = Footprint::of_source(&[at("a")], &follows, &Start::default());
         let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
         assert_eq!(real, [PathBuf::from("/"), at("a")]);
-        let slash = [at("c/file/")];
-        let found = Footprint::of_source(&slash, &read, &Start::default());
+        std::os::unix::fs::symlink("nowhere", at("a/link")).unwrap();
+        let slashes = [at("c/file/"), at("a/link/")];
+        let found = Footprint::of_source(&slashes, &read, &Start::default());
         assert_eq!(places(&found, &root), []);
-        let found = Footprint::of_source(&slash, &read.clone().relative(true), &Start::default());
-        assert_eq!(places(&found, &root), names(&[("c", Touch::Read)]));
+        let found = Footprint::of_source(&slashes, &read.clone().relative(true), &Start::default());
+        assert_eq!(places(&found, &root), names(&[("a", Touch::Read), ("c", Touch::Read)]));
         let moves = read.remove_source_files(true);
         let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
         assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));
