@@ -3,7 +3,7 @@
 //! The machine's may be anything. An ext4 without a journal, for one, looks through all inodes that
 //! were deleted in the last minute for each new one: on such a machine that was half of the time
 //! that the tests took. The filesystem is in a mount namespace, so it goes with the process,
-//! however that ends.
+//! however that ends; the empty directory that it was mounted on stays.
 
 use std::{
     env,
@@ -28,20 +28,22 @@ const PLACE: &str = "/run/dsync-scratch";
 /// The size of the image, of which only what is in use takes space on the disk.
 const BYTES: u64 = 32 << 30;
 
-/// Runs the task `words` once more in a mount namespace of its own, and returns how that ended;
-/// `None` if this process is that one, or may not mount: then it does the work itself.
-pub(crate) fn run_inside(words: &[&str], args: &[String]) -> Option<Result<(), TaskError>> {
+/// Runs `cargo xtask test` once more, with these arguments, in a mount namespace of its own, and
+/// returns how that ended; `None` if this process is that one, or may not mount: then it does the
+/// work itself.
+pub(crate) fn run_inside(args: &[String]) -> Option<Result<(), TaskError>> {
     if env::var_os(IMAGE).is_some() || !may_mount() {
         return None;
     }
     let image = root().join("target/scratch.img");
     let program = env::current_exe().ok().filter(|_| make(&image).is_ok())?;
     let mut inside = command("unshare", &["--mount"]);
-    inside.arg(program).args(words).args(args).env(IMAGE, &image);
+    inside.arg(program).arg("test").args(args).env(IMAGE, &image);
     Some(run(&mut inside))
 }
 
-/// Mounts the filesystem that [`run_inside`] made, and returns the directory; `None` without one.
+/// Mounts the filesystem that [`run_inside`] made, and returns the directory; `None` without one, or
+/// if it cannot be mounted, which is told.
 pub(crate) fn mount() -> Option<PathBuf> {
     let image = PathBuf::from(env::var_os(IMAGE)?);
     let place = PathBuf::from(PLACE);
@@ -51,7 +53,11 @@ pub(crate) fn mount() -> Option<PathBuf> {
     let is_mounted = run(command("mount", &options).arg(&image).arg(&place)).is_ok();
     // The mount keeps it.
     let _ = fs::remove_file(&image);
-    (is_mounted && succeeds("chmod", &["1777", PLACE])).then_some(place)
+    if is_mounted && succeeds("chmod", &["1777", PLACE]) {
+        return Some(place);
+    }
+    println!("the tests have no filesystem of their own: their files are in {}", env::temp_dir().display());
+    None
 }
 
 /// Returns whether this process may mount filesystems in a namespace of its own.

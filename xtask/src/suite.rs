@@ -22,7 +22,7 @@ use crate::{
 /// [`TaskError`] with the missing tools, failed commands or skipped tests.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
-    if let Some(ended) = scratch::run_inside(&["test"], args) {
+    if let Some(ended) = scratch::run_inside(args) {
         return ended;
     }
     let scratch = scratch::mount();
