@@ -57,7 +57,8 @@ impl Session {
         self.while_saying(&ControlMessage::Alive, work)
     }
 
-    /// Does a destination's work in the same way: the order of messages gives each end its own sign.
+    /// Does a destination's work before it is ready, and shows signs of life: the order of messages
+    /// gives each end its own.
     pub(crate) fn while_beginning<T>(
         &self,
         work: impl FnOnce() -> Result<T, SyncError>,

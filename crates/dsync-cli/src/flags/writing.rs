@@ -137,10 +137,10 @@ pub(crate) struct Writing {
     /// The next run goes on where they stand if the source has not changed, after verifying what is
     /// there. They wait beside their targets under hidden names of dsync's own (.dsync-part-*, with
     /// notes in .dsync-note-*); no target ever holds half a file. Without this option they are kept
-    /// when the connection is lost, and removed when the run is interrupted or fails: if the other
-    /// end hears of it within half a second, else it has lost the connection. With --no-partial they
-    /// are always removed. --delete removes those that nothing in the source asks for. Local runs
-    /// keep none.
+    /// when the connection is lost, and removed when the run is interrupted or fails; an end that
+    /// does not hear of that within half a second has lost the connection. With --no-partial they are
+    /// always removed. --delete removes those that nothing in the source asks for. Local runs keep
+    /// none.
     #[arg(long)]
     pub(crate) partial: bool,
     /// Keep them in DIR (implies --partial)

@@ -278,9 +278,9 @@ fn bytes_of(path: &SharedPath) -> u64 {
 pub(super) const MIN_BYTES: u64 = 256;
 /// Bytes of new files before a run looks for old ones unasked.
 const WORTH_A_LOOK: u64 = 1 << 20;
-/// Bytes of new files that a run looks at one entry more for, unasked. An entry takes 2 µs, in which
-/// half a gigabit a second carries so much: a look that finds nothing takes no longer than to send
-/// what is new takes on such a path, and all looks of a run together no longer than twice that.
+/// Bytes of new files for each entry that a run may look at unasked. An entry takes 2 µs, and a path
+/// of half a gigabit a second carries so much meanwhile. So a look that finds nothing takes no longer
+/// than sending what is new over such a path, and all looks of a run together at most twice that.
 const BYTES_OF_A_LOOK: u64 = 128;
 /// Memory of an index: one run of keys, and the buffers of two spools.
 const INDEX_BYTES: u64 = 5 << 20;
