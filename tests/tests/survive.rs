@@ -145,6 +145,38 @@ fn a_run_that_gave_up_keeps_its_part_for_the_next() {
 }
 
 #[test]
+fn a_part_that_the_other_end_still_writes_to_the_disk_is_waited_for() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    one_large_file(&scratch);
+    // The end that loses its connection writes the part for three seconds before it leaves it.
+    let (slow, syncs) = (scratch.at("slow"), "fdatasync");
+    let program = program().display().to_string();
+    let text = format!(
+        "#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace={syncs} -e inject={syncs}:delay_enter=3000000 {program} \"$@\"\n"
+    );
+    fs::write(&slow, text).expect("the remote script");
+    set_mode(&slow, 0o755);
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let run = sshd.run_serving(Via::Ssh, &slow).args(["-a", "--bwlimit=32m"]);
+        let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
+        let caught = catch(running.id(), || (6..12).contains(&finished_segments(&scratch.dst())));
+        running.signal(Signal::KILL);
+        let _ = running.wait();
+        caught.then_some(())
+    });
+
+    let push = || sshd.run(Via::Ssh).args(["-a", "--stats"]).arg(slash(&scratch.src()));
+    let again = || push().arg(sshd.operand(scratch.dst())).run();
+    let outcome = until_met(|| Some(again()).filter(|outcome| outcome.code() != Some(41))).expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(hidden(&scratch.dst()), 0, "something is left\n{}", outcome.account());
+    let literal = outcome.stat("Literal data");
+    assert!(literal <= FILE_LEN - 6 * (4 << 20), "{literal} bytes came again\n{}", outcome.account());
+}
+
+#[test]
 fn a_source_file_that_changed_since_is_sent_anew() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -57,6 +57,7 @@ mod slot;
 mod stage;
 mod succession;
 mod target;
+mod tenure;
 mod transfers;
 mod twin;
 mod wanted_rulings;
@@ -90,7 +91,7 @@ use crate::{
     CancelToken, Recording, SyncError,
     account::Audience,
     grant::Start,
-    halt::POLL,
+    halt::{POLL, lock},
     rules::Filters,
     session::{DestinationMail, PULSE, Session},
     source::ListedFiles,
@@ -326,7 +327,7 @@ fn finish(
     mut group: CommitGroup<Arc<Pending>>,
 ) -> Result<Target, SyncError> {
     let Transfers { site, succession, sharing, .. } = transfers;
-    let Leftover { mut target, links, deletions } = leftover;
+    let Leftover { target, links, deletions } = leftover;
     let mut given = match site.delayed.get() {
         Some(delayed) => delayed::carry_out((site, succession), delayed, deletions.protection(), &mut group)?,
         None => Vec::new(),
@@ -340,7 +341,7 @@ fn finish(
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
     }
-    target.unlock();
+    lock(&site.tenure).end();
     landed::sync_names(site, &mut group)?;
     transfers.tell_landed(&mut group, &given)?;
     if !transfers.unremoved.drained(&site.session.halt) {

@@ -98,6 +98,7 @@ use super::{
 use crate::{
     SyncError,
     grant::Start,
+    halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
     munge,
     plan::{Decision, Standing},
@@ -132,7 +133,6 @@ enum Tree {
 
 /// The work that is left when everything was planned and has arrived.
 pub(super) struct Leftover {
-    /// Holds the destination's lock.
     pub(super) target: Target,
     pub(super) links: Links,
     pub(super) deletions: Deletions,
@@ -252,7 +252,7 @@ impl Planner<'_> {
         state: Presence,
     ) -> Result<(Option<Wanted>, Presence), SyncError> {
         let mapped = self.owners.of(attributes);
-        let locked = self.comparison.ground.target.take_mode();
+        let locked = lock(&self.site.tenure).take_mode();
         let target = &self.comparison.ground.target;
         let existing = target.root.as_ref().and_then(|dir| dir.metadata().ok());
         let existing = existing.map(|found| Metadata { mode: locked.unwrap_or(found.mode), ..found });

@@ -30,6 +30,7 @@ use super::{
     known::Known,
     late::Delayed,
     locked::Locked,
+    tenure::Tenure,
     wanted_rulings::WantedRulings,
 };
 use crate::{
@@ -74,6 +75,8 @@ pub(super) struct Site<'a> {
     pub(super) delayed: OnceLock<Delayed>,
     /// Present when directories are opened again at the end, once the root is open.
     pub(super) locked: OnceLock<Locked>,
+    /// The hold of the run on the destination, once the root is open.
+    pub(super) tenure: Mutex<Tenure>,
 }
 
 /// The knowledge of the destination's tree.
@@ -127,6 +130,7 @@ impl<'a> Site<'a> {
             backups: OnceLock::new(),
             delayed: OnceLock::new(),
             locked: OnceLock::new(),
+            tenure: Mutex::default(),
         }
     }
 

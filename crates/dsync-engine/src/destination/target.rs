@@ -8,20 +8,22 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, DirLock, Kind, Links, UntrustedLink, Wanted};
+use dsync_fs::{Component, Dir, DirLock, Kind, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use super::{
-    alternate::Alternates,
-    hands::{Hands, Lock},
-    refused_places,
-};
+use super::{alternate::Alternates, hands::Hands, refused_places, tenure::Tenure};
 use crate::{
-    SyncError, ends::NOWHERE, error::PathRole, footprint::operator_links, grant::Start, guard, halt::Halt,
+    SyncError,
+    ends::NOWHERE,
+    error::PathRole,
+    footprint::operator_links,
+    grant::Start,
+    guard,
+    halt::{Halt, lock},
     session::Session,
 };
 
@@ -35,25 +37,6 @@ pub(super) struct Target {
     pub(super) rename: Option<Component>,
     /// Whether the root was made for this run (or, in a dry run, would be).
     pub(super) created: bool,
-    /// Held for the run, so that no other run writes here.
-    lock: Option<Lock>,
-    /// Set for a root that keeps its owner out, until its permissions are planned.
-    unlocked: Option<Unlocked>,
-}
-
-/// A root that was opened up for the run. It gets its permissions back when this goes.
-struct Unlocked {
-    root: Arc<Dir>,
-    /// Its permissions, unless somebody else has taken over to set them.
-    mode: Option<u16>,
-}
-
-impl Drop for Unlocked {
-    fn drop(&mut self) {
-        if self.mode.is_some() {
-            let _ = self.root.set_own_attributes(&Wanted { mode: self.mode, ..Wanted::default() });
-        }
-    }
 }
 
 /// The terms on which a destination is opened.
@@ -62,6 +45,8 @@ pub(super) struct Terms<'a> {
     pub(super) options: &'a SyncOptions,
     pub(super) start: &'a Start,
     pub(super) hands: &'a Hands,
+    /// The place of the hold that the run gets.
+    pub(super) tenure: &'a Mutex<Tenure>,
 }
 
 impl Target {
@@ -82,44 +67,30 @@ impl Target {
             // The far end of a connection that broke holds the lock until it has noticed too.
             let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
             let take = || wait_for_lock(root, wait, &session.halt);
-            target.lock = terms
+            let taken = terms
                 .hands
                 .lock(take)
                 .map_err(|source| SyncError::DestinationUnusable { path: target.path.clone(), source })?;
 
-            if target.lock.is_none() {
-                return Err(SyncError::Locked { path: target.path });
-            }
+            let Some(taken) = taken else { return Err(SyncError::Locked { path: target.path }) };
+            lock(terms.tenure).hold(taken);
         }
         Ok(target)
     }
 
-    /// Lets other runs write here, and leaves no name of the lock: before the names are written to
-    /// the disk.
-    pub(super) fn unlock(&mut self) {
-        drop(self.lock.take());
-        drop(self.unlocked.take());
-    }
-
     /// Lets the run work in a root of the user's own that he may enter but not read.
-    fn open_up(&mut self, Terms { options, start, .. }: Terms<'_>) {
+    fn open_up(&mut self, Terms { options, start, tenure, .. }: Terms<'_>) {
         let Some(root) = &self.root else { return };
         if options.dry_run || start.adds_only() {
             return;
         }
         // A failure here happens again with the lock, and is reported then.
         let Ok(Some(mode)) = root.unlock() else { return };
-        self.unlocked = Some(Unlocked { root: Arc::clone(root), mode: Some(mode) });
+        lock(tenure).open_up(root, mode);
         // The first handle can only look up names.
         if let Ok(opened) = root.reopen() {
             self.root = Some(Arc::new(opened));
         }
-    }
-
-    /// Returns the permissions that the root had before the run, if the run has opened it up. From
-    /// now on the caller sets them.
-    pub(super) fn take_mode(&mut self) -> Option<u16> {
-        self.unlocked.as_mut()?.mode.take()
     }
 
     /// Returns the place of a root that does not exist: the nearest directory that does, and the
@@ -233,10 +204,13 @@ impl Target {
 
     /// Returns a root that does not exist and is not made.
     fn imagined(path: &Path) -> Self {
-        Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None, unlocked: None }
+        Self { path: path.to_owned(), root: None, rename: None, created: true }
     }
 
-    fn create_missing(path: &Path, Terms { options, start, hands }: Terms<'_>) -> Result<Self, SyncError> {
+    fn create_missing(
+        path: &Path,
+        Terms { options, start, hands, .. }: Terms<'_>,
+    ) -> Result<Self, SyncError> {
         let imagined = Self::imagined(path);
         if let Some((base, below)) = imagined.missing(options, start) {
             refused_places::refuse_from_missing(&options.writing, &base, &below)?;
@@ -257,7 +231,7 @@ impl Target {
     fn with_root(path: &Path, root: Dir, rename: Option<Component>, options: &SyncOptions) -> Self {
         let root = root.with_fake_super(options.fake_super.destination);
         let root = Some(Arc::new(root));
-        Self { path: path.to_owned(), root, rename, created: false, lock: None, unlocked: None }
+        Self { path: path.to_owned(), root, rename, created: false }
     }
 }
 

@@ -56,7 +56,7 @@ impl Ground {
         (start, spools): (&Start, SpoolHome),
     ) -> Result<Self, SyncError> {
         let site = transfers.site;
-        let terms = Terms { options: &site.policy.options, start, hands: &site.hands };
+        let terms = Terms { options: &site.policy.options, start, hands: &site.hands, tenure: &site.tenure };
         let target = Target::open(operand, tops, contents, site.session, terms)?;
         let _ = site.tree.root.set(target.path.clone());
 

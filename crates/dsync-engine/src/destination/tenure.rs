@@ -1,0 +1,60 @@
+//! The hold of a run on its destination.
+//!
+//! The law: a run has it until all of its threads have ended and what is unfinished is kept or
+//! removed, however it ends. So it belongs to the [`Site`](super::site::Site), which goes last, and
+//! not to a thread.
+
+use std::sync::Arc;
+
+use dsync_fs::{Dir, Wanted};
+
+use super::hands::Lock;
+
+/// The lock of a destination, and its root as long as that is opened up.
+#[derive(Default)]
+pub(super) struct Tenure {
+    /// No other run writes here meanwhile.
+    lock: Option<Lock>,
+    /// Set for a root that keeps its owner out, until its permissions are planned.
+    unlocked: Option<Unlocked>,
+}
+
+/// A root that was opened up for the run. It gets its permissions back when this goes.
+struct Unlocked {
+    root: Arc<Dir>,
+    /// Its permissions, unless somebody else has taken over to set them.
+    mode: Option<u16>,
+}
+
+impl Drop for Unlocked {
+    fn drop(&mut self) {
+        if self.mode.is_some() {
+            let _ = self.root.set_own_attributes(&Wanted { mode: self.mode, ..Wanted::default() });
+        }
+    }
+}
+
+impl Tenure {
+    /// Holds a lock.
+    pub(super) fn hold(&mut self, lock: Lock) {
+        self.lock = Some(lock);
+    }
+
+    /// Notes a root that the run has opened up, and the permissions that it had.
+    pub(super) fn open_up(&mut self, root: &Arc<Dir>, mode: u16) {
+        self.unlocked = Some(Unlocked { root: Arc::clone(root), mode: Some(mode) });
+    }
+
+    /// Returns the permissions that the root had before the run, if the run has opened it up. From
+    /// now on the caller sets them.
+    pub(super) fn take_mode(&mut self) -> Option<u16> {
+        self.unlocked.as_mut()?.mode.take()
+    }
+
+    /// Lets other runs write here, and leaves no name of the lock: before the names are written to
+    /// the disk.
+    pub(super) fn end(&mut self) {
+        drop(self.lock.take());
+        drop(self.unlocked.take());
+    }
+}
