@@ -1,9 +1,11 @@
 //! One run has many threads and ends once: the first failure wins and wakes all the others.
 //!
 //! A thread that cannot go on calls [`Halt::fail`]. That records the error if it is the first,
-//! tells the peer, and closes the link, so that every thread blocked on a lane returns; threads
+//! waits until the destination is let go, tells the peer, and closes the link, so that every thread blocked on a lane returns; threads
 //! that wait for something else poll [`Halt::stopped`]. Errors that follow from the closing are
 //! thus never reported.
+
+mod writers;
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -21,6 +23,7 @@ use dsync_wire::{
     message::ControlMessage,
 };
 
+pub(crate) use self::writers::{Writers, Writing};
 use crate::{
     SyncError,
     error::Wording,
@@ -34,6 +37,9 @@ pub(crate) const POLL: Duration = Duration::from_millis(50);
 /// Time for the peer to hear a farewell, and again to hang up.
 const FAREWELL: Duration = Duration::from_millis(500);
 
+/// Time for this end's threads to let its destination go before the peer is told of a failure.
+const LETTING_GO: Duration = Duration::from_secs(3);
+
 /// The shared end of a run.
 pub(crate) struct Halt {
     link: Arc<dyn Link>,
@@ -42,6 +48,7 @@ pub(crate) struct Halt {
     end: Mutex<End>,
     changed: Condvar,
     wording: OnceLock<Wording>,
+    writers: Writers,
 }
 
 #[derive(Default)]
@@ -53,8 +60,8 @@ struct End {
 impl Halt {
     /// Makes the halt of a run over `link`.
     pub(crate) fn new(link: Arc<dyn Link>, control: Arc<ControlOut>) -> Self {
-        let (stopped, end, wording) = Default::default();
-        Self { link, control, stopped, end, changed: Condvar::new(), wording }
+        let (stopped, end, wording, writers) = Default::default();
+        Self { link, control, stopped, end, changed: Condvar::new(), wording, writers }
     }
 
     /// Sets the words in which the peer is told why a run ends; the first ones stay.
@@ -85,17 +92,26 @@ impl Halt {
         }
     }
 
-    /// Takes a symptom.
+    /// Takes a symptom. One that follows a cause changes nothing: who failed closes the link.
     fn suffer(&self, symptom: SyncError) {
         let mut end = lock(&self.end);
         end.peer_gone = true;
+        self.changed.notify_all();
+        if !is_symptom(end.first.as_ref()) {
+            return;
+        }
         if end.first.as_ref().is_none_or(|first| matches!(first, SyncError::Link(LinkError::Closed))) {
             tracing::debug!(error = %symptom, "the connection broke");
             end.first = Some(symptom);
         }
-        self.changed.notify_all();
-        drop(self.changed.wait_timeout_while(end, FAREWELL, |end| is_symptom(end.first.as_ref())));
-        self.link.close(CloseReason::Failed);
+        let (end, _) = self
+            .changed
+            .wait_timeout_while(end, FAREWELL, |end| is_symptom(end.first.as_ref()))
+            .unwrap_or_else(PoisonError::into_inner);
+        if is_symptom(end.first.as_ref()) {
+            drop(end);
+            self.link.close(CloseReason::Failed);
+        }
     }
 
     /// Takes a cause; the first one stays.
@@ -105,6 +121,8 @@ impl Halt {
             SyncError::PeerMisbehaved(_) => CloseReason::Protocol,
             _ => CloseReason::Failed,
         };
+        // Who cancels waits for this end, and not for its peer.
+        let patience = if matches!(cause, SyncError::Cancelled) { FAREWELL } else { LETTING_GO };
         let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });
         let fatal = (!silent).then(|| {
             let wording = self.wording.get().copied().unwrap_or_default();
@@ -121,6 +139,7 @@ impl Halt {
             self.changed.notify_all();
         }
         if let Some(fatal) = fatal {
+            self.writers.wait_for_letting_go(patience);
             self.farewell(fatal);
         }
 
@@ -143,6 +162,20 @@ impl Halt {
         }
         let end = lock(&self.end);
         drop(self.changed.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
+    }
+
+    /// Returns the count of the threads that write to this end's destination.
+    pub(crate) fn writers(&self) -> &Writers {
+        &self.writers
+    }
+
+    /// Notes that the run has failed, if this is a failure: before the thread that failed counts as
+    /// ended, so that who waits for the last writer knows it. The caller fails with the error.
+    pub(crate) fn stop_if_failed<T>(&self, outcome: Result<T, SyncError>) -> Result<T, SyncError> {
+        if outcome.is_err() {
+            self.stopped.store(true, Ordering::Release);
+        }
+        outcome
     }
 
     /// Returns whether a thread has failed.
@@ -196,6 +229,23 @@ impl Halt {
                 None
             }
         }
+    }
+
+    /// Runs `work` as [`spawn`](Self::spawn) does, on a thread that counts as a writer.
+    pub(crate) fn spawn_writer<'scope, 'env, F>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        name: &'static str,
+        work: F,
+    ) -> Option<ScopedJoinHandle<'scope, ()>>
+    where
+        F: FnOnce() -> Result<(), SyncError> + Send + 'scope,
+    {
+        let writing = self.writers.enter()?;
+        self.spawn(scope, name, move || {
+            let _writing = writing;
+            self.stop_if_failed(work())
+        })
     }
 }
 

@@ -80,6 +80,30 @@ fn no_file_is_longer_than_the_limit() {
     }
 }
 
+#[test]
+fn who_hears_that_a_run_failed_finds_the_destination_let_go() {
+    needs_dsync!();
+    // Over a connection to a server, the client sees no process that it could wait for.
+    let (mut nas, key) = Nas::offering("full");
+    nas.limit("largest-file = 1000");
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat"]);
+    command.args(["-e", "inject=unlinkat:delay_enter=1000000"]);
+    command.arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    nas.stand_by(command);
+    nas.know(&key);
+    fs::write(nas.scratch.src().join("long"), noise(3, 1001)).unwrap();
+    fs::write(nas.scratch.src().join("fits"), noise(1, 1000)).unwrap();
+    fs::create_dir(nas.scratch.src().join("d")).unwrap();
+    for options in [&[][..], &["--delete"], &["--partial"], &["--delay-updates"]] {
+        exceeds(nas.push(options), "largest-file", &["'long' has 1001 bytes"]);
+        for path in survey(&nas.place()).into_keys() {
+            let name = String::from_utf8_lossy(&path);
+            assert!(!name.contains(".dsync-"), "{name} is left with {options:?}");
+        }
+    }
+}
+
 /// Starts a session of a client that keeps to no rule, as the source.
 pub(crate) fn hostile(nas: &Nas) -> (Child, Session) {
     let mut command = Command::new(program());

@@ -221,12 +221,13 @@ pub(super) fn run(
             }
         }
 
+        // The lanes may still have outboxes: they end when the peer hangs up.
+        if site.session.halt.stopped() {
+            return Err(SyncError::Link(LinkError::Closed));
+        }
         let waiting = group.len() + unsent.len();
         let full = waiting >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
         if waiting > 0 && (quiet || full) {
-            if site.session.halt.stopped() {
-                break;
-            }
             let started = Instant::now();
             flush(transfers, &mut group, &std::mem::take(&mut unsent), record)?;
             bytes = 0;

@@ -355,11 +355,15 @@ impl Files {
         lock(&self.by_entry).get(&entry).cloned()
     }
 
-    /// Leaves unfinished files where the next run finds them; no thread may be writing them any
-    /// more.
-    pub(super) fn keep_unfinished(&self) {
+    /// Leaves unfinished files where the next run finds them, or removes them; no thread may be
+    /// writing them any more.
+    pub(super) fn leave(&self, keep: bool) {
         for (_, file) in std::mem::take(&mut *lock(&self.by_entry)) {
-            file.keep();
+            if keep {
+                file.keep();
+            } else {
+                drop(file.end());
+            }
         }
     }
 

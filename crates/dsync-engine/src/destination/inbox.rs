@@ -28,15 +28,15 @@ use crate::{
 /// Receives until the source's last message.
 pub(super) fn run(
     transfers: &Transfers<'_>,
-    mail: DestinationMail,
+    mail: &mut DestinationMail,
     planner: &Sender<Waiting>,
     refinements: &Sender<Refinement>,
 ) -> Result<(), SyncError> {
     let site = transfers.site;
-    let DestinationMail { mut receiver, mut order, .. } = mail;
+    let DestinationMail { receiver, order, .. } = mail;
 
     loop {
-        let message = site.session.hear(&mut receiver)?;
+        let message = site.session.hear(receiver)?;
         if transfers.ending.reporting.load(Ordering::Acquire) {
             order.report_sent();
         }

@@ -154,7 +154,7 @@ pub(crate) fn run(
         };
         let report = converse(&transfers, (local.as_ref(), &called), mail, cancel, plan);
         if report.is_none() {
-            leave_unfinished(&transfers);
+            let_go(&transfers);
         }
         report
     };
@@ -169,7 +169,7 @@ type Ways<'a> = (Sender<Vec<Arc<Pending>>>, Outbox<'a>);
 fn converse<'a>(
     transfers: &'a Transfers<'a>,
     (local, called): (Option<&'a Local>, &Receiver<Work>),
-    mail: DestinationMail,
+    mut mail: DestinationMail,
     cancel: &CancelToken,
     plan: impl FnOnce(Ways<'a>, &Receiver<Waiting>) -> Result<Option<Leftover>, SyncError> + Send,
 ) -> Option<Report> {
@@ -185,12 +185,16 @@ fn converse<'a>(
             // No peer waits for a sign of life: one thread does for both.
             halt.spawn(scope, "watch", move || watch_and_beat(site, cancel, &over));
         } else {
+            halt.writers().expect();
             let pulse_over = over.clone();
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
             halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, tell));
         }
-        let inbox =
-            halt.spawn(scope, "inbox", move || inbox::run(transfers, mail, &listed_tx, &refinements_tx));
+        let inbox = halt.spawn(scope, "inbox", move || {
+            // The control lane stays until the peer was told of a failure.
+            let _ = halt.guard(|| inbox::run(transfers, &mut mail, &listed_tx, &refinements_tx));
+            Ok(())
+        });
 
         let plan = |readers, outbox| plan((readers, outbox), &listed);
         let (leftover, group) = work(transfers, (local, called), &refinements, plan);
@@ -224,17 +228,17 @@ fn watch_and_beat(site: &Site<'_>, cancel: &CancelToken, over: &Receiver<()>) ->
     Ok(())
 }
 
-/// Leaves the unfinished files of a run that ended early for the next one, or removes them.
-fn leave_unfinished(transfers: &Transfers<'_>) {
+/// Leaves the unfinished files of a run that failed for the next one, or removes them, and frees the
+/// destination. No thread may be writing any more. Once is enough.
+fn let_go(transfers: &Transfers<'_>) {
     let site = transfers.site;
-    if site.keeps_unfinished() {
-        transfers.files.keep_unfinished();
-    }
+    transfers.files.leave(site.keeps_unfinished());
     if let Some(delayed) = site.delayed.get() {
         delayed::abandon(site, delayed);
     }
     // The run has failed already; what cannot be set now is set by the next one.
     let _ = directory::settle_locked(site);
+    lock(&site.tenure).end();
 }
 
 /// Runs the planner, the threads that read and write the destination's files, and the committer.
@@ -255,7 +259,7 @@ fn work<'a>(
     std::thread::scope(|scope| {
         let outbox = || Outbox::new(transfers, committer.clone());
         let (leftover, group, own) = (&mut leftover, &mut group, outbox());
-        let planner = halt.spawn(scope, "plan", move || {
+        let planner = halt.spawn_writer(scope, "plan", move || {
             let _over = transfers.call.until_over();
             *leftover = plan(readers_tx, own)?;
             Ok(())
@@ -268,10 +272,10 @@ fn work<'a>(
 
         let record = site.records_contents().then(|| {
             let (record, written) = bounded(QUEUED_WRITTEN);
-            halt.spawn(scope, "record", move || written::run(site, &written));
+            halt.spawn_writer(scope, "record", move || written::run(site, &written));
             record
         });
-        halt.spawn(scope, "commit", move || {
+        halt.spawn_writer(scope, "commit", move || {
             *group = Some(commit::run(transfers, &commits, record.as_ref())?);
             Ok(())
         });
@@ -284,16 +288,34 @@ fn work<'a>(
         for _ in workers {
             let (readers, own) = (readers.clone(), outbox());
             match local {
-                Some(local) => halt.spawn(scope, "copy", move || local::run(transfers, local, own, &readers)),
-                None => halt.spawn(scope, "sign", move || sign::run(transfers, own, &readers, refinements)),
+                Some(local) => {
+                    halt.spawn_writer(scope, "copy", move || local::run(transfers, local, own, &readers))
+                }
+                None => {
+                    halt.spawn_writer(scope, "sign", move || sign::run(transfers, own, &readers, refinements))
+                }
             };
         }
         // The planner may not wait for readers that are gone, nor the committer for an outbox that
         // nobody has.
         drop((readers, committer));
+        if local.is_none() {
+            let_go_after_failure(transfers);
+        }
     });
 
     (leftover, group)
+}
+
+/// Waits for the last writer, and lets the destination go if the run failed: the thread that failed
+/// waits for that before it tells the peer.
+fn let_go_after_failure(transfers: &Transfers<'_>) {
+    let halt = &transfers.site.session.halt;
+    halt.writers().wait_for_the_last();
+    if halt.stopped() {
+        let_go(transfers);
+    }
+    halt.writers().let_go();
 }
 
 /// Finishes a run in which nothing failed; `None` otherwise.
@@ -309,13 +331,16 @@ fn finish_if_whole(
         return None;
     }
     halt.guard(|| {
-        let target = finish(transfers, leftover, group)?;
-        // Asked here and not of the watcher, which looks now and then: who is told of a success
-        // would not hear that this end was cancelled, or that its observer panicked.
-        if cancel.is_cancelled() {
-            return Err(SyncError::Cancelled);
-        }
-        report(transfers, target)
+        let done = finish(transfers, leftover, group).and_then(|target| {
+            // Asked here and not of the watcher, which looks now and then: who is told of a success
+            // would not hear that this end was cancelled, or that its observer panicked.
+            if cancel.is_cancelled() {
+                return Err(SyncError::Cancelled);
+            }
+            report(transfers, target)
+        });
+        // Before the peer is told.
+        done.inspect_err(|_| let_go(transfers))
     })
 }
 

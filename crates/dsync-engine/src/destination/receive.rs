@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     SyncError, content,
+    halt::Writing,
     misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
 };
@@ -45,6 +46,8 @@ struct Lane<'a> {
     /// The segment that is arriving: its file, and where its tokens go unless they are void.
     segment: Option<(Arc<Pending>, Incoming)>,
     outbox: Outbox<'a>,
+    /// Set while a message is carried out, and from a segment's begin to its end. Goes last.
+    writing: Option<Writing<'a>>,
 }
 
 /// Receives over one lane until the source ends it.
@@ -55,20 +58,16 @@ pub(super) fn run<'a>(transfers: &'a Transfers<'a>, outbox: Outbox<'a>) -> Resul
     // The sending half carries nothing, but dropping it could reset the stream.
     let _held = lane.tx;
     let mut receiver = DataReceiver::new(lane.rx);
-    let mut order = LaneInbox::new(site.session.data_lanes);
-    let mut lane = Lane { transfers, site: transfers.site, unpacker: Unpacker::new(), segment: None, outbox };
-    while let Some(message) = receiver.recv()? {
-        point(Point::Receive);
-        order.check(&message)?;
-        site.session.note_alive();
-        site.session.note_progress();
-        lane.message(message)?;
-        lane.outbox.flush()?;
-    }
-    if order.is_over() {
-        return lane_over(&transfers.ending);
-    }
-    Err(misbehaved(PeerMisbehaved::LaneCutShort))
+    let (segment, writing, unpacker) = (None, None, Unpacker::new());
+    let mut lane = Lane { transfers, site, unpacker, segment, outbox, writing };
+    let halt = &site.session.halt;
+    // The lane stays until the peer was told of a failure.
+    let _ = halt.guard(|| {
+        let received = halt.stop_if_failed(lane.receive(&mut receiver));
+        lane.put_down();
+        received
+    });
+    Ok(())
 }
 
 /// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is
@@ -82,6 +81,50 @@ fn lane_over(ending: &Ending) -> Result<(), SyncError> {
 }
 
 impl Lane<'_> {
+    /// Receives until the source ends the lane.
+    fn receive(&mut self, receiver: &mut DataReceiver) -> Result<(), SyncError> {
+        let session = self.site.session;
+        let mut order = LaneInbox::new(session.data_lanes);
+        while let Some(message) = receiver.recv()? {
+            point(Point::Receive);
+            order.check(&message)?;
+            session.note_alive();
+            session.note_progress();
+            // After a failure the rest is read and left: a lane that is hung up would reach the peer
+            // before the reason does.
+            if self.may_write() {
+                self.message(message)?;
+                self.outbox.flush()?;
+            }
+            if self.segment.is_none() {
+                self.writing = None;
+            }
+        }
+        if order.is_over() {
+            return lane_over(&self.transfers.ending);
+        }
+        Err(misbehaved(PeerMisbehaved::LaneCutShort))
+    }
+
+    /// Ends what this thread writes.
+    fn put_down(&mut self) {
+        self.segment = None;
+        self.writing = None;
+    }
+
+    /// Counts this thread as a writer, unless the run has failed.
+    fn may_write(&mut self) -> bool {
+        let halt = &self.site.session.halt;
+        if halt.stopped() {
+            self.put_down();
+            return false;
+        }
+        if self.writing.is_none() {
+            self.writing = halt.writers().enter();
+        }
+        self.writing.is_some()
+    }
+
     fn message(&mut self, message: DataMessage) -> Result<(), SyncError> {
         match message {
             DataMessage::Batch { value, files } => self.batch(&value, &files),
