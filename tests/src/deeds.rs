@@ -30,6 +30,7 @@ const CODE: &str = r#"
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static void tell(const char *deed, long result) {
@@ -74,6 +75,12 @@ static void deeds(void) {
     // The session's own connection, which is all that it has of the network.
     struct sockaddr_in elsewhere = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = { htonl(0x7f000001) } };
     TELL("reconnect", syscall(SYS_connect, 0, &elsewhere, sizeof elsewhere));
+    // A service of this system, by its path.
+    struct sockaddr_un service = { .sun_family = AF_UNIX };
+    snprintf(service.sun_path, sizeof service.sun_path, "%s", at("OUTSIDE", "service"));
+    long made = syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+    tell("service", made < 0 ? made : syscall(SYS_connect, made, &service, sizeof service));
+    if (made >= 0) syscall(SYS_close, made);
     TELL("mount", syscall(SYS_mount, "none", getenv("INSIDE"), "tmpfs", 0, 0));
     TELL("chroot", syscall(SYS_chroot, getenv("OUTSIDE")));
     struct rlimit more = { 1 << 20, 1 << 20 };

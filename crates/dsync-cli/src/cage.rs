@@ -89,7 +89,7 @@ impl Cage {
         }
         if is_interposed() {
             self.note("strangers are met without a seccomp list: LD_PRELOAD may need any call".to_owned());
-        } else if let Err(error) = confine_strangers() {
+        } else if let Err(error) = confine_strangers(self.sockets(Sockets::Unconnected)) {
             self.note(format!("strangers are met without a seccomp list: {error}"));
         }
     }
@@ -99,6 +99,11 @@ impl Cage {
         let names = if self.knows_names { &[][..] } else { READ_FOR_NAMES };
         let paths = READ.iter().chain(names);
         paths.map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir)).collect()
+    }
+
+    /// Returns the sockets of this process: those of name services, or these if it needs no names.
+    fn sockets(&self, without_names: Sockets) -> Sockets {
+        if self.knows_names { without_names } else { Sockets::Local }
     }
 
     /// Ends the process if a layer is missing that must not be.
@@ -156,7 +161,7 @@ impl dsync_engine::Cage for Cage {
 
         if is_interposed() {
             self.note("the run is caged without a seccomp list: LD_PRELOAD may need any call".to_owned());
-        } else if let Err(error) = confine_calls(inmates) {
+        } else if let Err(error) = confine_calls(inmates, self.sockets(Sockets::None)) {
             self.note(format!("the run is caged without a seccomp list: {error}"));
         }
 
@@ -243,11 +248,16 @@ fn lacking(status: &RestrictionStatus) -> Option<String> {
             "the run is caged without Landlock: the kernel is older than Linux 5.13 or built without"
                 .to_owned(),
         ),
-        (_, LandlockStatus::Available { effective_abi, .. }) if *effective_abi < FILES_ABI => Some(format!(
-            "the run is caged by an early Landlock, {effective_abi:?} (Linux 6.10 has all that is used)"
-        )),
+        (_, LandlockStatus::Available { effective_abi, .. }) => early(*effective_abi),
         _ => None,
     }
+}
+
+/// Returns a note if this version of Landlock lacks something that is used.
+fn early(version: ABI) -> Option<String> {
+    (version < ALL_ABI).then(|| {
+        format!("the run is caged by an early Landlock, {version:?} (Linux 6.12 has all that is used)")
+    })
 }
 
 /// Returns the layers that the kernel lacks, a sentence each, without entering a cage.
@@ -255,9 +265,11 @@ pub(crate) fn missing_layers() -> Vec<String> {
     let landlock = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(FILES_ABI))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(ALL_ABI)))
+        .and_then(|rules| rules.scope(Scope::from_all(ALL_ABI)))
         .and_then(|rules| rules.create())
         .err()
-        .map(|error| format!("Landlock as of Linux 6.10 is missing: {error}"));
+        .map(|error| format!("Landlock as of Linux 6.12 is missing: {error}"));
     let seccomp = secure_computing_mode().err();
     let seccomp = seccomp.map(|error| format!("seccomp is missing: {error}"));
     landlock.into_iter().chain(seccomp).collect()
@@ -304,25 +316,29 @@ fn surroundings(mut found: System) -> System {
 
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
 /// libraries are prepared for.
-fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
+fn confine_calls(inmates: Inmates, of_process: Sockets) -> Result<(), seccompiler::Error> {
     match inmates {
-        // A server's carriers have their sockets already: only those of name services are left.
-        Inmates::Process => seccompiler::apply_filter_all_threads(&program(&[], Sockets::Local)?),
+        // A server's carriers have their sockets already.
+        Inmates::Process => seccompiler::apply_filter_all_threads(&program(&[], of_process)?),
         Inmates::Thread => seccompiler::apply_filter(&program(&[], Sockets::All)?),
     }
 }
 
 /// Permits the calls of a run and those by which a session becomes a user and enters a smaller cage.
-fn confine_strangers() -> Result<(), seccompiler::Error> {
-    seccompiler::apply_filter_all_threads(&program(calls::BEFORE_A_RUN, Sockets::Local)?)
+fn confine_strangers(sockets: Sockets) -> Result<(), seccompiler::Error> {
+    seccompiler::apply_filter_all_threads(&program(calls::BEFORE_A_RUN, sockets)?)
 }
 
 /// The sockets that may be made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sockets {
     All,
-    /// Those of this system only.
+    /// Those of this system only: name services have some.
     Local,
+    /// Those of this system, and none is led anywhere: a session's place is the name of one.
+    Unconnected,
+    /// Those that are there. A service of this system would hear a session in the server's name.
+    None,
 }
 
 fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Error> {
@@ -337,10 +353,18 @@ fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Er
     // Limits may be read and never changed. The two calls for that are one in the kernel.
     let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads])?]);
-    if sockets == Sockets::Local {
+    if sockets != Sockets::All {
         let local = u64::from(AF_UNIX);
         let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
+    }
+    let denied: &[i64] = match sockets {
+        Sockets::All | Sockets::Local => &[],
+        Sockets::Unconnected => &[libc::SYS_connect],
+        Sockets::None => &[libc::SYS_socket, libc::SYS_connect],
+    };
+    for call in denied {
+        rules.remove(call);
     }
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let filter =
@@ -355,6 +379,9 @@ fn is_interposed() -> bool {
 
 /// The version of Landlock whose rights on files are handled: all up to Linux 6.10.
 const FILES_ABI: ABI = ABI::V5;
+
+/// The version of Landlock that has all that is used: signals and sockets have a scope since Linux 6.12.
+const ALL_ABI: ABI = ABI::V6;
 
 /// `AF_UNIX` in the type of the call's first argument.
 const AF_UNIX: u32 = libc::AF_UNIX.unsigned_abs();
@@ -455,6 +482,12 @@ mod tests {
             assert!(!fs::read("/etc/passwd").unwrap().is_empty());
         });
         assert_eq!(fs::read(&secret).unwrap(), b"secret", "the cage of a thread is that thread's");
+    }
+
+    #[test]
+    fn a_kernel_without_scopes_for_signals_is_told() {
+        assert!(early(ABI::V5).is_some_and(|note| note.contains("6.12")));
+        assert_eq!(early(ABI::V6), None);
     }
 
     #[test]

@@ -46,14 +46,15 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
 
         let times = deeds::each_time(&nas.scratch.at("deeds"));
         let denied = rustix::io::Errno::ACCESS.raw_os_error();
+        let missing = rustix::io::Errno::NOSYS.raw_os_error();
         // The first threads carry bytes, the last ones copy files; whose key reads only may write
         // nothing then.
         let refused = |writes, inside| {
             let mut refused = deeds::refused(writes);
             let memory = rustix::io::Errno::NOMEM.raw_os_error();
-            for (deed, met) in
-                [("inside", inside), ("names", denied), ("memory", memory), ("reconnect", denied)]
-            {
+            let nowhere = [("reconnect", missing), ("service", missing)];
+            let met = [("inside", inside), ("names", denied), ("memory", memory)].into_iter().chain(nowhere);
+            for (deed, met) in met {
                 refused.insert(deed.to_owned(), met);
             }
             refused
