@@ -64,10 +64,45 @@ fn code_of_an_attacker_in_a_remote_end_reaches_nothing_beside_the_operand() {
         assert_eq!(last.remove("inside"), Some(met));
         // Who has a login there may read the names, and take what the account may have.
         assert_eq!((last.remove("names"), last.remove("memory")), (Some(0), Some(0)));
-        // It has a pipe of sshd's, and no connection.
+        // It has a pipe of sshd's, and no connection. Name services may be asked, and none is there.
         let _ = last.remove("reconnect");
+        assert_eq!(last.remove("service"), Some(Errno::NOENT.raw_os_error()));
         assert_eq!(last, deeds::refused(push), "push {push}");
         assert_eq!(fs::read(scratch.at("outside/secret")).unwrap(), b"secret");
+        assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn code_of_an_attacker_in_the_local_end_of_a_push_changes_nothing() {
+    needs_dsync!();
+    for carrier in ["ssh", "tls"] {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.at("outside")).unwrap();
+        fs::create_dir(scratch.dst()).unwrap();
+        fs::write(scratch.at("outside/secret"), "secret").unwrap();
+        fs::write(scratch.src().join("f"), "content").unwrap();
+        let shell = scratch.at("plain");
+        fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+
+        let taken = "exec 9>>\"$1\"; shift; exec \"$@\"";
+        let run = Run::of("sh").args(["-ec", taken, "sh"]).arg(scratch.at("deeds")).arg(loader());
+        let run = run.arg("--preload").arg(deeds::build(&scratch)).arg(program());
+        let run = run.arg(format!("--transport={carrier}")).args(["-a", "-e"]).arg(shell);
+        let run = run.arg("--dsync-path").arg(program()).arg(slash(&scratch.src()));
+        let run = run.arg(format!("localhost:{}", slash(&scratch.dst()).display()));
+        let run = run.env("OUTSIDE", scratch.at("outside")).env("INSIDE", scratch.src());
+        let _ = run.run().expect_code(0);
+
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        let last = deeds::each_time(&scratch.at("deeds")).pop().unwrap();
+        // It may connect, as who pushes has to, and its files are those of the source, to be read.
+        let met = deeds::refused(false);
+        for deed in met.keys().filter(|deed| !["socket", "signal"].contains(&deed.as_str())) {
+            assert_eq!(last.get(deed), met.get(deed), "{carrier}: {deed}");
+        }
+        assert_eq!(last.get("inside"), Some(&Errno::ACCESS.raw_os_error()));
         assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
     }
 }

@@ -438,6 +438,11 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Returns the paths, unless a batch stands for them.
+    fn paths(self) -> Option<&'a [PathBuf]> {
+        self.apart().0
+    }
+
     /// Returns what a destination is asked to take.
     fn asked(self, remote: Remote<'_>, options: &SyncOptions) -> Result<AskedFor, SyncError> {
         match self {
@@ -579,7 +584,14 @@ fn push(
         match opened {
             Ok(tree) => acting(user, Inmates::Thread, |became| {
                 became?;
-                source::run(with_own_workers(session, user), mail, tree, Some(attempt), cancel)
+                let session = with_own_workers(session, user);
+                let Some((cage, paths)) = remote.cage.zip(from.paths()) else {
+                    return source::run(session, mail, tree, Some(attempt), cancel);
+                };
+                let state = session.state.clone();
+                let footprint =
+                    || Footprint::of_source(paths, options, &Start::default()).with_state(state.as_ref());
+                confined(footprint, cage, || source::run(session, mail, tree, Some(attempt), cancel))
             }),
             Err(error) => Err(session.refuse(error)),
         }
@@ -643,7 +655,7 @@ fn pull(
     })
 }
 
-/// Runs a destination on a thread of its own, in a cage: the calling one starts the next remote
+/// Runs an end on a thread of its own, in a cage: the calling one starts the next remote
 /// shell if the connection breaks.
 fn confined<T: Send>(
     footprint: impl FnOnce() -> Footprint + Send,
