@@ -44,7 +44,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["content"]) && seen.looks_like_the_sources();
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
             let is_copied = has_alternate && removes && is_of_copy;
-            let refusals = ["delete_file: rmdir(", "delete_file: make_backup(alt/"];
+            // The last stands before a directory of its own backups of its backups.
+            let refusals =
+                ["delete_file: rmdir(", "delete_file: make_backup(alt/", "could not make way for new "];
             let is_refused = refusals.iter().any(|words| seen.rsync.stderr_text().contains(words));
             let fails = seen.rsync.code() == Some(25) || seen.rsync.code() == Some(23) && is_refused;
             let counts_its_own = seen.is(Class::Exit) && fails && seen.has_place_inside();
