@@ -73,6 +73,8 @@ fn a_long_run_has_connections_of_its_own_in_either_direction_and_a_short_one_has
 struct Relay {
     /// Prefaces of further connections.
     seen: Mutex<Vec<[u8; PREFACE]>>,
+    /// The words of the clients on connections that are no further ones.
+    said: Mutex<Vec<u8>>,
 }
 
 impl Relay {
@@ -106,6 +108,7 @@ impl Relay {
             }
             head = preface.to_vec();
         }
+        let is_first = head.len() == 1;
         let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
         server.write_all(&head).unwrap();
         let (mut back, mut there) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -113,7 +116,18 @@ impl Relay {
             let _ = std::io::copy(&mut back, &mut there);
             let _ = there.shutdown(Shutdown::Both);
         });
-        let _ = std::io::copy(&mut client, &mut server);
+        if is_first {
+            self.said.lock().unwrap().extend(&head);
+        }
+        let mut piece = [0; 1 << 16];
+        while let Ok(read @ 1..) = client.read(&mut piece) {
+            if is_first {
+                self.said.lock().unwrap().extend(&piece[..read]);
+            }
+            if server.write_all(&piece[..read]).is_err() {
+                break;
+            }
+        }
         let _ = server.shutdown(Shutdown::Both);
     }
 
@@ -237,4 +251,26 @@ fn a_session_that_is_killed_with_its_connections_is_followed_by_another() {
     assert!(relay.prefaces().len() >= 8);
     let numbers: std::collections::BTreeSet<_> = relay.prefaces().into_iter().collect();
     assert!(numbers.len() >= 2);
+}
+
+#[test]
+fn a_recorded_run_that_is_said_again_is_refused_and_changes_nothing() {
+    needs_dsync!();
+    let (nas, relay, port) = relayed(true);
+    fs::remove_file(nas.scratch.src().join("big")).unwrap();
+    fs::write(nas.scratch.src().join("small"), "content").unwrap();
+    let _ = push_by(&nas, port, &[]).wait().expect_quiet_success();
+    let said = relay.said.lock().unwrap().clone();
+    assert!(said.len() > 500, "{} bytes", said.len());
+
+    // Whoever heard the run says the same words, all of them or the first flight alone.
+    fs::remove_file(nas.there("small")).unwrap();
+    let before = dsync_tests::survey(&nas.place());
+    let refused = || nas.log().matches("dsync: refused peer=").count();
+    for (time, words) in [&said[..], &said[..300.min(said.len())]].into_iter().enumerate() {
+        assert!(is_closed(&nas, words));
+        wait_for(|| refused() == time + 1);
+    }
+    assert_eq!(ended(&nas), 1, "{}", nas.log());
+    dsync_tests::assert_unchanged(&before, &nas.place());
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod nas;
 mod nothing_to_do;
 mod owners;
+mod parent;
 mod power;
 mod quic;
 mod quota;

@@ -131,8 +131,8 @@ impl Stream {
     /// Sends the peer the reason for its rejection; it may not care.
     fn send_alert(&self, opener: &mut Opener, error: &rustls::Error) {
         let mut alert = Vec::new();
-        // Bytes that are no TLS would be read again, and be a second fault.
-        let most = if matches!(error, rustls::Error::InvalidMessage(_)) { 1 } else { MAX_ALERTS };
+        // A record that cannot be opened would be read again, and be a second fault.
+        let most = if is_of_record(error) { 1 } else { MAX_ALERTS };
         for _ in 0..most {
             if !matches!(opener.step(&mut self.lock(), &mut alert), Ok(Step::Again)) {
                 break;
@@ -198,6 +198,18 @@ impl Stream {
         // Fails only if it has already ended.
         let _ = self.tcp.shutdown(how);
     }
+}
+
+/// Returns whether an error is of a record, and not of the message in it.
+fn is_of_record(error: &rustls::Error) -> bool {
+    use rustls::Error as E;
+    matches!(
+        error,
+        E::InvalidMessage(_)
+            | E::DecryptError
+            | E::PeerSentOversizedRecord
+            | E::PeerMisbehaved(rustls::PeerMisbehaved::IllegalMiddleboxChangeCipherSpec)
+    )
 }
 
 impl Tls {
