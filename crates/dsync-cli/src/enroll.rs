@@ -338,12 +338,23 @@ fn show(request: &Request, asked: &Known, server: &Server, pins: bool) -> Result
     } else {
         writeln!(text, "here, {path} has this already")
     };
-    let client = request.public.parse::<PublicKey>().map(|public| public.fingerprint()).unwrap_or_default();
-    let _ =
-        writeln!(text, "fingerprints: server {}\n              client {client}", server.key.fingerprint());
+    text.push_str(&fingerprints(&server.key, request.public.parse().ok().as_ref()));
 
     let text: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
     print(text.as_bytes()).map_err(|error| Failure(messages::OUTPUT, error.to_string()))
+}
+
+/// Returns both ends' fingerprints, and their drawings side by side.
+fn fingerprints(server: &PublicKey, client: Option<&PublicKey>) -> String {
+    let named = client.map(PublicKey::fingerprint).unwrap_or_default();
+    let mut text = format!("fingerprints: server {}\n              client {named}\n", server.fingerprint());
+    let (left, right) = (server.drawing(), client.map(PublicKey::drawing).unwrap_or_default());
+    let _ = writeln!(text, "    {:<19}  client", "server");
+    let mut right = right.lines();
+    for line in left.lines() {
+        let _ = writeln!(text, "    {line}  {}", right.next().unwrap_or_default());
+    }
+    text
 }
 
 /// Asks whether it is to be written, unless that was said.

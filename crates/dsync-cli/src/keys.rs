@@ -69,7 +69,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     let made = words.file.map_or_else(own_path, Ok).and_then(|path| read_or_make(&path));
     match made {
         Ok(key) => {
-            say(&format!("dsync: fingerprint {}", key.public().fingerprint()));
+            say(&format!("dsync: fingerprint {}\n{}", key.public().fingerprint(), key.public().drawing()));
             let comment = escape_text(&words.comment).into_owned();
             shown(format!("{} {comment}", key.public()).trim_end())
         }
@@ -216,8 +216,10 @@ impl KnownHosts {
             self.path.display()
         );
         let question = format!(
-            "The key of '{place}' is not known. Its fingerprint is\n  {}\nIs that what its administrator says (yes/no)? ",
-            shown.fingerprint()
+            "The key of '{place}' is not known. Its fingerprint is\n  {}\n{}\nIs that what its administrator says \
+             (yes/no)? ",
+            shown.fingerprint(),
+            shown.drawing()
         );
         if !agrees(&question).unwrap_or(false) {
             return Err(unknown);

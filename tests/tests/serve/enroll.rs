@@ -102,6 +102,38 @@ fn a_client_without_a_key_pushes_after_one_step() {
     assert_eq!(fs::read(nas.scratch.at("share/of-laptop/tree/new")).unwrap(), b"new");
 }
 
+/// Returns the lines of a drawing, as `dsync key` shows it beside the key's fingerprint.
+fn drawing(shown: &Outcome) -> Vec<String> {
+    let text = shown.stderr_text();
+    let lines = text.lines().skip_while(|line| !line.starts_with("+-")).take(11);
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_key_is_shown_with_its_drawing_and_printed_as_one_line() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let of = |file: PathBuf| Run::dsync().args(["key", "--file"]).arg(file).run().expect_code(0);
+    let server = of(nas.scratch.at("server.key"));
+    let fingerprint = server.stderr_text().lines().next().unwrap_or_default().to_owned();
+    assert!(fingerprint.starts_with("dsync: fingerprint "), "{}", server.account());
+    assert_eq!(server.stdout_text().lines().count(), 1, "{}", server.account());
+
+    // The field of OpenSSH's, and the same each time.
+    let drawn = drawing(&server);
+    assert!(drawn.len() == 11 && drawn.iter().all(|line| line.len() == 19), "{}", server.account());
+    assert_eq!(drawn, drawing(&of(nas.scratch.at("server.key"))));
+    let client = of(nas.config("home/dsync/key"));
+    assert_ne!(drawn, drawing(&client));
+
+    // Who is about to agree sees both, side by side.
+    let shown = enroll(&nas, &["-n"]).expect_code(0);
+    for (left, right) in drawn.iter().zip(drawing(&client)) {
+        let line = format!("    {left}  {right}");
+        assert!(shown.stdout_text().lines().any(|found| found == line), "{line}: {}", shown.account());
+    }
+}
+
 /// Returns the day in the lines that were shown.
 fn since(shown: &Outcome) -> String {
     let text = shown.stdout_text();
@@ -224,6 +256,37 @@ fn a_person_at_a_terminal_is_asked_and_only_yes_writes() {
         assert_eq!(fs::read_to_string(&path).unwrap() != before, writes, "{answer}: {}", run.account());
         assert_eq!(known_hosts(&nas).exists(), writes);
     }
+}
+
+#[test]
+fn a_first_contact_at_a_terminal_is_asked_about_and_only_yes_trusts_it() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let known = known_hosts(&nas);
+    let pin = fs::read_to_string(&known).unwrap();
+    let pin = pin.trim_end().trim_end_matches(" test");
+    let key = Run::dsync().args(["key", "--file"]).arg(nas.scratch.at("server.key")).run().expect_code(0);
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let line =
+        format!("{} -a {} {}", program().display(), slash(&nas.scratch.src()).display(), nas.operand("tree"));
+
+    let before = "# No server yet.\n";
+    fs::write(&known, before).unwrap();
+    for (answer, trusts) in [("no", false), ("y", false), ("yes", true)] {
+        let script = format!("echo {answer} | script -qec \"{line}\" /dev/null");
+        let run = Run::of("sh").args(["-c", &script]).env("XDG_CONFIG_HOME", nas.config("home")).run();
+        let asked = run.stdout_text();
+        assert!(asked.contains("Is that what its administrator says (yes/no)?"), "{}", run.account());
+        assert!(drawing(&key).iter().all(|line| asked.contains(line)), "{}", run.account());
+
+        let after = if trusts { format!("{before}{pin}\n") } else { before.to_owned() };
+        assert_eq!(fs::read_to_string(&known).unwrap(), after, "{answer}: {}", run.account());
+        assert_eq!(nas.there("new").exists(), trusts, "{answer}: {}", run.account());
+        assert_eq!(run.code(), Some(if trusts { 0 } else { 40 }), "{answer}: {}", run.account());
+    }
+
+    // Who is known is not asked about again.
+    let _ = nas.push(&[]).expect_quiet_success();
 }
 
 #[test]

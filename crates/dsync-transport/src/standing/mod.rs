@@ -19,6 +19,7 @@
 //! connection, 32 KiB and the time limit. A client sends nothing to a server whose
 //! key is not the one it was told, but its own public key.
 
+mod drawing;
 pub(crate) mod further;
 mod key;
 mod port;
