@@ -436,6 +436,17 @@ fn sessions_of_root_become_the_shares_user() {
     let session = children(server)[0];
     let status = fs::read_to_string(format!("/proc/{session}/status")).unwrap();
     assert!(status.lines().any(|line| line.starts_with("Uid:\t65534\t65534\t65534")), "{status}");
+    // Its groups too, and none of root's.
+    let [group, groups] = ["-g", "-G"].map(|option| {
+        let said = Run::of("id").args([option, "nobody"]).run().expect_code(0).stdout_text();
+        said.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    });
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(line("Gid:"), vec![group[0].clone(); 4], "{status}");
+    assert_eq!(line("Groups:"), groups, "{status}");
     assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
     assert!(status.lines().any(|line| line == "Seccomp:\t2"), "{status}");
     let _ = run.wait().expect_code(0);
@@ -445,6 +456,48 @@ fn sessions_of_root_become_the_shares_user() {
     nas.configure(&config.replacen("user = 'root'\n", "", 1));
     send(server, Signal::HUP);
     wait_for(|| nas.log().contains("share 'nas' has no user"));
+}
+
+#[test]
+fn link_dest_and_deltas_work_over_the_port() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let mut big = noise(11, 8 << 20);
+    fs::write(nas.scratch.src().join("big"), &big).unwrap();
+    nas.plant("same", "content", "content");
+    let _ = nas.push(&[]).expect_quiet_success();
+
+    // What the alternate has is linked, not sent.
+    let to = |tree: &str, options: &[&str]| {
+        let run = nas.run().arg("-a").args(options).arg(slash(&nas.scratch.src())).arg(nas.operand(tree));
+        run.run().expect_code(0)
+    };
+    let linked = to("next", &["--link-dest=../tree", "--stats"]);
+    for name in ["big", "same"] {
+        let [old, new] =
+            ["tree", "next"].map(|tree| fs::metadata(nas.place().join(tree).join(name)).unwrap());
+        assert!(old.ino() == new.ino() && old.nlink() == 2, "{name}: {}", linked.account());
+    }
+    assert_eq!(literal_bytes(&linked), 0, "{}", linked.account());
+
+    // An edit in the middle, and one that moves all that is behind it.
+    big[3 << 20] ^= 1;
+    big.splice(6 << 20..6 << 20, *b"inserted");
+    fs::write(nas.scratch.src().join("big"), &big).unwrap();
+    let sent = to("tree", &["--stats"]);
+    let literal = literal_bytes(&sent);
+    assert!(literal > 0 && literal < (8 << 20) / 10, "{literal}: {}", sent.account());
+    assert!(fs::read(nas.there("big")).unwrap() == big);
+    // The name that was linked has the old content still.
+    assert!(fs::read(nas.place().join("next/big")).unwrap() != big);
+}
+
+/// Returns the number behind `Literal data:` of `--stats`.
+fn literal_bytes(run: &dsync_tests::Outcome) -> u64 {
+    let text = run.stdout_text();
+    let line = text.lines().find_map(|line| line.strip_prefix("Literal data: "));
+    let digits: String = line.unwrap_or_default().chars().take_while(|one| *one != ' ').collect();
+    digits.replace(',', "").parse().unwrap_or_else(|_| panic!("no literal data: {}", run.account()))
 }
 
 #[test]
