@@ -198,6 +198,36 @@ fn check_says_what_each_key_may_do() {
 }
 
 #[test]
+fn the_servers_own_key_is_judged_by_check_as_at_start() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("append");
+    let key = nas.scratch.at("server.key");
+    let serve = |words: &[&str]| {
+        let run = Run::dsync().arg("serve").args(words).arg("--config").arg(nas.scratch.at("serve.toml"));
+        run.run()
+    };
+    let refuses = |why: &str| {
+        for words in [&["--check"][..], &[]] {
+            let refused = serve(words).expect_code(40);
+            for part in [&format!("'{}'", key.display()), why] {
+                assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
+            }
+        }
+    };
+
+    for mode in [0o644, 0o640, 0o604] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        refuses(&format!("can be read by others (mode {mode:04o})"));
+    }
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let _ = serve(&["--check"]).expect_code(0);
+    fs::write(&key, "no key").unwrap();
+    refuses("is no private key of dsync's");
+    fs::remove_file(&key).unwrap();
+    refuses("'dsync key' makes one");
+}
+
+#[test]
 fn a_session_that_is_killed_leaves_what_was_there() {
     needs_dsync!();
     let nas = Nas::new("write");

@@ -12,14 +12,15 @@ use super::{
 };
 use crate::{
     cage::missing_layers,
-    console::{print, say},
+    console::{blame, print, say},
     escape::escape_text,
-    messages,
+    keys, messages,
     numbers::counted,
 };
 
 /// Prints what each key may do. A share that is not there, a key that is old, has expired or soon
-/// will, and one without a share are warned of; the exit code is 1 where a share is not there.
+/// will, and one without a share are warned of; the exit code is 1 where a share is not there. A server
+/// whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
     let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
@@ -39,8 +40,15 @@ pub(super) fn run(config: &Config) -> u8 {
         say(&escape_text(&format!("dsync: {error}")));
     }
 
+    let own_key = config.server.as_ref().map(|server| keys::read(&server.identity));
+    let unusable = own_key.and_then(Result::err);
+    if let Some(why) = &unusable {
+        blame(&escape_text(why));
+    }
+
     match shown {
         Err(_) => messages::OUTPUT,
+        Ok(()) if unusable.is_some() => exit_code::AUTHENTICATION,
         Ok(()) if absent.is_empty() => exit_code::OK,
         Ok(()) => exit_code::USAGE,
     }
