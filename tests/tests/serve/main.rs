@@ -189,7 +189,7 @@ fn check_says_what_each_key_may_do() {
         "key 'idle' may use no share",
         "share 'gone' cannot be opened",
         "key 'old' has expired on 2020-01-01: remove it",
-        "key 'idle' is known since 2020-02-02: add the client's next key under another name",
+        "key 'idle' is known since 2020-02-02: add the client's next key beside it in 'public'",
     ] {
         assert!(checked.stderr_text().contains(warning), "{warning}: {}", checked.account());
     }
@@ -329,6 +329,62 @@ fn who_is_not_known_gets_in_nowhere() {
     send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
     wait_for(|| nas.log().matches("was read anew").count() == 2);
     let _ = nas.push(&[]).expect_quiet_success();
+}
+
+#[test]
+fn two_keys_of_one_client_share_its_place_until_the_old_one_is_taken_out() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    let (old, new) = (nas.config("home/dsync/key"), nas.config("next/dsync/key"));
+    let lines = [&old, &new].map(|key| format!("'{}'", Nas::public(key)));
+    fs::copy(nas.config("home/dsync/known-hosts"), nas.config("next/dsync/known-hosts")).unwrap();
+    let push = |home: &str, content: &str| {
+        fs::write(nas.scratch.src().join("file"), content).unwrap();
+        let run = Run::dsync().env("XDG_CONFIG_HOME", nas.config(home)).arg("-ac");
+        run.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run()
+    };
+    let there = || fs::read_to_string(nas.there("file")).unwrap_or_default();
+
+    let refused = push("next", "of nobody").expect_code(40);
+    assert!(refused.stderr_text().contains("does not let this key in"), "{}", refused.account());
+    let both = text.replacen(&lines[0], &format!("[\n  {},\n  {},\n]", lines[0], lines[1]), 1);
+    nas.reconfigure(&both);
+    // In turn, into one directory.
+    for (home, content) in
+        [("home", "of the old"), ("next", "of the new key"), ("home", "and of the old again")]
+    {
+        let _ = push(home, content).expect_quiet_success();
+        assert_eq!(there(), content);
+    }
+    let entries = fs::read_dir(nas.scratch.at("share")).unwrap().count();
+    assert_eq!(entries, 1, "a directory for each key");
+
+    let check = Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml"));
+    let checked = check.run().expect_code(0);
+    for key in [&old, &new] {
+        let shown = Run::dsync().args(["key", "--file"]).arg(key).run().expect_code(0);
+        let shown = shown.stderr_text();
+        let named = shown.lines().next().and_then(|line| line.strip_prefix("dsync: ")).unwrap_or_default();
+        let line = format!("key 'web1': {named}");
+        assert!(checked.stdout_text().lines().any(|found| found == line), "{line}: {}", checked.account());
+    }
+
+    // Without the old one.
+    nas.reconfigure(&text.replacen(&lines[0], &lines[1], 1));
+    let refused = push("home", "too late").expect_code(40);
+    assert!(refused.stderr_text().contains("does not let this key in"), "{}", refused.account());
+    let _ = push("next", "of the new key alone").expect_quiet_success();
+    assert_eq!(there(), "of the new key alone");
+
+    // A slip while both are there changes nothing.
+    let twice = both.replacen(&lines[1], &lines[0], 1);
+    nas.configure(&twice);
+    let line = twice.lines().position(|line| line.starts_with("  ")).unwrap() + 2;
+    let wrong = Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml"));
+    let wrong = wrong.run().expect_code(1);
+    let words = format!("serve.toml:{line}: this key is there twice for 'web1'");
+    assert!(wrong.stderr_text().contains(&words), "{}", wrong.account());
 }
 
 #[test]
