@@ -56,9 +56,6 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let (before, found) = (fs::read_to_string(&path).unwrap(), fs::metadata(&path).unwrap());
     let options = ["--key=laptop", "--role=append", "--directory=of-{key}"];
 
-    // A dry run makes nothing, not even a key.
-    let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(40);
-    assert!(dry.stderr_text().contains("'dsync key' makes one"), "{}", dry.account());
     let public = Nas::public(&nas.config("home/dsync/key"));
     let public = public.trim_end_matches(" test");
     let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(0);
@@ -100,6 +97,38 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run();
     let _ = push.expect_quiet_success();
     assert_eq!(fs::read(nas.scratch.at("share/of-laptop/tree/new")).unwrap(), b"new");
+}
+
+#[test]
+fn a_dry_run_of_a_fresh_client_shows_all_but_the_key_and_makes_nothing() {
+    needs_dsync!();
+    let (nas, server) = nas_of_nobody();
+    let before = fs::read_to_string(config(&nas)).unwrap();
+    let options = ["-n", "--key=laptop", "--role=append"];
+    let dry = enroll(&nas, &options).expect_code(0);
+    let home = nas.config("home/dsync");
+    for line in [
+        "key 'laptop' in share 'nas': append, 'laptop' in it".to_owned(),
+        format!("here, {} gets a new key", home.join("key").display()),
+        "    [keys.laptop]".to_owned(),
+        "    public = \"(the new key's line)\"".to_owned(),
+        "    role = \"append\"".to_owned(),
+        format!("    127.0.0.1:{} {}", nas.port(), server.trim_end_matches(" test")),
+        "              client of the new key".to_owned(),
+    ] {
+        assert!(dry.stdout_text().lines().any(|found| found == line), "{line}: {}", dry.account());
+    }
+    // No other key than the server's is shown: nobody has it.
+    assert_eq!(dry.stdout_text().matches("dsync-ed25519 ").count(), 1, "{}", dry.account());
+    assert!(dry.stderr_text().contains("nothing was written (-n)"), "{}", dry.account());
+    assert!(!home.exists(), "{}", dry.account());
+    assert_eq!(fs::read_to_string(config(&nas)).unwrap(), before);
+
+    // A key that others can read is no reason to show another one.
+    let _ = Nas::public(&home.join("key"));
+    fs::set_permissions(home.join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = enroll(&nas, &options).expect_code(40);
+    assert!(refused.stderr_text().contains("can be read by others"), "{}", refused.account());
 }
 
 /// Returns the lines of a drawing, as `dsync key` shows it beside the key's fingerprint.
