@@ -418,6 +418,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "PrivateKey::from_pkcs8",
             "PrivateKey::generate",
             "PublicKey",
+            "PublicKey::drawing",
             "PublicKey::fingerprint",
             "SessionNumber",
             "answer",

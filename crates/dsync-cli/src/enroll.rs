@@ -118,13 +118,13 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
 fn conduct(words: &Words) -> Result<(), Failure> {
     let (host, connect) = way(words)?;
-    let key = own_key(words.dry_run)?;
+    let (key, is_made) = own_key(words.dry_run)?;
     let request = request(words, &key);
 
     let asked = ask((&host, &connect), &request)?;
     let server = Server::of(words, &host, &asked)?;
     let pins = server.pins()?;
-    show(&request, &asked, &server, pins)?;
+    show(&request, &asked, &server, &Unwritten { pins, key: !is_made })?;
     if asked.lines.is_empty() && !pins {
         return Ok(());
     }
@@ -169,10 +169,12 @@ fn way(words: &Words) -> Result<(RemoteHost, ConnectOptions), Failure> {
     Ok((host, resolve::connect_options(&flags, &|name| std::env::var_os(name))?))
 }
 
-/// Returns this user's key; makes it if there is none and something may be written.
-fn own_key(dry_run: bool) -> Result<PrivateKey, Failure> {
+/// Returns this user's key, and whether its file has it. If there is none it is made, in memory only
+/// where nothing may be written.
+fn own_key(dry_run: bool) -> Result<(PrivateKey, bool), Failure> {
     let path = keys::own_path().map_err(|why| Failure(exit_code::FILE_IO, why))?;
-    let key = if dry_run { keys::read(&path) } else { keys::read_or_make(&path) };
+    let key =
+        if dry_run { keys::read_or_draft(&path) } else { keys::read_or_make(&path).map(|key| (key, true)) };
     key.map_err(|why| Failure(exit_code::AUTHENTICATION, why))
 }
 
@@ -319,10 +321,25 @@ impl Server {
     }
 }
 
+/// The parts of this end that are not written yet.
+struct Unwritten {
+    /// The server's line.
+    pins: bool,
+    /// This user's key, of which there is a draft that nobody keeps.
+    key: bool,
+}
+
 /// Prints what would be written at both ends.
-fn show(request: &Request, asked: &Known, server: &Server, pins: bool) -> Result<(), Failure> {
-    let Known { config, lines, share, key, purpose, .. } = asked;
+fn show(request: &Request, asked: &Known, server: &Server, unwritten: &Unwritten) -> Result<(), Failure> {
+    let Known { config, share, key, purpose, .. } = asked;
     let mut text = format!("key '{key}' in share '{share}': {purpose}\n");
+    let mut lines = asked.lines.clone();
+    if unwritten.key {
+        let path = keys::own_path().map_err(|why| Failure(exit_code::FILE_IO, why))?;
+        let _ = writeln!(text, "here, {} gets a new key", path.display());
+        // Nobody is to copy the line of a key that is gone with this process.
+        lines = lines.replace(&request.public, "(the new key's line)");
+    }
     // Memory takes whatever is written to it.
     let _ = match lines.trim_start_matches('\n') {
         "" => writeln!(text, "there, {config} has this already"),
@@ -333,17 +350,29 @@ fn show(request: &Request, asked: &Known, server: &Server, pins: bool) -> Result
     };
     let known = KnownHosts::own().map_err(|why| Failure(exit_code::FILE_IO, why))?;
     let (path, line) = (known.path().display(), KnownHosts::line(&server.host, server.port, &server.key));
-    let _ = if pins {
+    let _ = if unwritten.pins {
         writeln!(text, "here, {path} gets at its end:\n    {line}")
     } else {
         writeln!(text, "here, {path} has this already")
     };
-    let client = request.public.parse::<PublicKey>().map(|public| public.fingerprint()).unwrap_or_default();
-    let _ =
-        writeln!(text, "fingerprints: server {}\n              client {client}", server.key.fingerprint());
+    let client = request.public.parse().ok().filter(|_| !unwritten.key);
+    text.push_str(&fingerprints(&server.key, client.as_ref()));
 
     let text: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
     print(text.as_bytes()).map_err(|error| Failure(messages::OUTPUT, error.to_string()))
+}
+
+/// Returns both ends' fingerprints, and their drawings side by side.
+fn fingerprints(server: &PublicKey, client: Option<&PublicKey>) -> String {
+    let named = client.map_or_else(|| "of the new key".to_owned(), PublicKey::fingerprint);
+    let mut text = format!("fingerprints: server {}\n              client {named}\n", server.fingerprint());
+    let (left, right) = (server.drawing(), client.map(PublicKey::drawing).unwrap_or_default());
+    let _ = writeln!(text, "    {:<19}  client", "server");
+    let mut right = right.lines();
+    for line in left.lines() {
+        let _ = writeln!(text, "    {line}  {}", right.next().unwrap_or_default());
+    }
+    text
 }
 
 /// Asks whether it is to be written, unless that was said.

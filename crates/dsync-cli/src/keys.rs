@@ -69,7 +69,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     let made = words.file.map_or_else(own_path, Ok).and_then(|path| read_or_make(&path));
     match made {
         Ok(key) => {
-            say(&format!("dsync: fingerprint {}", key.public().fingerprint()));
+            say(&format!("dsync: fingerprint {}\n{}", key.public().fingerprint(), key.public().drawing()));
             let comment = escape_text(&words.comment).into_owned();
             shown(format!("{} {comment}", key.public()).trim_end())
         }
@@ -135,16 +135,36 @@ fn from_file(file: File, path: &Path) -> Result<PrivateKey, String> {
     key.ok_or_else(|| fail("is no private key of dsync's"))
 }
 
+/// Reads a private key, or generates one in memory where there is none; says whether a file has it.
+///
+/// # Errors
+/// The reason in words.
+pub(crate) fn read_or_draft(path: &Path) -> Result<(PrivateKey, bool), String> {
+    if let Some(key) = read_if_there(path)? {
+        return Ok((key, true));
+    }
+    let key = PrivateKey::generate();
+    let fail = |error| format!("cannot make a key: {}", system_words(&error));
+    key.map(|key| (key, false)).map_err(fail)
+}
+
+/// Reads a private key; `None` if there is no file.
+fn read_if_there(path: &Path) -> Result<Option<PrivateKey>, String> {
+    match open_operator_file(path, Links::Trusted) {
+        Ok(file) => from_file(file, path).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(_) => read(path).map(Some),
+    }
+}
+
 /// Reads a private key, or makes one where there is none.
 ///
 /// # Errors
 /// The reason in words.
 #[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
 pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
-    match open_operator_file(path, Links::Trusted) {
-        Ok(file) => return from_file(file, path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(_) => return read(path),
+    if let Some(key) = read_if_there(path)? {
+        return Ok(key);
     }
     let fail =
         |error: io::Error| format!("cannot make the key '{}': {}", path.display(), system_words(&error));
@@ -216,8 +236,10 @@ impl KnownHosts {
             self.path.display()
         );
         let question = format!(
-            "The key of '{place}' is not known. Its fingerprint is\n  {}\nIs that what its administrator says (yes/no)? ",
-            shown.fingerprint()
+            "The key of '{place}' is not known. Its fingerprint is\n  {}\n{}\nIs that what its administrator says \
+             (yes/no)? ",
+            shown.fingerprint(),
+            shown.drawing()
         );
         if !agrees(&question).unwrap_or(false) {
             return Err(unknown);

@@ -56,9 +56,6 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let (before, found) = (fs::read_to_string(&path).unwrap(), fs::metadata(&path).unwrap());
     let options = ["--key=laptop", "--role=append", "--directory=of-{key}"];
 
-    // A dry run makes nothing, not even a key.
-    let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(40);
-    assert!(dry.stderr_text().contains("'dsync key' makes one"), "{}", dry.account());
     let public = Nas::public(&nas.config("home/dsync/key"));
     let public = public.trim_end_matches(" test");
     let dry = enroll(&nas, &[&options[..], &["-n"]].concat()).expect_code(0);
@@ -100,6 +97,70 @@ fn a_client_without_a_key_pushes_after_one_step() {
     let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run();
     let _ = push.expect_quiet_success();
     assert_eq!(fs::read(nas.scratch.at("share/of-laptop/tree/new")).unwrap(), b"new");
+}
+
+#[test]
+fn a_dry_run_of_a_fresh_client_shows_all_but_the_key_and_makes_nothing() {
+    needs_dsync!();
+    let (nas, server) = nas_of_nobody();
+    let before = fs::read_to_string(config(&nas)).unwrap();
+    let options = ["-n", "--key=laptop", "--role=append"];
+    let dry = enroll(&nas, &options).expect_code(0);
+    let home = nas.config("home/dsync");
+    for line in [
+        "key 'laptop' in share 'nas': append, 'laptop' in it".to_owned(),
+        format!("here, {} gets a new key", home.join("key").display()),
+        "    [keys.laptop]".to_owned(),
+        "    public = \"(the new key's line)\"".to_owned(),
+        "    role = \"append\"".to_owned(),
+        format!("    127.0.0.1:{} {}", nas.port(), server.trim_end_matches(" test")),
+        "              client of the new key".to_owned(),
+    ] {
+        assert!(dry.stdout_text().lines().any(|found| found == line), "{line}: {}", dry.account());
+    }
+    // No other key than the server's is shown: nobody has it.
+    assert_eq!(dry.stdout_text().matches("dsync-ed25519 ").count(), 1, "{}", dry.account());
+    assert!(dry.stderr_text().contains("nothing was written (-n)"), "{}", dry.account());
+    assert!(!home.exists(), "{}", dry.account());
+    assert_eq!(fs::read_to_string(config(&nas)).unwrap(), before);
+
+    // A key that others can read is no reason to show another one.
+    let _ = Nas::public(&home.join("key"));
+    fs::set_permissions(home.join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = enroll(&nas, &options).expect_code(40);
+    assert!(refused.stderr_text().contains("can be read by others"), "{}", refused.account());
+}
+
+/// Returns the lines of a drawing, as `dsync key` shows it beside the key's fingerprint.
+fn drawing(shown: &Outcome) -> Vec<String> {
+    let text = shown.stderr_text();
+    let lines = text.lines().skip_while(|line| !line.starts_with("+-")).take(11);
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_key_is_shown_with_its_drawing_and_printed_as_one_line() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let of = |file: PathBuf| Run::dsync().args(["key", "--file"]).arg(file).run().expect_code(0);
+    let server = of(nas.scratch.at("server.key"));
+    let fingerprint = server.stderr_text().lines().next().unwrap_or_default().to_owned();
+    assert!(fingerprint.starts_with("dsync: fingerprint "), "{}", server.account());
+    assert_eq!(server.stdout_text().lines().count(), 1, "{}", server.account());
+
+    // The field of OpenSSH's, and the same each time.
+    let drawn = drawing(&server);
+    assert!(drawn.len() == 11 && drawn.iter().all(|line| line.len() == 19), "{}", server.account());
+    assert_eq!(drawn, drawing(&of(nas.scratch.at("server.key"))));
+    let client = of(nas.config("home/dsync/key"));
+    assert_ne!(drawn, drawing(&client));
+
+    // Who is about to agree sees both, side by side.
+    let shown = enroll(&nas, &["-n"]).expect_code(0);
+    for (left, right) in drawn.iter().zip(drawing(&client)) {
+        let line = format!("    {left}  {right}");
+        assert!(shown.stdout_text().lines().any(|found| found == line), "{line}: {}", shown.account());
+    }
 }
 
 /// Returns the day in the lines that were shown.
@@ -224,6 +285,37 @@ fn a_person_at_a_terminal_is_asked_and_only_yes_writes() {
         assert_eq!(fs::read_to_string(&path).unwrap() != before, writes, "{answer}: {}", run.account());
         assert_eq!(known_hosts(&nas).exists(), writes);
     }
+}
+
+#[test]
+fn a_first_contact_at_a_terminal_is_asked_about_and_only_yes_trusts_it() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let known = known_hosts(&nas);
+    let pin = fs::read_to_string(&known).unwrap();
+    let pin = pin.trim_end().trim_end_matches(" test");
+    let key = Run::dsync().args(["key", "--file"]).arg(nas.scratch.at("server.key")).run().expect_code(0);
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let line =
+        format!("{} -a {} {}", program().display(), slash(&nas.scratch.src()).display(), nas.operand("tree"));
+
+    let before = "# No server yet.\n";
+    fs::write(&known, before).unwrap();
+    for (answer, trusts) in [("no", false), ("y", false), ("yes", true)] {
+        let script = format!("echo {answer} | script -qec \"{line}\" /dev/null");
+        let run = Run::of("sh").args(["-c", &script]).env("XDG_CONFIG_HOME", nas.config("home")).run();
+        let asked = run.stdout_text();
+        assert!(asked.contains("Is that what its administrator says (yes/no)?"), "{}", run.account());
+        assert!(drawing(&key).iter().all(|line| asked.contains(line)), "{}", run.account());
+
+        let after = if trusts { format!("{before}{pin}\n") } else { before.to_owned() };
+        assert_eq!(fs::read_to_string(&known).unwrap(), after, "{answer}: {}", run.account());
+        assert_eq!(nas.there("new").exists(), trusts, "{answer}: {}", run.account());
+        assert_eq!(run.code(), Some(if trusts { 0 } else { 40 }), "{answer}: {}", run.account());
+    }
+
+    // Who is known is not asked about again.
+    let _ = nas.push(&[]).expect_quiet_success();
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod taken_over;
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
 };
@@ -190,12 +190,42 @@ fn check_says_what_each_key_may_do() {
         "key 'idle' may use no share",
         "share 'gone' cannot be opened",
         "key 'old' has expired on 2020-01-01: remove it",
-        "key 'idle' is known since 2020-02-02: add the client's next key under another name",
+        "key 'idle' is known since 2020-02-02: add the client's next key beside it in 'public'",
     ] {
         assert!(checked.stderr_text().contains(warning), "{warning}: {}", checked.account());
     }
     // Nothing is made by looking.
     assert!(nas.place().join("tree").exists() && !Path::new("/nowhere").exists());
+}
+
+#[test]
+fn the_servers_own_key_is_judged_by_check_as_at_start() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("append");
+    let key = nas.scratch.at("server.key");
+    let serve = |words: &[&str]| {
+        let run = Run::dsync().arg("serve").args(words).arg("--config").arg(nas.scratch.at("serve.toml"));
+        run.run()
+    };
+    let refuses = |why: &str| {
+        for words in [&["--check"][..], &[]] {
+            let refused = serve(words).expect_code(40);
+            for part in [&format!("'{}'", key.display()), why] {
+                assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
+            }
+        }
+    };
+
+    for mode in [0o644, 0o640, 0o604] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        refuses(&format!("can be read by others (mode {mode:04o})"));
+    }
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let _ = serve(&["--check"]).expect_code(0);
+    fs::write(&key, "no key").unwrap();
+    refuses("is no private key of dsync's");
+    fs::remove_file(&key).unwrap();
+    refuses("'dsync key' makes one");
 }
 
 #[test]
@@ -300,6 +330,94 @@ fn who_is_not_known_gets_in_nowhere() {
     send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
     wait_for(|| nas.log().matches("was read anew").count() == 2);
     let _ = nas.push(&[]).expect_quiet_success();
+}
+
+#[test]
+fn two_keys_of_one_client_share_its_place_until_the_old_one_is_taken_out() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    let (old, new) = (nas.config("home/dsync/key"), nas.config("next/dsync/key"));
+    let lines = [&old, &new].map(|key| format!("'{}'", Nas::public(key)));
+    fs::copy(nas.config("home/dsync/known-hosts"), nas.config("next/dsync/known-hosts")).unwrap();
+    let push = |home: &str, content: &str| {
+        fs::write(nas.scratch.src().join("file"), content).unwrap();
+        let run = Run::dsync().env("XDG_CONFIG_HOME", nas.config(home)).arg("-ac");
+        run.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).run()
+    };
+    let there = || fs::read_to_string(nas.there("file")).unwrap_or_default();
+
+    let refused = push("next", "of nobody").expect_code(40);
+    assert!(refused.stderr_text().contains("does not let this key in"), "{}", refused.account());
+    let both = text.replacen(&lines[0], &format!("[\n  {},\n  {},\n]", lines[0], lines[1]), 1);
+    nas.reconfigure(&both);
+    // In turn, into one directory.
+    for (home, content) in
+        [("home", "of the old"), ("next", "of the new key"), ("home", "and of the old again")]
+    {
+        let _ = push(home, content).expect_quiet_success();
+        assert_eq!(there(), content);
+    }
+    let entries = fs::read_dir(nas.scratch.at("share")).unwrap().count();
+    assert_eq!(entries, 1, "a directory for each key");
+
+    let check = Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml"));
+    let checked = check.run().expect_code(0);
+    for key in [&old, &new] {
+        let shown = Run::dsync().args(["key", "--file"]).arg(key).run().expect_code(0);
+        let shown = shown.stderr_text();
+        let named = shown.lines().next().and_then(|line| line.strip_prefix("dsync: ")).unwrap_or_default();
+        let line = format!("key 'web1': {named}");
+        assert!(checked.stdout_text().lines().any(|found| found == line), "{line}: {}", checked.account());
+    }
+
+    // Without the old one.
+    nas.reconfigure(&text.replacen(&lines[0], &lines[1], 1));
+    let refused = push("home", "too late").expect_code(40);
+    assert!(refused.stderr_text().contains("does not let this key in"), "{}", refused.account());
+    let _ = push("next", "of the new key alone").expect_quiet_success();
+    assert_eq!(there(), "of the new key alone");
+
+    // A slip while both are there changes nothing.
+    let twice = both.replacen(&lines[1], &lines[0], 1);
+    nas.configure(&twice);
+    let line = twice.lines().position(|line| line.starts_with("  ")).unwrap() + 2;
+    let wrong = Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml"));
+    let wrong = wrong.run().expect_code(1);
+    let words = format!("serve.toml:{line}: this key is there twice for 'web1'");
+    assert!(wrong.stderr_text().contains(&words), "{}", wrong.account());
+}
+
+#[test]
+fn a_server_without_a_version_in_common_ends_the_run_at_once_with_2() {
+    needs_dsync!();
+    let mut nas = Nas::standing("full");
+    // In its place, one that knows none of the protocols that the client offers: a fatal alert of TLS (120).
+    let server = nas.server.as_mut().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.port = listener.local_addr().unwrap().port();
+    let met = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = std::sync::Arc::clone(&met);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { break };
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _ = client.read(&mut [0; 4096]);
+            let _ = client.write_all(&[21, 3, 3, 0, 2, 2, 120]);
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            let _ = client.read_to_end(&mut Vec::new());
+        }
+    });
+
+    let pushed = nas.push(&["--retries=3"]).expect_code(2);
+    let listed = nas.run().arg(format!("dsync://127.0.0.1:{}", nas.port())).run().expect_code(2);
+    for refused in [&pushed, &listed] {
+        for part in ["no version in common", "speaks version 1", "update the older of the two"] {
+            assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
+        }
+    }
+    // Not tried again.
+    assert_eq!(met.load(std::sync::atomic::Ordering::SeqCst), 2, "{}", pushed.account());
 }
 
 #[test]
@@ -437,6 +555,17 @@ fn sessions_of_root_become_the_shares_user() {
     let session = children(server)[0];
     let status = fs::read_to_string(format!("/proc/{session}/status")).unwrap();
     assert!(status.lines().any(|line| line.starts_with("Uid:\t65534\t65534\t65534")), "{status}");
+    // Its groups too, and none of root's.
+    let [group, groups] = ["-g", "-G"].map(|option| {
+        let said = Run::of("id").args([option, "nobody"]).run().expect_code(0).stdout_text();
+        said.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    });
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(line("Gid:"), vec![group[0].clone(); 4], "{status}");
+    assert_eq!(line("Groups:"), groups, "{status}");
     assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
     assert!(status.lines().any(|line| line == "Seccomp:\t2"), "{status}");
     let _ = run.wait().expect_code(0);
@@ -446,6 +575,48 @@ fn sessions_of_root_become_the_shares_user() {
     nas.configure(&config.replacen("user = 'root'\n", "", 1));
     send(server, Signal::HUP);
     wait_for(|| nas.log().contains("share 'nas' has no user"));
+}
+
+#[test]
+fn link_dest_and_deltas_work_over_the_port() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let mut big = noise(11, 8 << 20);
+    fs::write(nas.scratch.src().join("big"), &big).unwrap();
+    nas.plant("same", "content", "content");
+    let _ = nas.push(&[]).expect_quiet_success();
+
+    // What the alternate has is linked, not sent.
+    let to = |tree: &str, options: &[&str]| {
+        let run = nas.run().arg("-a").args(options).arg(slash(&nas.scratch.src())).arg(nas.operand(tree));
+        run.run().expect_code(0)
+    };
+    let linked = to("next", &["--link-dest=../tree", "--stats"]);
+    for name in ["big", "same"] {
+        let [old, new] =
+            ["tree", "next"].map(|tree| fs::metadata(nas.place().join(tree).join(name)).unwrap());
+        assert!(old.ino() == new.ino() && old.nlink() == 2, "{name}: {}", linked.account());
+    }
+    assert_eq!(literal_bytes(&linked), 0, "{}", linked.account());
+
+    // An edit in the middle, and one that moves all that is behind it.
+    big[3 << 20] ^= 1;
+    big.splice(6 << 20..6 << 20, *b"inserted");
+    fs::write(nas.scratch.src().join("big"), &big).unwrap();
+    let sent = to("tree", &["--stats"]);
+    let literal = literal_bytes(&sent);
+    assert!(literal > 0 && literal < (8 << 20) / 10, "{literal}: {}", sent.account());
+    assert!(fs::read(nas.there("big")).unwrap() == big);
+    // The name that was linked has the old content still.
+    assert!(fs::read(nas.place().join("next/big")).unwrap() != big);
+}
+
+/// Returns the number behind `Literal data:` of `--stats`.
+fn literal_bytes(run: &dsync_tests::Outcome) -> u64 {
+    let text = run.stdout_text();
+    let line = text.lines().find_map(|line| line.strip_prefix("Literal data: "));
+    let digits: String = line.unwrap_or_default().chars().take_while(|one| *one != ' ').collect();
+    digits.replace(',', "").parse().unwrap_or_else(|_| panic!("no literal data: {}", run.account()))
 }
 
 #[test]

@@ -7,19 +7,20 @@ use jiff::{Unit, civil::Date};
 use nix::unistd::{Group, User};
 
 use super::{
-    config::{Config, Key, Offer, today},
+    config::{Config, Offer, today},
     limits::IdMap,
 };
 use crate::{
     cage::missing_layers,
-    console::{print, say},
+    console::{blame, print, say},
     escape::escape_text,
-    messages,
+    keys, messages,
     numbers::counted,
 };
 
 /// Prints what each key may do. A share that is not there, a key that is old, has expired or soon
-/// will, and one without a share are warned of; the exit code is 1 where a share is not there.
+/// will, and one without a share are warned of; the exit code is 1 where a share is not there. A server
+/// whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
     let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
@@ -39,8 +40,15 @@ pub(super) fn run(config: &Config) -> u8 {
         say(&escape_text(&format!("dsync: {error}")));
     }
 
+    let own_key = config.server.as_ref().map(|server| keys::read(&server.identity));
+    let unusable = own_key.and_then(Result::err);
+    if let Some(why) = &unusable {
+        blame(&escape_text(why));
+    }
+
     match shown {
         Err(_) => messages::OUTPUT,
+        Ok(()) if unusable.is_some() => exit_code::AUTHENTICATION,
         Ok(()) if absent.is_empty() => exit_code::OK,
         Ok(()) => exit_code::USAGE,
     }
@@ -55,6 +63,11 @@ fn describe(config: &Config) -> String {
     if let Some(most) = config.server.as_ref().and_then(|server| server.sessions) {
         let sessions = counted(most.into(), "session", "sessions");
         let _ = writeln!(text, "server: {sessions} at once at most");
+    }
+    for (name, key) in config.keys.iter() {
+        if let Some(public) = key.public {
+            let _ = writeln!(text, "key '{name}': fingerprint {}", public.fingerprint());
+        }
     }
     for (name, offer) in &config.shares {
         // Memory takes whatever is written to it.
@@ -98,7 +111,7 @@ fn describe(config: &Config) -> String {
 /// Returns a warning for each key that no share has.
 fn idle_keys(config: &Config) -> Vec<String> {
     let used = |key: &String| config.shares.values().any(|offer| offer.keys.contains_key(key));
-    let idle = config.keys.keys().filter(|key| !used(key));
+    let idle = config.keys.names().filter(|key| !used(key));
     idle.map(|key| format!("key '{key}' may use no share")).collect()
 }
 
@@ -135,7 +148,8 @@ fn idle_maps(config: &Config) -> Vec<String> {
 /// Returns a warning for each key that is to be replaced: by its end, or by its age where the
 /// configuration says since when it is known.
 fn old_keys(config: &Config, today: Date) -> Vec<String> {
-    let warning = |(name, key): (&String, &Key)| {
+    let warning = |name: &String| {
+        let key = config.keys.get(name)?;
         let days = |from, to: Date| to.since((Unit::Day, from)).map_or(0, |span| span.get_days());
         if let Some(day) = key.expires {
             return match days(today, day) {
@@ -150,11 +164,12 @@ fn old_keys(config: &Config, today: Date) -> Vec<String> {
         let since = key.since.filter(|since| days(*since, today) > OLD)?;
         Some(format!("key '{name}' is known since {since}: {ROTATION}"))
     };
-    config.keys.iter().filter_map(warning).collect()
+    config.keys.names().filter_map(warning).collect()
 }
 
 /// Advice for a key that is to be replaced.
-const ROTATION: &str = "add the client's next key under another name, and remove this one when it is in use";
+const ROTATION: &str =
+    "add the client's next key beside it in 'public', and remove this one when the next is in use";
 /// Days before its end in which a key is warned of.
 const SOON: i32 = 30;
 /// Days after which a key without an end is old.
@@ -168,7 +183,10 @@ fn escape_lines(text: &str) -> String {
 mod tests {
     use jiff::civil::date;
 
-    use super::*;
+    use super::{
+        super::config::{Key, Keys},
+        *,
+    };
 
     #[test]
     fn keys_that_are_to_be_replaced_are_warned_of() {
@@ -190,13 +208,12 @@ mod tests {
             (key(None, Some(today)), Some("has expired on 2026-11-24: remove it")),
             (key(None, Some(date(2020, 1, 1))), Some("has expired on 2020-01-01: remove it")),
         ] {
-            let config = Config {
-                text: String::new(),
-                require_cage: false,
-                server: None,
-                keys: [("web1".to_owned(), known)].into(),
-                shares: [].into(),
-            };
+            let mut keys = Keys::default();
+            // Two keys of one client are one to warn of.
+            keys.add("web1".to_owned(), known.clone());
+            keys.add("web1".to_owned(), known);
+            let config =
+                Config { text: String::new(), require_cage: false, server: None, keys, shares: [].into() };
             let warned = old_keys(&config, today);
             let is_as_said = match words {
                 None => warned.is_empty(),

@@ -8,6 +8,7 @@
 
 mod adding;
 mod hands;
+mod keys;
 mod limits;
 mod mistake;
 mod tables;
@@ -22,13 +23,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_engine::{Access, Links, Share, open_operator_file, standing::PublicKey};
+use dsync_engine::{Access, Links, Share, open_operator_file};
 use jiff::{civil::Date, tz::TimeZone};
 use toml::Spanned;
 
-pub(crate) use self::adding::{NotAdded, add_lines};
+pub(crate) use self::{
+    adding::{NotAdded, add_lines},
+    keys::{Key, Keys},
+};
 use self::{
     hands::{foreign_directory, foreign_hand},
+    keys::check_name,
     mistake::{Mistake, line_of, meant, nearest},
     tables::{File, ServerTable, ShareTable},
 };
@@ -44,7 +49,7 @@ pub(crate) struct Config {
     pub(crate) require_cage: bool,
     /// The listening server; `None` if the configuration is for `--stdio` only.
     pub(crate) server: Option<Server>,
-    pub(crate) keys: BTreeMap<String, Key>,
+    pub(crate) keys: Keys,
     pub(crate) shares: BTreeMap<String, Offer>,
 }
 
@@ -61,24 +66,6 @@ pub(crate) struct Server {
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether its port takes QUIC.
     pub(crate) quic: bool,
-}
-
-/// A client's key.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Key {
-    /// The day since which it is known.
-    pub(crate) since: Option<Date>,
-    /// The first day on which it is no longer let in.
-    pub(crate) expires: Option<Date>,
-    /// The key itself; `None` for one that only sshd knows.
-    pub(crate) public: Option<PublicKey>,
-}
-
-impl Key {
-    /// Returns whether the key is no longer let in on a day.
-    pub(crate) fn is_expired(&self, today: Date) -> bool {
-        self.expires.is_some_and(|day| day <= today)
-    }
 }
 
 /// A share, and the keys that may use it.
@@ -173,18 +160,7 @@ impl Config {
     fn parse(text: &str) -> Result<Self, Mistake> {
         let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error))?;
         let server = file.server.map(listening).transpose()?;
-        let mut keys: BTreeMap<String, Key> = BTreeMap::new();
-        for (name, table) in file.keys {
-            let (at, table) = (table.span(), table.into_inner());
-            check_name("key", &name, &at)?;
-            let since = table.since.map(|day| read_day(&day)).transpose()?;
-            let expires = table.expires.map(|day| read_day(&day)).transpose()?;
-            let public = table.public.map(|text| read_key(&text)).transpose()?;
-            if public.is_some() && keys.values().any(|key| key.public == public) {
-                return Err(Mistake::at(&at, format!("key '{name}' is another key's as well")));
-            }
-            keys.insert(name, Key { since, expires, public });
-        }
+        let keys = Keys::of(file.keys)?;
 
         let mut shares = BTreeMap::new();
         for (name, table) in file.shares {
@@ -225,15 +201,8 @@ fn read_loopback(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
     Err(Mistake::at(&written.span(), text))
 }
 
-fn read_key(written: &Spanned<String>) -> Result<PublicKey, Mistake> {
-    written
-        .get_ref()
-        .parse()
-        .map_err(|error| Mistake::at(&written.span(), format!("'{}' {error}", written.get_ref())))
-}
-
 /// Makes an offer of its table.
-fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Result<Offer, Mistake> {
+fn offer(name: String, table: ShareTable, keys: &Keys) -> Result<Offer, Mistake> {
     let path_at = table.path.span();
     let path = table.path.into_inner();
     if !path.is_absolute() {
@@ -251,8 +220,8 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
     let mut parts = BTreeMap::new();
     for (key, part) in table.keys {
         let (at, part) = (part.span(), part.into_inner());
-        if !keys.contains_key(&key) {
-            let near = nearest(&key, keys.keys().map(String::as_str));
+        if keys.get(&key).is_none() {
+            let near = nearest(&key, keys.names().map(String::as_str));
             let text = format!("there is no key '{key}' in [keys]{}", meant(near));
             return Err(Mistake::at(&at, text));
         }
@@ -326,29 +295,6 @@ fn read_directory(written: &Spanned<String>, key: &str) -> Result<PathBuf, Mista
     Ok(directory)
 }
 
-fn read_day(written: &Spanned<toml::value::Datetime>) -> Result<Date, Mistake> {
-    let datetime = written.get_ref();
-    let date = datetime.date.filter(|_| datetime.time.is_none());
-    date.and_then(|date| {
-        let year = i16::try_from(date.year).ok()?;
-        Date::new(year, i8::try_from(date.month).ok()?, i8::try_from(date.day).ok()?).ok()
-    })
-    .ok_or_else(|| Mistake::at(&written.span(), "is no day like 2027-12-31".to_owned()))
-}
-
-/// Refuses a name that could be taken for an option, a path or an expansion.
-fn check_name(what: &str, name: &str, at: &Range<usize>) -> Result<(), Mistake> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.len() <= LONGEST_NAME
-        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.bytes().all(allowed)
-    {
-        return Ok(());
-    }
-    let rule = format!("letters, digits, '.', '_' and '-', a letter or digit first, at most {LONGEST_NAME}");
-    Err(Mistake::at(at, format!("'{name}' is no name of a {what}: {rule}")))
-}
-
 /// The server's private key where no other is named.
 const IDENTITY: &str = "/etc/dsync/server.key";
 /// The directory of kept entries where no other is named.
@@ -357,8 +303,6 @@ const KEPT: &str = ".dsync-kept";
 const MOST_DAYS: u32 = 36_500;
 /// Bytes of the longest configuration: thousands of keys.
 const LONGEST: u64 = 4 << 20;
-/// Bytes of the longest name of a key or share.
-const LONGEST_NAME: usize = 64;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
@@ -396,7 +340,7 @@ role = 'full'
             backups.keys["admin"],
             Part { role: Access::ReadWrite, directory: None, limits: KeyLimits::default() }
         );
-        let key = &config.keys["web1"];
+        let key = config.keys.get("web1").unwrap();
         assert!(!key.is_expired(Date::constant(2027, 5, 31)) && key.is_expired(Date::constant(2027, 6, 1)));
     }
 
@@ -462,6 +406,40 @@ role = 'full'
             let mistake = Config::parse(&text).unwrap_err();
             let found = (mistake.at.map(|at| line_of(&text, at)), mistake.text);
             assert!(found.0 == Some(line) && found.1.contains(words), "{to}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_may_have_two_keys_and_no_key_two_names() {
+        let line = |digit: &str| format!("'dsync-ed25519 {} a comment'", digit.repeat(64));
+        let (one, two) = (line("1"), line("2"));
+        let with = |web1: &str, admin: &str| {
+            let text = GOOD.replacen("[keys.web1]", &format!("[keys.web1]\npublic = {web1}"), 1);
+            let text = text.replacen("[keys.admin]", &format!("[keys.admin]\npublic = {admin}"), 1);
+            Config::parse(&text).map_err(|mistake| (mistake.at.map(|at| line_of(&text, at)), mistake.text))
+        };
+
+        let config = with(&format!("[\n{one},\n{two},\n]"), &line("3")).unwrap();
+        let names: Vec<_> = config.keys.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["admin", "web1", "web1"]);
+        let web1: Vec<_> = config.keys.iter().filter(|(name, _)| *name == "web1").collect();
+        assert!(web1[0].1.public != web1[1].1.public && web1[0].1.expires == web1[1].1.expires);
+        assert_eq!(config.keys.names().collect::<Vec<_>>(), ["admin", "web1"]);
+        // A list of one is the line alone.
+        assert_eq!(with(&format!("[{one}]"), &two).unwrap().keys, with(&one, &two).unwrap().keys);
+
+        for (web1, admin, line, words) in [
+            ("[]".to_owned(), two.clone(), 2, "key 'web1' has no line in 'public'"),
+            ("5".to_owned(), two.clone(), 2, "a public line, or a list of them"),
+            (format!("[\n{one},\n5]"), two.clone(), 4, ""),
+            (format!("[\n{one},\n'ssh-ed25519 AAAA']"), two.clone(), 4, "is no key like"),
+            (format!("[\n{one},\n{one},\n]"), two.clone(), 4, "this key is there twice for 'web1'"),
+            // Keys are read by name, so the later one has the line.
+            (format!("[\n{one},\n{two},\n]"), two.clone(), 4, "is there for 'admin' and for 'web1'"),
+            (one.clone(), one.clone(), 2, "is there for 'admin' and for 'web1'"),
+        ] {
+            let (at, text) = with(&web1, &admin).unwrap_err();
+            assert!(at == Some(line) && text.contains(words), "{at:?}: {text}");
         }
     }
 

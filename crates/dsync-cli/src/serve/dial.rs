@@ -177,6 +177,7 @@ fn connect(share: &str, address: &Address) -> Result<(Channel, String), Failure>
 /// Says why there is no channel, and what to do.
 fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
     let place = format!("'{}' port {}", address.host, address.port);
+
     match error {
         ChannelError::Unreachable { source, .. } => {
             Failure(LOST, format!("no connection to {place}: {}", system_words(source)))
@@ -194,6 +195,8 @@ fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
             let why = "closes every connection before it says anything: it may have too many, or be no server of dsync's";
             Failure(LOST, format!("{place} {why}"))
         }
+        // Another attempt would find the same two programs.
+        ChannelError::NoVersion { why } => Failure(exit_code::INCOMPATIBLE, format!("{place}: {why}")),
         ChannelError::TimedOut => Failure(LOST, format!("{place} did not answer in time")),
         other => Failure(LOST, format!("{place}: {other}")),
     }

@@ -273,7 +273,7 @@ fn name_of(
         None => Ok((name.clone(), true)),
         Some(Key { public: Some(_), .. }) => Err(usage(format!(
             "another client has the name '{name}' there: --key gives this one a name of its own. If this client's \
-             key is new, the administrator replaces the old one's line 'public'"
+             key is new, the administrator adds it to the old one's 'public'"
         ))),
         Some(_) => Err(usage(format!(
             "'{name}' is the name of a key for 'dsync serve --stdio' there: --key gives this one another"
@@ -342,7 +342,7 @@ fn check(
     let mut meant = Config { text, ..config.clone() };
     if let Some((public, today)) = new {
         let known = Key { public: Some(public), since: Some(today), expires: None };
-        meant.keys.insert(key.to_owned(), known);
+        meant.keys.add(key.to_owned(), known);
     }
     let role = [Access::ReadOnly, Access::Append, Access::Keep, Access::Write, Access::ReadWrite]
         .into_iter()

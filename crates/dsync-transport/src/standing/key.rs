@@ -8,6 +8,7 @@ use std::{fmt, io, str::FromStr};
 use aws_lc_rs::{digest, rand::SystemRandom, signature::Ed25519KeyPair};
 use dsync_wire::bootstrap::Fingerprint;
 
+use super::drawing::draw;
 use crate::identity::Identity;
 
 /// A key pair.
@@ -77,9 +78,19 @@ impl PublicKey {
 
     /// Returns a short form for people to compare: 128 bits in groups of four digits.
     pub fn fingerprint(&self) -> String {
-        let sum = digest::digest(&digest::SHA256, &self.0);
-        let groups = sum.as_ref().chunks(2).take(8).map(hexadecimal);
-        groups.collect::<Vec<_>>().join("-")
+        let groups = self.compared().chunks(2).map(hexadecimal).collect::<Vec<_>>();
+        groups.join("-")
+    }
+
+    /// Returns a drawing of the same 128 bits, which people compare at a glance: 11 lines of 19
+    /// characters, as OpenSSH draws its keys.
+    pub fn drawing(&self) -> String {
+        draw(&self.compared())
+    }
+
+    /// Returns the bytes that people compare: half of a sum of the key.
+    fn compared(&self) -> Vec<u8> {
+        digest::digest(&digest::SHA256, &self.0).as_ref().iter().take(16).copied().collect()
     }
 }
 

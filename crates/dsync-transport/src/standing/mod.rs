@@ -19,9 +19,11 @@
 //! connection, 32 KiB and the time limit. A client sends nothing to a server whose
 //! key is not the one it was told, but its own public key.
 
+mod drawing;
 pub(crate) mod further;
 mod key;
 mod port;
+mod versions;
 
 use std::{
     io::{self, Read, Write},
@@ -41,10 +43,12 @@ use dsync_wire::{
     limits::MAX_REFUSAL_TEXT,
     version::{FEATURES, VERSION},
 };
+use rustls::AlertDescription;
 
 pub use self::further::{PREFACE, Prefaced, SessionNumber, parse_preface, preface, server::Handed};
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
 pub use self::port::DatagramPort;
+use self::versions::{protocol_ahead, protocols};
 use crate::{
     AddressFamily,
     tls::{
@@ -104,6 +108,12 @@ pub enum ChannelError {
         /// Its explanation; escaped when shown.
         text: PeerText,
     },
+    /// The two ends have no version of the protocol in common.
+    #[error("{why}")]
+    NoVersion {
+        /// The versions of either end, as far as they are known.
+        why: String,
+    },
     /// The other end speaks something else, or the connection broke.
     #[error("the other end does not speak as dsync does: {why}")]
     NotDsync {
@@ -122,6 +132,11 @@ impl From<StreamError> for ChannelError {
             }
             StreamError::Io(error) => Self::NotDsync { why: error.to_string() },
             StreamError::Truncated => Self::NotDsync { why: "the connection ended".to_owned() },
+            // Whoever has another protocol tells only that: not which.
+            StreamError::Tls(
+                rustls::Error::NoApplicationProtocol
+                | rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol),
+            ) => Self::NoVersion { why: versions::none_in_common() },
             StreamError::Tls(error) => Self::NotDsync { why: error.to_string() },
         }
     }
@@ -485,6 +500,9 @@ impl ChannelReader {
 fn refused(refusal: Refusal) -> ChannelError {
     match refusal.into_error() {
         BootstrapError::Refused { exit_code, text } => ChannelError::Told { exit_code, text },
+        error @ (BootstrapError::Version { .. } | BootstrapError::Feature { .. }) => {
+            ChannelError::NoVersion { why: error.to_string() }
+        }
         error => ChannelError::NotDsync { why: error.to_string() },
     }
 }
@@ -537,20 +555,6 @@ fn into_io(error: StreamError) -> io::Error {
     }
 }
 
-/// Returns the protocols in TLS, the better one first.
-fn protocols() -> Vec<Vec<u8>> {
-    vec![protocol_ahead(), ALPN.to_vec()]
-}
-
-/// Returns the protocol of two ends that speak the same version with the same features, so that each
-/// knows what the other would answer in the bootstrap. Nobody can make two ends agree on another
-/// one: the handshake proves what was offered.
-fn protocol_ahead() -> Vec<u8> {
-    format!("dsync-share/2 {VERSION} {FEATURES:x}").into_bytes()
-}
-
-/// The protocol in TLS: neither a lane of a run nor anything else is mistaken for it.
-const ALPN: &[u8] = b"dsync-share/1";
 /// The server's first byte.
 const WELCOME: [u8; 1] = [1];
 /// Time for the client to take a last word.
@@ -566,9 +570,9 @@ const COPY_BYTES: usize = 128 << 10;
 mod tests {
     use std::net::TcpListener;
 
-    use super::*;
+    use super::{versions::ALPN, *};
 
-    const LIMIT: Duration = Duration::from_secs(60);
+    pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
     /// Connects, and waits for the server's word.
     fn enter(
@@ -600,7 +604,7 @@ mod tests {
         })
     }
 
-    fn keys() -> (PrivateKey, PrivateKey) {
+    pub(super) fn keys() -> (PrivateKey, PrivateKey) {
         (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap())
     }
 
@@ -622,7 +626,7 @@ mod tests {
     }
 
     /// Dials a server that knows these protocols and says this once it has heard the share's name.
-    fn dial_one_that(protocols: Vec<Vec<u8>>, says: &[u8]) -> (Option<Vec<u8>>, ChannelReader) {
+    pub(super) fn dial_one_that(protocols: Vec<Vec<u8>>, says: &[u8]) -> (Option<Vec<u8>>, ChannelReader) {
         let (client, server) = keys();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,11 +1,11 @@
 //! The tables of a configuration as serde reads them.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, ops::Range, path::PathBuf};
 
 use dsync_engine::Access;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, SeqAccess, Visitor},
 };
 use toml::Spanned;
 
@@ -38,7 +38,7 @@ pub(super) struct ServerTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyTable {
-    pub(super) public: Option<Spanned<String>>,
+    pub(super) public: Option<Spanned<Lines>>,
     pub(super) since: Option<Spanned<toml::value::Datetime>>,
     pub(super) expires: Option<Spanned<toml::value::Datetime>>,
 }
@@ -79,6 +79,38 @@ pub(super) struct PartTable {
     pub(super) fake_super: bool,
     pub(super) usermap: Option<Spanned<String>>,
     pub(super) groupmap: Option<Spanned<String>>,
+}
+
+/// The public lines of a client: one, or a list whose lines have places of their own.
+pub(super) struct Lines(pub(super) Vec<(String, Option<Range<usize>>)>);
+
+impl<'de> Deserialize<'de> for Lines {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LinesVisitor)
+    }
+}
+
+struct LinesVisitor;
+
+impl<'de> Visitor<'de> for LinesVisitor {
+    type Value = Lines;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a public line, or a list of them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Lines, E> {
+        Ok(Lines(vec![(text.to_owned(), None)]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Lines, A::Error> {
+        let mut lines = Vec::new();
+        while let Some(line) = list.next_element::<Spanned<String>>()? {
+            let at = line.span();
+            lines.push((line.into_inner(), Some(at)));
+        }
+        Ok(Lines(lines))
+    }
 }
 
 /// A number of bytes: `5000` or `"1.5G"`.
