@@ -2,7 +2,7 @@
 
 use super::{Known, seen::Attributes};
 use crate::{
-    hunt::{judge::Class, options},
+    hunt::{case::Carrier, judge::Class, options},
     tree::{Kind, Node},
 };
 
@@ -320,6 +320,15 @@ pub(super) const ENTRIES: &[Known] = &[
                         of(ours).as_ref() == Some(&wanted) && of(theirs).as_ref() != Some(&wanted)
                     })
                 })
+        },
+    },
+    Known {
+        says: "Beside `-A`, `--no-p` stands over a connection as well.",
+        explains: |seen| {
+            seen.case.has_letter('A')
+                && seen.case.has(&["--no-p", "--no-perms"])
+                && seen.case.carrier != Carrier::Local
+                && (seen.about(&["mode"]) || seen.is(Class::List) && seen.finding.line.contains('p'))
         },
     },
 ];
