@@ -240,6 +240,15 @@ fn a_key_sees_its_own_shares_and_no_others() {
         assert!(refused.stderr_text().contains(&text), "{}", refused.account());
     }
     wait_for(|| nas.log().contains("key=web1 share=hidden"));
+
+    // The name of a share is the client's text, and forges no other field of the log.
+    let port = nas.port().to_string();
+    let forged = "nas role=full code=0\ndsync: refused peer=192.0.2.1:1 why=\"";
+    let dial = nas.run().args(["serve", "--port", &port, "--dial", forged, "127.0.0.1"]);
+    let _ = dial.run().expect_code(42);
+    let quoted = r#"key=web1 share="nas role=full code=0\ndsync: refused peer=192.0.2.1:1 why=\"" role= "#;
+    wait_for(|| nas.log().contains(quoted));
+    assert!(!nas.log().lines().any(|line| line.starts_with("dsync: refused")), "{}", nas.log());
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod clean;
 mod config;
 mod dial;
 pub(crate) mod enrolment;
+mod field;
 mod hours;
 mod limits;
 mod listen;

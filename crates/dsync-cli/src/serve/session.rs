@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
+    field::value,
     status::{Passed, Report},
     user::Users,
 };
@@ -86,10 +87,12 @@ impl Record {
     pub(super) fn line(&self, peer: &str, began: Instant, outcome: &Outcome) -> (String, u8) {
         let seconds = began.elapsed().as_secs_f64();
         let Self { key, share, role, passed } = self;
+        let (key, share) = (value(key), value(share));
         let (code, why) = match outcome {
             Ok(()) => (exit_code::OK, String::new()),
-            Err((code, why)) => (*code, format!(" why={why:?}")),
+            Err((code, why)) => (*code, format!(" why={}", value(why))),
         };
+
         let line = format!(
             "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
         );
@@ -120,11 +123,12 @@ pub(super) fn run() -> u8 {
     let outcome = hold(tcp, &mut parent, terms, &mut record);
     let (line, code) = record.line(&peer, began, &outcome);
     let line = match (&outcome, record.key.is_empty()) {
-        (Err((_, why)), true) => format!("dsync: refused peer={peer} why={why:?}"),
+        (Err((_, why)), true) => format!("dsync: refused peer={peer} why={}", value(why)),
         (Ok(()), true) => format!("dsync: refused peer={peer}"),
         _ => format!("dsync: {line}"),
     };
-    say(&escape_text(&line));
+    // Its fields are escaped each.
+    say(&line);
     code
 }
 

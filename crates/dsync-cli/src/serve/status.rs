@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     config::Config,
+    field::value,
     metrics::{Figures, ShareFigures},
 };
 use crate::{
@@ -368,6 +369,7 @@ fn describe(status: &Status) -> String {
     let mut lines = vec![format!("{sessions}, {strangers} without a key")];
     for Shown { process, peer, seconds, report, bytes_per_second } in &status.sessions {
         let Report { key, share, role, passed } = report;
+        let (key, share, role) = (value(key), value(share), value(role));
         let (passed, rate) = (passed.describe(), with_commas(*bytes_per_second));
         lines.push(format!(
             "  key={key} share={share} role={role} peer={peer} process={process} seconds={seconds} {passed} \
@@ -376,6 +378,7 @@ fn describe(status: &Status) -> String {
     }
     for (share, Total { sessions, passed, .. }) in &status.totals {
         let sessions = counted(*sessions, "session", "sessions");
+        let share = value(share);
         lines.push(format!("ended in share {share}: {sessions} {}", passed.describe()));
     }
     lines.iter().map(|line| format!("{}\n", escape_text(line))).collect()
