@@ -24,7 +24,7 @@ mod taken_over;
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
 };
@@ -251,6 +251,20 @@ fn a_key_sees_its_own_shares_and_no_others() {
     assert!(!nas.log().lines().any(|line| line.starts_with("dsync: refused")), "{}", nas.log());
 }
 
+/// Returns the lines of a log for this reason that the filter for fail2ban in docs/server.md matches.
+fn bannable<'a>(log: &'a str, why: &str) -> Vec<&'a str> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
+    let page = fs::read_to_string(page).unwrap();
+    let filter = page.lines().find_map(|line| line.trim().strip_prefix("failregex = ^%(__prefix_line)s"));
+    // The words around the address and the port are as they stand.
+    let (start, end) = filter.and_then(|filter| filter.split_once(r"\[?<ADDR>\]?:\d+")).expect("a filter");
+    let is_bannable = |line: &&str| {
+        let peer = line.strip_prefix(start).and_then(|rest| rest.split_once(end)).map(|(peer, _)| peer);
+        peer.is_some_and(|peer| peer.parse::<SocketAddr>().is_ok())
+    };
+    log.lines().filter(is_bannable).filter(|line| line.contains(why)).collect()
+}
+
 #[test]
 fn who_is_not_known_gets_in_nowhere() {
     needs_dsync!();
@@ -283,12 +297,17 @@ fn who_is_not_known_gets_in_nowhere() {
     fails(&["'dsync key' makes one"]);
     let stranger = Nas::public(&own);
     fails(&["does not let this key in", stranger.trim_end_matches(" test")]);
+    // One line, which a ban can rest on.
+    let banned = || bannable(&nas.log(), "invalid peer certificate").len();
+    wait_for(|| banned() > 0);
     fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
     fails(&["can be read by others"]);
     fs::remove_file(&own).unwrap();
     fs::write(&own, kept).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o600)).unwrap();
     let _ = nas.push(&[]).expect_quiet_success();
+    wait_for(|| nas.log().contains(" code=0"));
+    assert_eq!(banned(), 1, "{}", nas.log());
 
     // A key that has expired since.
     fs::remove_file(nas.there("new")).unwrap();
@@ -354,6 +373,9 @@ fn strangers_are_bounded_and_let_others_in() {
 
     let stuck: Vec<_> = (0..200).map(|_| begin()).collect();
     wait_for(|| nas.log().contains("connections without a key"));
+    // Who is caught in a crowd may have a key, and is not to be banned.
+    assert!(bannable(&nas.log(), "connections without a key").is_empty(), "{}", nas.log());
+    assert!(nas.log().contains("dsync: crowded peer=127.0.0.1:"), "{}", nas.log());
     assert!(children(server).len() <= 48, "{}", nas.log());
     // They are given up one by one, and a known key gets in.
     until_met(|| (nas.push(&[]).code() == Some(0)).then_some(()));

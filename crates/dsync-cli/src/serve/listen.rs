@@ -313,7 +313,8 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
             // A flood is told of, and does not fill the log.
             if before == 0 || before.is_power_of_two() {
                 let unknown = house.strangers.count();
-                say(&format!("dsync: refused peer={peer} why=\"{unknown} connections without a key\""));
+                // Who is caught in a crowd may have a key: `refused` is for failed ones alone.
+                say(&format!("dsync: crowded peer={peer} why=\"{unknown} connections without a key\""));
             }
             return;
         }
@@ -365,13 +366,14 @@ impl House {
             self.board.refuse(|refused| &mut refused.handshakes);
             // A flood is told of, and does not fill the log.
             if before == 0 || before.is_power_of_two() {
-                say(&format!("dsync: refused peer={peer} why=\"a connection of no session that is here\""));
+                say(&format!("dsync: crowded peer={peer} why=\"a connection of no session that is here\""));
             }
         }
     }
 
     /// Starts a session and stays with it to its end.
     fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
+        let began = Instant::now();
         let local = tcp.local_addr().ok();
         let takes_quic = local.is_some_and(|local| self.takes_quic.contains(&local.port()));
         let mut terms = Terms { peer: peer.to_string(), takes_quic, ..Terms::clone(&lock(&self.terms)) };

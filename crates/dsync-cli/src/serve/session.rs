@@ -123,8 +123,11 @@ pub(super) fn run() -> u8 {
     let outcome = hold(tcp, &mut parent, terms, &mut record);
     let (line, code) = record.line(&peer, began, &outcome);
     let line = match (&outcome, record.key.is_empty()) {
-        (Err((_, why)), true) => format!("dsync: refused peer={peer} why={}", value(why)),
-        (Ok(()), true) => format!("dsync: refused peer={peer}"),
+        // Fail2ban bans by this word, so it is never for a fault of the server's own.
+        (Err((exit_code::AUTHENTICATION, why)), true) => {
+            format!("dsync: refused peer={peer} why={}", value(why))
+        }
+        (Err((_, why)), true) => format!("dsync: no session for {peer}: {}", value(why)),
         _ => format!("dsync: {line}"),
     };
     // Its fields are escaped each.
