@@ -415,6 +415,14 @@ fn a_session_that_dies_takes_no_other_with_it() {
     let _ = two.wait().expect_quiet_success();
     assert!(is_whole(&nas, "two") && !nas.place().join("one/big").exists());
     wait_for(|| nas.log().contains("was killed by signal 9"));
+    let line = nas.log().lines().find(|line| line.contains("code=signal:9")).map(str::to_owned);
+    let line = line.unwrap_or_else(|| panic!("{}", nas.log()));
+    let start = "dsync: session peer=127.0.0.1:";
+    let why = format!(" why=\"process {} was killed by signal 9\"", first[0]);
+    assert!(line.starts_with(start) && line.ends_with(&why), "{line}");
+    for part in [" key=web1 share=nas role=full entries=", " received=", " connections=", " seconds="] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     let _ = nas.push(&[]).expect_quiet_success();
 }
 

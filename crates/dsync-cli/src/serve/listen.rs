@@ -23,7 +23,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dsync_engine::{
@@ -392,12 +392,16 @@ impl House {
                 });
                 self.addressed.remove(&SessionNumber(terms.number));
                 let ended = child.wait().ok();
-                self.board.end(child.id(), ended.and_then(|status| status.code()));
+                let report = self.board.end(child.id(), ended.and_then(|status| status.code()));
                 if stranger.is_some() {
                     self.board.refuse(|refused| &mut refused.handshakes);
                 }
+                // It said nothing itself.
                 if let Some(signal) = ended.and_then(|status| status.signal()) {
-                    say(&format!("dsync: session {} of {peer} was killed by signal {signal}", child.id()));
+                    let why = format!("process {} was killed by signal {signal}", child.id());
+                    let code = (format!("signal:{signal}"), Some(why.as_str()));
+                    let line = report.unwrap_or_default().line(&terms.peer, began, code);
+                    say(&format!("dsync: {line}"));
                 }
             }
             Err(error) => {

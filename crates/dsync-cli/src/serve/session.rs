@@ -85,17 +85,11 @@ pub(super) type Outcome = Result<(), (u8, String)>;
 impl Record {
     /// Returns the session's line, and its exit code.
     pub(super) fn line(&self, peer: &str, began: Instant, outcome: &Outcome) -> (String, u8) {
-        let seconds = began.elapsed().as_secs_f64();
-        let Self { key, share, role, passed } = self;
-        let (key, share) = (value(key), value(share));
         let (code, why) = match outcome {
-            Ok(()) => (exit_code::OK, String::new()),
-            Err((code, why)) => (*code, format!(" why={}", value(why))),
+            Ok(()) => (exit_code::OK, None),
+            Err((code, why)) => (*code, Some(why.as_str())),
         };
-
-        let line = format!(
-            "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
-        );
+        let line = self.report().line(peer, began, (code.to_string(), why));
         (line, code)
     }
 
