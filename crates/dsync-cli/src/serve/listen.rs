@@ -7,8 +7,8 @@
 //! counts those whose client has proved no key yet. Who sends nothing gets no session at all
 //! ([`super::silent`]). A session that dies takes no other with it.
 //!
-//! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM lets
-//! them end; a second one ends this process.
+//! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM closes
+//! the listeners and lets sessions end ([`super::stop`]); a second one ends this process.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -20,9 +20,9 @@ use std::{
     process::Child,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -46,6 +46,7 @@ use super::{
     session::Terms,
     silent::{Silent, Spoke},
     status::{Board, hear},
+    stop::Stop,
     strangers::{Stranger, Strangers},
 };
 use crate::{
@@ -71,37 +72,17 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         return exit_code::START;
     };
 
-    let silent = match Silent::new() {
-        Ok(silent) => silent,
+    let prepared = Silent::new().and_then(|silent| Ok((silent, Stop::new()?)));
+    let (silent, stop) = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => {
             blame(&format!("cannot wait for connections: {}", system_words(&error)));
             return exit_code::START;
         }
     };
 
-    let house = Arc::new(House::new(terms, silent, &ports));
-    let host = Arc::clone(&house);
-    thread::spawn(move || {
-        let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
-            Spoke::Anything => begin_session(&host, tcp, peer),
-            Spoke::Preface(session) => host.pass_on(&tcp, peer, &session),
-        });
-        // Without it no connection would ever be served, and nobody would know.
-        if let Err(error) = ended {
-            blame(&format!("cannot wait for connections: {}", system_words(&error)));
-            std::process::exit(i32::from(exit_code::SOCKET));
-        }
-    });
-    for listener in listeners {
-        let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
-        say(&format!("dsync: listening on {address}"));
-        let house = Arc::clone(&house);
-        thread::spawn(move || accept(&house, &listener));
-    }
-    for port in ports {
-        let house = Arc::clone(&house);
-        thread::spawn(move || lead(&house, &port));
-    }
+    let house = Arc::new(House::new(terms, (silent, stop), &ports));
+    let accepting = open(&house, listeners, ports);
     if let Some(listener) = metrics {
         let house = Arc::clone(&house);
         thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
@@ -117,20 +98,55 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     thread::spawn(move || cleaner.clean());
     // Nobody to tell is no failure: systemd is one way to start it.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
-    watch(&house, signals, path)
+    watch(&house, signals, path, accepting)
+}
+
+/// Starts the threads that take connections and datagrams. Returns those that accept.
+fn open(house: &Arc<House>, listeners: Vec<TcpListener>, ports: Vec<DatagramPort>) -> Vec<JoinHandle<()>> {
+    let host = Arc::clone(house);
+    thread::spawn(move || {
+        let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
+            Spoke::Anything => begin_session(&host, tcp, peer),
+            Spoke::Preface(session) => host.pass_on(&tcp, peer, &session),
+        });
+        // Without it no connection would ever be served, and nobody would know.
+        if let Err(error) = ended {
+            blame(&format!("cannot wait for connections: {}", system_words(&error)));
+            std::process::exit(i32::from(exit_code::SOCKET));
+        }
+    });
+
+    let mut accepting = Vec::new();
+    for listener in listeners {
+        let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        // The system changes a flag of an open socket, which cannot fail.
+        let _ = listener.set_nonblocking(true);
+        say(&format!("dsync: listening on {address}"));
+        let house = Arc::clone(house);
+        accepting.push(thread::spawn(move || accept(&house, &listener)));
+    }
+    for port in ports {
+        let house = Arc::clone(house);
+        thread::spawn(move || lead(&house, &port));
+    }
+    accepting
 }
 
 /// Handles signals until all sessions have ended after a SIGTERM; returns the exit code.
-fn watch(house: &Arc<House>, mut signals: Signals, path: &Path) -> u8 {
+fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: Vec<JoinHandle<()>>) -> u8 {
     for signal in signals.forever() {
         if signal == SIGHUP {
             reload(house, path);
             continue;
         }
-        if house.stopping.swap(true, Ordering::AcqRel) {
+        if house.stop.tell() {
             return exit_code::INTERRUPTED;
         }
 
+        // The listeners are closed before anybody hears of the stop, and may start the next server.
+        for thread in accepting.drain(..) {
+            let _ = thread.join();
+        }
         let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
         let house = Arc::clone(house);
         thread::spawn(move || {
@@ -265,7 +281,7 @@ struct House {
     /// Ports that take datagrams.
     takes_quic: Vec<u16>,
     sessions: AtomicUsize,
-    stopping: AtomicBool,
+    stop: Stop,
     board: Board,
 }
 
@@ -273,18 +289,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(house: &Arc<House>, listener: &TcpListener) {
+/// Takes connections until the server stops.
+fn accept(house: &House, listener: &TcpListener) {
     loop {
-        let Ok((tcp, peer)) = listener.accept() else {
+        match house.stop.accept(listener) {
+            Ok(Some((tcp, peer))) => {
+                if let Err(error) = house.silent.add(tcp, peer) {
+                    say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+                }
+            }
+            Ok(None) => return,
             // Most likely out of descriptors.
-            thread::sleep(POLL);
-            continue;
-        };
-        if house.stopping.load(Ordering::Acquire) {
-            continue;
-        }
-        if let Err(error) = house.silent.add(tcp, peer) {
-            say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+            Err(_) => thread::sleep(POLL),
         }
     }
 }
@@ -303,7 +319,7 @@ fn lead(house: &House, port: &DatagramPort) {
 
 /// Starts a session for a connection that speaks, if there is room for one more stranger.
 fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
-    if house.stopping.load(Ordering::Acquire) {
+    if house.stop.is_told() {
         return;
     }
     let stranger = match house.strangers.admit(peer) {
@@ -329,7 +345,7 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
 }
 
 impl House {
-    fn new(terms: Terms, silent: Silent, ports: &[DatagramPort]) -> Self {
+    fn new(terms: Terms, (silent, stop): (Silent, Stop), ports: &[DatagramPort]) -> Self {
         let numbers = ports.iter().filter_map(|port| port.address().ok()).map(|address| address.port());
         Self {
             terms: Mutex::new(Arc::new(terms)),
@@ -338,7 +354,7 @@ impl House {
             addressed: Addressed::default(),
             takes_quic: numbers.collect(),
             sessions: AtomicUsize::default(),
-            stopping: AtomicBool::default(),
+            stop,
             board: Board::default(),
         }
     }

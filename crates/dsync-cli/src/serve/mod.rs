@@ -25,6 +25,7 @@ mod session;
 mod silent;
 mod status;
 mod stdio;
+mod stop;
 mod strangers;
 mod user;
 
