@@ -454,6 +454,45 @@ fn a_server_that_is_asked_to_end_lets_sessions_end() {
 }
 
 #[test]
+fn a_server_that_stops_ends_the_sessions_that_outlast_its_patience() {
+    needs_dsync!();
+    let mut nas = Nas::standing("full");
+    // The limit may be read while the server waits already.
+    nas.limit_server("stop-timeout = 3600");
+    let run = slow_push(&nas, "one");
+    run.signal(Signal::STOP);
+    let server = nas.server.as_ref().unwrap().process.id();
+    let session = children(server)[0];
+    send(server, Signal::TERM);
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    nas.reconfigure(&text.replacen("stop-timeout = 3600", "stop-timeout = 1", 1));
+
+    let status = nas.server.as_mut().unwrap().process.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "{}", nas.log());
+    assert!(!dsync_tests::run::is_alive(session));
+    let log = nas.log();
+    let line = log.lines().find(|line| line.contains("session peer=")).expect("a line for the session");
+    let why = format!(" code=signal:15 why=\"process {session} was killed by signal 15\"");
+    assert!(line.contains(" key=web1 share=nas role=full ") && line.ends_with(&why), "{log}");
+    run.signal(Signal::CONT);
+    let run = run.wait();
+    assert_ne!(run.code(), Some(0), "{}", run.account());
+    assert!(!nas.place().join("one/big").exists());
+
+    nas.server = None;
+    let said = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(0);
+    let line = "server: sessions have 1 second to end when it stops";
+    assert!(said.stdout_text().lines().any(|found| found == line), "{}", said.account());
+    for (limit, words) in [("0", "0 is no number of seconds"), ("'1m'", "invalid type")] {
+        nas.configure(&text.replacen("stop-timeout = 3600", &format!("stop-timeout = {limit}"), 1));
+        let refused = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
+        let text = refused.stderr_text();
+        assert!(text.contains("serve.toml:2: ") && text.contains(words), "{}", refused.account());
+    }
+}
+
+#[test]
 fn sessions_of_root_become_the_shares_user() {
     needs_dsync!();
     if !dsync_tests::skip::is_root() {

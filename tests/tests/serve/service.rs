@@ -61,6 +61,20 @@ fn systemd_finds_no_fault_in_the_units() {
     assert!(said.contains("ProtectHaus"), "{said}");
 }
 
+#[test]
+fn systemd_waits_longer_than_the_packages_server() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let value = |file: &str, name: &str| {
+        let text = fs::read_to_string(packaging.join(file)).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}")).to_owned()
+    };
+    let minutes = value("dsync.service", "TimeoutStopSec=");
+    let minutes: u64 = minutes.strip_suffix("min").unwrap().parse().unwrap();
+    let seconds: u64 = value("serve.toml", "stop-timeout = ").parse().unwrap();
+    // The server has 5 s for TERM and 5 s for KILL.
+    assert!(minutes * 60 >= seconds + 10);
+}
+
 /// Starts the server under a shell's prefix with its notifications going to a socket.
 fn notified(nas: &mut Nas, script: &str, input: Stdio) -> UnixDatagram {
     let path = nas.scratch.at("notify");

@@ -11,13 +11,14 @@
 //! the listeners and lets sessions end ([`super::stop`]); a second one ends this process.
 
 use std::{
+    collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::ExitStatusExt as _},
     },
     path::Path,
-    process::Child,
+    process::{Child, ExitStatus},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -30,7 +31,11 @@ use dsync_engine::{
     exit_code,
     standing::{DatagramPort, SessionNumber, hexadecimal},
 };
-use rustix::rand::GetRandomFlags;
+use rustix::{
+    io::retry_on_intr,
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
+    rand::GetRandomFlags,
+};
 use sd_notify::NotifyState;
 use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM},
@@ -82,6 +87,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     };
 
     let house = Arc::new(House::new(terms, (silent, stop), &ports));
+    *lock(&house.stop_timeout) = config.server.as_ref().and_then(|server| server.stop_timeout);
     let accepting = open(&house, listeners, ports);
     if let Some(listener) = metrics {
         let house = Arc::clone(&house);
@@ -150,9 +156,7 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
         let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
         let house = Arc::clone(house);
         thread::spawn(move || {
-            while house.sessions.load(Ordering::Acquire) > 0 {
-                thread::sleep(POLL);
-            }
+            house.let_sessions_end();
             std::process::exit(i32::from(exit_code::OK));
         });
     }
@@ -162,10 +166,14 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
 /// Reads the configuration anew; one with a mistake changes nothing.
 fn reload(house: &House, path: &Path) {
     let read = Config::read(path).map_err(|error| error.to_string());
-    let terms = read.and_then(|config| terms(&config).map_err(|(_, why)| why));
-    match terms {
-        Ok(terms) => {
+    let read = read.and_then(|config| {
+        let stop_timeout = config.server.as_ref().and_then(|server| server.stop_timeout);
+        Ok((terms(&config).map_err(|(_, why)| why)?, stop_timeout))
+    });
+    match read {
+        Ok((terms, stop_timeout)) => {
             *lock(&house.terms) = Arc::new(terms);
+            *lock(&house.stop_timeout) = stop_timeout;
             say("dsync: the configuration was read anew");
         }
         Err(why) => say(&escape_text(&format!("dsync: the old configuration stays: {why}"))),
@@ -281,7 +289,11 @@ struct House {
     /// Ports that take datagrams.
     takes_quic: Vec<u16>,
     sessions: AtomicUsize,
+    /// The processes of sessions, none of which has been waited for.
+    processes: Mutex<HashSet<Pid>>,
     stop: Stop,
+    /// The time in which sessions have to end once the server stops.
+    stop_timeout: Mutex<Option<Duration>>,
     board: Board,
 }
 
@@ -354,7 +366,9 @@ impl House {
             addressed: Addressed::default(),
             takes_quic: numbers.collect(),
             sessions: AtomicUsize::default(),
+            processes: Mutex::default(),
             stop,
+            stop_timeout: Mutex::default(),
             board: Board::default(),
         }
     }
@@ -387,6 +401,51 @@ impl House {
         }
     }
 
+    /// Waits until all sessions have ended. Those that take longer than the configuration allows get
+    /// TERM, and KILL some seconds later; one that outlasts both is left to itself.
+    fn let_sessions_end(&self) {
+        let began = Instant::now();
+        let mut signals = [(Duration::ZERO, Signal::TERM), (GRACE, Signal::KILL)].into_iter();
+        let mut next = signals.next();
+        while self.sessions.load(Ordering::Acquire) > 0 {
+            // It may be read anew meanwhile.
+            let limit = *lock(&self.stop_timeout);
+            let over = limit.and_then(|limit| began.elapsed().checked_sub(limit));
+            match (over, next) {
+                (Some(over), Some((after, signal))) if over >= after => {
+                    self.signal_sessions(signal);
+                    next = signals.next();
+                }
+                (Some(over), None) if over >= GRACE * 2 => return,
+                _ => {}
+            }
+
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Sends a signal to each session that has not ended.
+    fn signal_sessions(&self, signal: Signal) {
+        // None is waited for meanwhile, so each number is still its session's.
+        for process in &*lock(&self.processes) {
+            let number = process.as_raw_nonzero();
+            say(&format!("dsync: process {number} of a session outlasts 'stop-timeout' and is ended"));
+            if let Err(errno) = kill_process(*process, signal) {
+                say(&format!("dsync: process {number} cannot be ended: {}", system_words(&errno.into())));
+            }
+        }
+    }
+
+    /// Waits for the end of a session's process.
+    fn wait(&self, child: &mut Child) -> Option<ExitStatus> {
+        let process = Pid::from_child(child);
+        let ends = || waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let _ = retry_on_intr(ends);
+        // From here on its number may be another process's.
+        lock(&self.processes).remove(&process);
+        child.wait().ok()
+    }
+
     /// Starts a session and stays with it to its end.
     fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
         let began = Instant::now();
@@ -396,6 +455,7 @@ impl House {
         let mut stranger = Some(stranger);
         match number(&mut terms).and_then(|()| start(tcp, &terms)) {
             Ok((mut child, control)) => {
+                lock(&self.processes).insert(Pid::from_child(&child));
                 // The first report comes when its client is known.
                 let hands = control.try_clone().ok();
                 hear(control, |report| {
@@ -407,7 +467,7 @@ impl House {
                     self.board.note(child.id(), &terms.peer, report);
                 });
                 self.addressed.remove(&SessionNumber(terms.number));
-                let ended = child.wait().ok();
+                let ended = self.wait(&mut child);
                 let report = self.board.end(child.id(), ended.and_then(|status| status.code()));
                 if stranger.is_some() {
                     self.board.refuse(|refused| &mut refused.handshakes);
@@ -454,3 +514,6 @@ const KEEPER_STACK: usize = 128 << 10;
 /// Time between two cleanings of what was kept: days are counted, so an hour is exact enough.
 const CLEANING: Duration = Duration::from_secs(3600);
 const POLL: Duration = Duration::from_millis(50);
+/// Time between TERM and KILL for a session that outlasts a stopping server's patience, and from there to the
+/// server's own end.
+const GRACE: Duration = Duration::from_secs(5);
