@@ -49,7 +49,7 @@ use super::{
     config::{Config, Server},
     metrics,
     session::Terms,
-    silent::{Silent, Spoke},
+    silent::{Accepted, Silent, Spoke},
     status::{Board, hear},
     stop::Stop,
     strangers::{Stranger, Strangers},
@@ -111,9 +111,9 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
 fn open(house: &Arc<House>, listeners: Vec<TcpListener>, ports: Vec<DatagramPort>) -> Vec<JoinHandle<()>> {
     let host = Arc::clone(house);
     thread::spawn(move || {
-        let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
-            Spoke::Anything => begin_session(&host, tcp, peer),
-            Spoke::Preface(session) => host.pass_on(&tcp, peer, &session),
+        let ended = host.silent.watch(|accepted, spoke| match spoke {
+            Spoke::Anything => begin_session(&host, accepted),
+            Spoke::Preface(session) => host.pass_on(&accepted.tcp, accepted.peer, &session),
         });
         // Without it no connection would ever be served, and nobody would know.
         if let Err(error) = ended {
@@ -330,10 +330,11 @@ fn lead(house: &House, port: &DatagramPort) {
 }
 
 /// Starts a session for a connection that speaks, if there is room for one more stranger.
-fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
+fn begin_session(house: &Arc<House>, accepted: Accepted) {
     if house.stop.is_told() {
         return;
     }
+    let peer = accepted.peer;
     let stranger = match house.strangers.admit(peer) {
         Ok(stranger) => stranger,
         Err(before) => {
@@ -350,7 +351,7 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
 
     house.sessions.fetch_add(1, Ordering::AcqRel);
     let keeper = Arc::clone(house);
-    let keep = move || keeper.keep(tcp, peer, stranger);
+    let keep = move || keeper.keep(accepted, stranger);
     if thread::Builder::new().stack_size(KEEPER_STACK).spawn(keep).is_err() {
         house.sessions.fetch_sub(1, Ordering::AcqRel);
     }
@@ -447,11 +448,12 @@ impl House {
     }
 
     /// Starts a session and stays with it to its end.
-    fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
+    fn keep(&self, Accepted { tcp, peer, since }: Accepted, stranger: Stranger) {
         let began = Instant::now();
         let local = tcp.local_addr().ok();
         let takes_quic = local.is_some_and(|local| self.takes_quic.contains(&local.port()));
         let mut terms = Terms { peer: peer.to_string(), takes_quic, ..Terms::clone(&lock(&self.terms)) };
+        terms.waited = since.elapsed();
         let mut stranger = Some(stranger);
         match number(&mut terms).and_then(|()| start(tcp, &terms)) {
             Ok((mut child, control)) => {

@@ -26,6 +26,7 @@ use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
     field::value,
+    silent::PATIENCE,
     status::{Passed, Report},
     user::Users,
 };
@@ -47,6 +48,8 @@ pub(super) struct Terms {
     pub(super) number: [u8; 16],
     /// Whether the port that the client has reached takes datagrams.
     pub(super) takes_quic: bool,
+    /// The time since the connection was accepted.
+    pub(super) waited: Duration,
 }
 
 impl Terms {
@@ -129,6 +132,12 @@ pub(super) fn run() -> u8 {
     code
 }
 
+/// Returns the time that a client has left to prove its key and to name a share.
+fn time_left(waited: Duration) -> Duration {
+    // No time at all would be none of the system's limits.
+    PATIENCE.saturating_sub(waited).max(Duration::from_millis(1))
+}
+
 /// Takes what the parent handed over.
 fn inherited() -> io::Result<(TcpStream, UnixStream, Terms)> {
     let tcp = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -146,6 +155,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
     let numbered = (SessionNumber(terms.number), terms.takes_quic);
+    let left = time_left(terms.waited);
     drop(terms);
     let users = Users::of(&config);
     let unready =
@@ -157,7 +167,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     }
 
     let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
-    let answered = answer(tcp, &identity, &known, STRANGER_TIME);
+    let answered = answer(tcp, &identity, &known, left);
     drop(identity);
     let (channel, shown, wanted) =
         answered.map_err(|error| (exit_code::AUTHENTICATION, error.to_string()))?;
@@ -258,5 +268,15 @@ fn tell_progress(
 
 /// Time between two reports to the parent.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
-/// Time for a client to prove its key and to name a share.
-const STRANGER_TIME: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_ten_seconds_from_the_accept_on_and_not_twice() {
+        for (waited, left) in [(0, 10_000), (4_000, 6_000), (9_990, 10), (10_000, 1), (60_000, 1)] {
+            assert_eq!(time_left(Duration::from_millis(waited)), Duration::from_millis(left));
+        }
+    }
+}
