@@ -75,6 +75,30 @@ fn systemd_waits_longer_than_the_packages_server() {
     assert!(minutes * 60 >= seconds + 10);
 }
 
+#[test]
+fn what_takes_a_restart_is_said_when_the_configuration_is_read_anew() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    let told = |key: &str| {
+        let line = format!("dsync: '{key}' has changed, which takes a restart of the server");
+        nas.log().lines().filter(|said| **said == line).count()
+    };
+    // A change that counts at once is not told.
+    nas.reconfigure(&text.replacen("[server]", "[server]\nsessions = 9\nstop-timeout = 9", 1));
+    let changed = text.replacen("127.0.0.1:0", "127.0.0.1:1", 1);
+    let changed = changed.replacen("[server]", "[server]\nquic = false\nmetrics = '127.0.0.1:0'", 1);
+    nas.reconfigure(&changed);
+    let keys = ["listen", "quic", "metrics"];
+    wait_for(|| keys.map(told) == [1; 3]);
+    // As long as the server runs with the old one, each reload says so.
+    nas.reconfigure(&changed);
+    wait_for(|| keys.map(told) == [2; 3]);
+    nas.reconfigure(&text);
+    nas.reconfigure(&text);
+    assert_eq!(keys.map(told), [2; 3]);
+}
+
 /// Starts the server under a shell's prefix with its notifications going to a socket.
 fn notified(nas: &mut Nas, script: &str, input: Stdio) -> UnixDatagram {
     let path = nas.scratch.at("notify");

@@ -65,7 +65,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let Begun { listeners, ports, metrics, terms } = match begun {
+    let Begun { listeners, ports, metrics, terms, opened } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -86,7 +86,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         }
     };
 
-    let house = Arc::new(House::new(terms, (silent, stop), &ports));
+    let house = Arc::new(House::new((terms, opened), (silent, stop), &ports));
     *lock(&house.stop_timeout) = config.server.as_ref().and_then(|server| server.stop_timeout);
     let accepting = open(&house, listeners, ports);
     if let Some(listener) = metrics {
@@ -167,16 +167,41 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
 fn reload(house: &House, path: &Path) {
     let read = Config::read(path).map_err(|error| error.to_string());
     let read = read.and_then(|config| {
-        let stop_timeout = config.server.as_ref().and_then(|server| server.stop_timeout);
-        Ok((terms(&config).map_err(|(_, why)| why)?, stop_timeout))
+        let terms = terms(&config).map_err(|(_, why)| why)?;
+        let server = server(&config)?;
+        Ok((terms, server.stop_timeout, house.opened.changed(server)))
     });
     match read {
-        Ok((terms, stop_timeout)) => {
+        Ok((terms, stop_timeout, changed)) => {
             *lock(&house.terms) = Arc::new(terms);
             *lock(&house.stop_timeout) = stop_timeout;
+            for key in changed {
+                say(&format!("dsync: '{key}' has changed, which takes a restart of the server"));
+            }
             say("dsync: the configuration was read anew");
         }
         Err(why) => say(&escape_text(&format!("dsync: the old configuration stays: {why}"))),
+    }
+}
+
+/// The part of a configuration that is carried out once, when the server starts.
+struct Opened {
+    /// `None` where systemd has the sockets, and the addresses count for nothing.
+    listen: Option<Vec<SocketAddr>>,
+    quic: bool,
+    metrics: Option<SocketAddr>,
+}
+
+impl Opened {
+    /// Returns the keys of which a newer configuration has other values.
+    fn changed(&self, server: &Server) -> Vec<&'static str> {
+        let listen = self.listen.as_ref().is_some_and(|listen| *listen != server.listen);
+        let keys = [
+            ("listen", listen),
+            ("quic", self.quic != server.quic),
+            ("metrics", self.metrics != server.metrics),
+        ];
+        keys.into_iter().filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
     }
 }
 
@@ -188,6 +213,7 @@ struct Begun {
     /// The endpoint for Prometheus.
     metrics: Option<TcpListener>,
     terms: Terms,
+    opened: Opened,
 }
 
 fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
@@ -195,12 +221,14 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("{}: {why}", path.display())))?;
     let metrics = server.metrics.map(metrics_listener).transpose()?;
     let (mut listeners, sockets) = inherited()?;
+    let listen = listeners.is_empty().then(|| server.listen.clone());
+    let opened = Opened { listen, quic: server.quic, metrics: server.metrics };
     if !listeners.is_empty() {
         let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
             let address = socket.local_addr().ok()?;
             noted(address, DatagramPort::adopt(socket))
         });
-        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms });
+        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened });
     }
 
     let mut ports = Vec::new();
@@ -213,7 +241,7 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
         }
         listeners.push(listener);
     }
-    Ok(Begun { listeners, ports, metrics, terms })
+    Ok(Begun { listeners, ports, metrics, terms, opened })
 }
 
 /// Takes the sockets that systemd hands over.
@@ -280,6 +308,7 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
 /// The state of the parent.
 struct House {
     terms: Mutex<Arc<Terms>>,
+    opened: Opened,
     /// Connections whose client has sent nothing.
     silent: Silent,
     /// Sessions whose client has proved no key.
@@ -358,10 +387,11 @@ fn begin_session(house: &Arc<House>, accepted: Accepted) {
 }
 
 impl House {
-    fn new(terms: Terms, (silent, stop): (Silent, Stop), ports: &[DatagramPort]) -> Self {
+    fn new((terms, opened): (Terms, Opened), (silent, stop): (Silent, Stop), ports: &[DatagramPort]) -> Self {
         let numbers = ports.iter().filter_map(|port| port.address().ok()).map(|address| address.port());
         Self {
             terms: Mutex::new(Arc::new(terms)),
+            opened,
             silent,
             strangers: Arc::default(),
             addressed: Addressed::default(),
