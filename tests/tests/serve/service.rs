@@ -12,7 +12,7 @@ use std::{
 };
 
 use dsync_tests::{
-    needs_dsync, program,
+    Run, needs_dsync, program,
     run::{send, until_met, wait_for},
     scratch::slash,
     tree::noise,
@@ -97,6 +97,40 @@ fn what_takes_a_restart_is_said_when_the_configuration_is_read_anew() {
     nas.reconfigure(&text);
     nas.reconfigure(&text);
     assert_eq!(keys.map(told), [2; 3]);
+}
+
+#[test]
+fn a_port_in_use_is_told_with_its_address() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("full");
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    nas.configure(&text.replacen("127.0.0.1:0", &address, 1));
+    let failed = Run::dsync().args(["serve", "--config"]).arg(&config).run().expect_code(10);
+    let words = format!("cannot listen on {address}: ");
+    assert!(failed.stderr_text().contains(&words), "{}", failed.account());
+    assert!(!failed.stderr_text().contains("listening on"), "{}", failed.account());
+}
+
+#[test]
+fn two_pushes_at_one_directory_through_the_port_are_one_at_a_time() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(1, BIG)).unwrap();
+    let first = until_met(|| {
+        plant_old(&nas, "full");
+        held_push(&nas, "full")
+    });
+    let second = nas.push(&["--retries=0"]).expect_code(41);
+    assert!(second.stderr_text().contains("in use by another dsync run"), "{}", second.account());
+    wait_for(|| nas.log().contains(" code=41"));
+
+    first.signal(Signal::CONT);
+    let _ = first.wait().expect_quiet_success();
+    assert_eq!(fs::read(nas.there("big")).unwrap(), noise(1, BIG));
+    let _ = nas.push(&[]).expect_quiet_success();
 }
 
 /// Starts the server under a shell's prefix with its notifications going to a socket.
