@@ -25,7 +25,7 @@ mod taken_over;
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
 };
@@ -271,6 +271,29 @@ fn a_key_sees_its_own_shares_and_no_others() {
         assert!(refused.stderr_text().contains(&text), "{}", refused.account());
     }
     wait_for(|| nas.log().contains("key=web1 share=hidden"));
+
+    // The name of a share is the client's text, and forges no other field of the log.
+    let port = nas.port().to_string();
+    let forged = "nas role=full code=0\ndsync: refused peer=192.0.2.1:1 why=\"";
+    let dial = nas.run().args(["serve", "--port", &port, "--dial", forged, "127.0.0.1"]);
+    let _ = dial.run().expect_code(42);
+    let quoted = r#"key=web1 share="nas role=full code=0\ndsync: refused peer=192.0.2.1:1 why=\"" role= "#;
+    wait_for(|| nas.log().contains(quoted));
+    assert!(!nas.log().lines().any(|line| line.starts_with("dsync: refused")), "{}", nas.log());
+}
+
+/// Returns the lines of a log for this reason that the filter for fail2ban in docs/server.md matches.
+fn bannable<'a>(log: &'a str, why: &str) -> Vec<&'a str> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
+    let page = fs::read_to_string(page).unwrap();
+    let filter = page.lines().find_map(|line| line.trim().strip_prefix("failregex = ^%(__prefix_line)s"));
+    // The words around the address and the port are as they stand.
+    let (start, end) = filter.and_then(|filter| filter.split_once(r"\[?<ADDR>\]?:\d+")).expect("a filter");
+    let is_bannable = |line: &&str| {
+        let peer = line.strip_prefix(start).and_then(|rest| rest.split_once(end)).map(|(peer, _)| peer);
+        peer.is_some_and(|peer| peer.parse::<SocketAddr>().is_ok())
+    };
+    log.lines().filter(is_bannable).filter(|line| line.contains(why)).collect()
 }
 
 #[test]
@@ -305,12 +328,17 @@ fn who_is_not_known_gets_in_nowhere() {
     fails(&["'dsync key' makes one"]);
     let stranger = Nas::public(&own);
     fails(&["does not let this key in", stranger.trim_end_matches(" test")]);
+    // One line, which a ban can rest on.
+    let banned = || bannable(&nas.log(), "invalid peer certificate").len();
+    wait_for(|| banned() > 0);
     fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
     fails(&["can be read by others"]);
     fs::remove_file(&own).unwrap();
     fs::write(&own, kept).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o600)).unwrap();
     let _ = nas.push(&[]).expect_quiet_success();
+    wait_for(|| nas.log().contains(" code=0"));
+    assert_eq!(banned(), 1, "{}", nas.log());
 
     // A key that has expired since.
     fs::remove_file(nas.there("new")).unwrap();
@@ -464,6 +492,9 @@ fn strangers_are_bounded_and_let_others_in() {
 
     let stuck: Vec<_> = (0..200).map(|_| begin()).collect();
     wait_for(|| nas.log().contains("connections without a key"));
+    // Who is caught in a crowd may have a key, and is not to be banned.
+    assert!(bannable(&nas.log(), "connections without a key").is_empty(), "{}", nas.log());
+    assert!(nas.log().contains("dsync: crowded peer=127.0.0.1:"), "{}", nas.log());
     assert!(children(server).len() <= 48, "{}", nas.log());
     // They are given up one by one, and a known key gets in.
     until_met(|| (nas.push(&[]).code() == Some(0)).then_some(()));
@@ -503,6 +534,14 @@ fn a_session_that_dies_takes_no_other_with_it() {
     let _ = two.wait().expect_quiet_success();
     assert!(is_whole(&nas, "two") && !nas.place().join("one/big").exists());
     wait_for(|| nas.log().contains("was killed by signal 9"));
+    let line = nas.log().lines().find(|line| line.contains("code=signal:9")).map(str::to_owned);
+    let line = line.unwrap_or_else(|| panic!("{}", nas.log()));
+    let start = "dsync: session peer=127.0.0.1:";
+    let why = format!(" why=\"process {} was killed by signal 9\"", first[0]);
+    assert!(line.starts_with(start) && line.ends_with(&why), "{line}");
+    for part in [" key=web1 share=nas role=full entries=", " received=", " connections=", " seconds="] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     let _ = nas.push(&[]).expect_quiet_success();
 }
 
@@ -530,6 +569,45 @@ fn a_server_that_is_asked_to_end_lets_sessions_end() {
     let line = line.expect("a line for the session");
     for part in ["key=web1", "share=nas", "role=full", "code=0"] {
         assert!(line.contains(part), "{line}");
+    }
+}
+
+#[test]
+fn a_server_that_stops_ends_the_sessions_that_outlast_its_patience() {
+    needs_dsync!();
+    let mut nas = Nas::standing("full");
+    // The limit may be read while the server waits already.
+    nas.limit_server("stop-timeout = 3600");
+    let run = slow_push(&nas, "one");
+    run.signal(Signal::STOP);
+    let server = nas.server.as_ref().unwrap().process.id();
+    let session = children(server)[0];
+    send(server, Signal::TERM);
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    nas.reconfigure(&text.replacen("stop-timeout = 3600", "stop-timeout = 1", 1));
+
+    let status = nas.server.as_mut().unwrap().process.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "{}", nas.log());
+    assert!(!dsync_tests::run::is_alive(session));
+    let log = nas.log();
+    let line = log.lines().find(|line| line.contains("session peer=")).expect("a line for the session");
+    let why = format!(" code=signal:15 why=\"process {session} was killed by signal 15\"");
+    assert!(line.contains(" key=web1 share=nas role=full ") && line.ends_with(&why), "{log}");
+    run.signal(Signal::CONT);
+    let run = run.wait();
+    assert_ne!(run.code(), Some(0), "{}", run.account());
+    assert!(!nas.place().join("one/big").exists());
+
+    nas.server = None;
+    let said = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(0);
+    let line = "server: sessions have 1 second to end when it stops";
+    assert!(said.stdout_text().lines().any(|found| found == line), "{}", said.account());
+    for (limit, words) in [("0", "0 is no number of seconds"), ("'1m'", "invalid type")] {
+        nas.configure(&text.replacen("stop-timeout = 3600", &format!("stop-timeout = {limit}"), 1));
+        let refused = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
+        let text = refused.stderr_text();
+        assert!(text.contains("serve.toml:2: ") && text.contains(words), "{}", refused.account());
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::{
     fs,
-    net::{TcpListener, UdpSocket},
+    io::Write as _,
+    net::{Shutdown, TcpListener, TcpStream, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     path::Path,
     process::{Command, Stdio},
@@ -11,13 +12,17 @@ use std::{
 };
 
 use dsync_tests::{
-    needs_dsync, program,
+    Run, needs_dsync, program,
     run::{send, until_met, wait_for},
+    scratch::slash,
     tree::noise,
 };
 use rustix::process::Signal;
 
-use crate::nas::{Nas, Server};
+use crate::{
+    killed::{BIG, held_push, plant_old},
+    nas::{Nas, Server},
+};
 
 /// Returns a unit of docs/server.md: the indented lines from one on.
 fn unit(first: &str) -> String {
@@ -54,6 +59,78 @@ fn systemd_finds_no_fault_in_the_units() {
     let checked = Command::new("systemd-analyze").arg("verify").arg(place.join("dsync.service")).output();
     let said = String::from_utf8_lossy(&checked.unwrap().stderr).into_owned();
     assert!(said.contains("ProtectHaus"), "{said}");
+}
+
+#[test]
+fn systemd_waits_longer_than_the_packages_server() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let value = |file: &str, name: &str| {
+        let text = fs::read_to_string(packaging.join(file)).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}")).to_owned()
+    };
+    let minutes = value("dsync.service", "TimeoutStopSec=");
+    let minutes: u64 = minutes.strip_suffix("min").unwrap().parse().unwrap();
+    let seconds: u64 = value("serve.toml", "stop-timeout = ").parse().unwrap();
+    // The server has 5 s for TERM and 5 s for KILL.
+    assert!(minutes * 60 >= seconds + 10);
+}
+
+#[test]
+fn what_takes_a_restart_is_said_when_the_configuration_is_read_anew() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    let told = |key: &str| {
+        let line = format!("dsync: '{key}' has changed, which takes a restart of the server");
+        nas.log().lines().filter(|said| **said == line).count()
+    };
+    // A change that counts at once is not told.
+    nas.reconfigure(&text.replacen("[server]", "[server]\nsessions = 9\nstop-timeout = 9", 1));
+    let changed = text.replacen("127.0.0.1:0", "127.0.0.1:1", 1);
+    let changed = changed.replacen("[server]", "[server]\nquic = false\nmetrics = '127.0.0.1:0'", 1);
+    nas.reconfigure(&changed);
+    let keys = ["listen", "quic", "metrics"];
+    wait_for(|| keys.map(told) == [1; 3]);
+    // As long as the server runs with the old one, each reload says so.
+    nas.reconfigure(&changed);
+    wait_for(|| keys.map(told) == [2; 3]);
+    nas.reconfigure(&text);
+    nas.reconfigure(&text);
+    assert_eq!(keys.map(told), [2; 3]);
+}
+
+#[test]
+fn a_port_in_use_is_told_with_its_address() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("full");
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    nas.configure(&text.replacen("127.0.0.1:0", &address, 1));
+    let failed = Run::dsync().args(["serve", "--config"]).arg(&config).run().expect_code(10);
+    let words = format!("cannot listen on {address}: ");
+    assert!(failed.stderr_text().contains(&words), "{}", failed.account());
+    assert!(!failed.stderr_text().contains("listening on"), "{}", failed.account());
+}
+
+#[test]
+fn two_pushes_at_one_directory_through_the_port_are_one_at_a_time() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(1, BIG)).unwrap();
+    let first = until_met(|| {
+        plant_old(&nas, "full");
+        held_push(&nas, "full")
+    });
+    let second = nas.push(&["--retries=0"]).expect_code(41);
+    assert!(second.stderr_text().contains("in use by another dsync run"), "{}", second.account());
+    wait_for(|| nas.log().contains(" code=41"));
+
+    first.signal(Signal::CONT);
+    let _ = first.wait().expect_quiet_success();
+    assert_eq!(fs::read(nas.there("big")).unwrap(), noise(1, BIG));
+    let _ = nas.push(&[]).expect_quiet_success();
 }
 
 /// Starts the server under a shell's prefix with its notifications going to a socket.
@@ -111,6 +188,84 @@ fn a_socket_that_systemd_hands_over_is_the_one_that_is_served() {
     fs::write(nas.scratch.src().join("new"), "new").unwrap();
     let _ = nas.push(&[]).expect_quiet_success();
     assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+}
+
+/// Starts a server that has the listener as systemd hands it over. Its log goes to a file of this name.
+fn stand_with(nas: &Nas, listener: &TcpListener, log: &str) -> Server {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$1\" serve --config \"$2\"";
+    let log = fs::File::create(nas.scratch.at(log)).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
+    command.env("NOTIFY_SOCKET", nas.scratch.at("notify"));
+    let input = OwnedFd::from(listener.try_clone().unwrap());
+    let process = command.stdin(input).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    Server { process, port: listener.local_addr().unwrap().port() }
+}
+
+#[test]
+fn a_connection_waits_for_the_next_server_where_systemd_has_the_socket() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = UnixDatagram::bind(nas.scratch.at("notify")).unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    nas.server = Some(stand_with(&nas, &listener, "log"));
+    nas.know(&key);
+    assert!(heard(&told).contains("READY=1"));
+    fs::write(nas.scratch.src().join("big"), noise(1, BIG)).unwrap();
+    let first = until_met(|| {
+        plant_old(&nas, "full");
+        held_push(&nas, "full")
+    });
+    send(nas.server.as_ref().unwrap().process.id(), Signal::TERM);
+    assert!(heard(&told).contains("STOPPING=1"));
+
+    // Nobody takes them now, and nobody drops them.
+    let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    stranger.shutdown(Shutdown::Write).unwrap();
+    let other = nas.scratch.at("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("new"), "new").unwrap();
+    let second = nas.run().args(["-a", "--retries=0"]).arg(slash(&other)).arg(nas.operand("second")).start();
+    let second_server = stand_with(&nas, &listener, "second log");
+    let _ = second.wait().expect_quiet_success();
+    assert_eq!(fs::read(nas.place().join("second/new")).unwrap(), b"new");
+    let refused = format!("dsync: refused peer={} why=", stranger.local_addr().unwrap());
+    wait_for(|| fs::read_to_string(nas.scratch.at("second log")).is_ok_and(|log| log.contains(&refused)));
+
+    // The first run goes on with the server that it began with.
+    first.signal(Signal::CONT);
+    let _ = first.wait().expect_quiet_success();
+    assert_eq!(fs::read(nas.there("big")).unwrap(), noise(1, BIG));
+    assert_eq!(nas.server.as_mut().unwrap().process.wait().unwrap().code(), Some(0));
+    assert!(nas.log().contains(" code=0") && !nas.log().contains(&refused), "{}", nas.log());
+    drop(second_server);
+}
+
+#[test]
+fn a_server_that_stops_closes_a_port_of_its_own_at_once() {
+    needs_dsync!();
+    let mut nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(1, BIG)).unwrap();
+    let held = until_met(|| {
+        plant_old(&nas, "full");
+        held_push(&nas, "full")
+    });
+    send(nas.server.as_ref().unwrap().process.id(), Signal::TERM);
+    // A connection that came before the stop is closed, and a later one is refused.
+    wait_for(|| TcpStream::connect(("127.0.0.1", nas.port())).is_err());
+    // Another server may have the port while the session lasts.
+    let port = nas.port();
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&text.replacen("127.0.0.1:0", &format!("127.0.0.1:{port}"), 1));
+    let mut stopping = nas.server.take().unwrap();
+    nas.stand();
+    assert_eq!(nas.port(), port);
+
+    held.signal(Signal::CONT);
+    let _ = held.wait().expect_quiet_success();
+    assert_eq!(stopping.process.wait().unwrap().code(), Some(0));
 }
 
 #[test]

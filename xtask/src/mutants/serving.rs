@@ -125,6 +125,14 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration",
     },
     Guard {
+        name: "fields of the log that a client names",
+        file: "crates/dsync-cli/src/serve/field.rs",
+        guard: "if «text.len() <= LONGEST_BARE && text.bytes().all(is_bare)» {",
+        instead: "true",
+        binary: "serve",
+        test: "a_key_sees_its_own_shares_and_no_others",
+    },
+    Guard {
         name: "users who ask for the status",
         file: "crates/dsync-cli/src/serve/status.rs",
         guard: "Ok(asking) if «is_trusted(&asking)» => {",

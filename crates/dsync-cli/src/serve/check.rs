@@ -64,11 +64,16 @@ fn describe(config: &Config) -> String {
         let sessions = counted(most.into(), "session", "sessions");
         let _ = writeln!(text, "server: {sessions} at once at most");
     }
+    if let Some(limit) = config.server.as_ref().and_then(|server| server.stop_timeout) {
+        let seconds = counted(limit.as_secs(), "second", "seconds");
+        let _ = writeln!(text, "server: sessions have {seconds} to end when it stops");
+    }
     for (name, key) in config.keys.iter() {
         if let Some(public) = key.public {
             let _ = writeln!(text, "key '{name}': fingerprint {}", public.fingerprint());
         }
     }
+
     for (name, offer) in &config.shares {
         // Memory takes whatever is written to it.
         let _ = writeln!(text, "share '{name}': {}", offer.share.path.display());

@@ -21,6 +21,7 @@ use std::{
     ops::Range,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use dsync_engine::{Access, Links, Share, open_operator_file};
@@ -66,6 +67,8 @@ pub(crate) struct Server {
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether its port takes QUIC.
     pub(crate) quic: bool,
+    /// The time in which sessions have to end once the server stops; `None` for all that they need.
+    pub(crate) stop_timeout: Option<Duration>,
 }
 
 /// A share, and the keys that may use it.
@@ -181,7 +184,9 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
     let metrics = table.metrics.map(|address| read_loopback(&address)).transpose()?;
     let identity = table.identity.unwrap_or_else(|| IDENTITY.into());
-    Ok(Server { listen, identity, sessions, metrics, quic: table.quic.unwrap_or(true) })
+    let stop_timeout = table.stop_timeout.map(|limit| limits::stop_timeout(&limit)).transpose()?;
+    let quic = table.quic.unwrap_or(true);
+    Ok(Server { listen, identity, sessions, metrics, quic, stop_timeout })
 }
 
 fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
@@ -440,6 +445,24 @@ role = 'full'
         ] {
             let (at, text) = with(&web1, &admin).unwrap_err();
             assert!(at == Some(line) && text.contains(words), "{at:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_stop_timeout_is_a_number_of_seconds() {
+        let with = |line: &str| GOOD.replacen("[keys.admin]", &format!("[server]\n{line}\n[keys.admin]"), 1);
+        let server = Config::parse(&with("stop-timeout = 540")).unwrap().server.unwrap();
+        assert_eq!(server.stop_timeout, Some(Duration::from_secs(540)));
+        for (line, words) in [
+            ("stop-timeout = 0", "0 is no number of seconds"),
+            ("stop-timeout = 700000", "700000 is no number of seconds"),
+            ("stop-timeout = '5m'", "invalid type"),
+            ("stop-timeot = 5", "did you mean 'stop-timeout'?"),
+        ] {
+            let text = with(line);
+            let mistake = Config::parse(&text).unwrap_err();
+            let at = mistake.at.map(|at| line_of(&text, at));
+            assert!(at == Some(5) && mistake.text.contains(words), "{line}: {}", mistake.text);
         }
     }
 

@@ -7,30 +7,35 @@
 //! counts those whose client has proved no key yet. Who sends nothing gets no session at all
 //! ([`super::silent`]). A session that dies takes no other with it.
 //!
-//! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM lets
-//! them end; a second one ends this process.
+//! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM closes
+//! the listeners and lets sessions end ([`super::stop`]); a second one ends this process.
 
 use std::{
+    collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::ExitStatusExt as _},
     },
     path::Path,
-    process::Child,
+    process::{Child, ExitStatus},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
-    thread,
-    time::Duration,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use dsync_engine::{
     exit_code,
     standing::{DatagramPort, SessionNumber, hexadecimal},
 };
-use rustix::rand::GetRandomFlags;
+use rustix::{
+    io::retry_on_intr,
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
+    rand::GetRandomFlags,
+};
 use sd_notify::NotifyState;
 use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM},
@@ -44,8 +49,9 @@ use super::{
     config::{Config, Server},
     metrics,
     session::Terms,
-    silent::{Silent, Spoke},
+    silent::{Accepted, Silent, Spoke},
     status::{Board, hear},
+    stop::Stop,
     strangers::{Stranger, Strangers},
 };
 use crate::{
@@ -59,7 +65,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let Begun { listeners, ports, metrics, terms } = match begun {
+    let Begun { listeners, ports, metrics, terms, opened } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -71,37 +77,18 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         return exit_code::START;
     };
 
-    let silent = match Silent::new() {
-        Ok(silent) => silent,
+    let prepared = Silent::new().and_then(|silent| Ok((silent, Stop::new()?)));
+    let (silent, stop) = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => {
             blame(&format!("cannot wait for connections: {}", system_words(&error)));
             return exit_code::START;
         }
     };
 
-    let house = Arc::new(House::new(terms, silent, &ports));
-    let host = Arc::clone(&house);
-    thread::spawn(move || {
-        let ended = host.silent.watch(|tcp, peer, spoke| match spoke {
-            Spoke::Anything => begin_session(&host, tcp, peer),
-            Spoke::Preface(session) => host.pass_on(&tcp, peer, &session),
-        });
-        // Without it no connection would ever be served, and nobody would know.
-        if let Err(error) = ended {
-            blame(&format!("cannot wait for connections: {}", system_words(&error)));
-            std::process::exit(i32::from(exit_code::SOCKET));
-        }
-    });
-    for listener in listeners {
-        let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
-        say(&format!("dsync: listening on {address}"));
-        let house = Arc::clone(&house);
-        thread::spawn(move || accept(&house, &listener));
-    }
-    for port in ports {
-        let house = Arc::clone(&house);
-        thread::spawn(move || lead(&house, &port));
-    }
+    let house = Arc::new(House::new((terms, opened), (silent, stop), &ports));
+    *lock(&house.stop_timeout) = config.server.as_ref().and_then(|server| server.stop_timeout);
+    let accepting = open(&house, listeners, ports);
     if let Some(listener) = metrics {
         let house = Arc::clone(&house);
         thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
@@ -117,26 +104,59 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
     thread::spawn(move || cleaner.clean());
     // Nobody to tell is no failure: systemd is one way to start it.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
-    watch(&house, signals, path)
+    watch(&house, signals, path, accepting)
+}
+
+/// Starts the threads that take connections and datagrams. Returns those that accept.
+fn open(house: &Arc<House>, listeners: Vec<TcpListener>, ports: Vec<DatagramPort>) -> Vec<JoinHandle<()>> {
+    let host = Arc::clone(house);
+    thread::spawn(move || {
+        let ended = host.silent.watch(|accepted, spoke| match spoke {
+            Spoke::Anything => begin_session(&host, accepted),
+            Spoke::Preface(session) => host.pass_on(&accepted.tcp, accepted.peer, &session),
+        });
+        // Without it no connection would ever be served, and nobody would know.
+        if let Err(error) = ended {
+            blame(&format!("cannot wait for connections: {}", system_words(&error)));
+            std::process::exit(i32::from(exit_code::SOCKET));
+        }
+    });
+
+    let mut accepting = Vec::new();
+    for listener in listeners {
+        let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        // The system changes a flag of an open socket, which cannot fail.
+        let _ = listener.set_nonblocking(true);
+        say(&format!("dsync: listening on {address}"));
+        let house = Arc::clone(house);
+        accepting.push(thread::spawn(move || accept(&house, &listener)));
+    }
+    for port in ports {
+        let house = Arc::clone(house);
+        thread::spawn(move || lead(&house, &port));
+    }
+    accepting
 }
 
 /// Handles signals until all sessions have ended after a SIGTERM; returns the exit code.
-fn watch(house: &Arc<House>, mut signals: Signals, path: &Path) -> u8 {
+fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: Vec<JoinHandle<()>>) -> u8 {
     for signal in signals.forever() {
         if signal == SIGHUP {
             reload(house, path);
             continue;
         }
-        if house.stopping.swap(true, Ordering::AcqRel) {
+        if house.stop.tell() {
             return exit_code::INTERRUPTED;
         }
 
+        // The listeners are closed before anybody hears of the stop, and may start the next server.
+        for thread in accepting.drain(..) {
+            let _ = thread.join();
+        }
         let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
         let house = Arc::clone(house);
         thread::spawn(move || {
-            while house.sessions.load(Ordering::Acquire) > 0 {
-                thread::sleep(POLL);
-            }
+            house.let_sessions_end();
             std::process::exit(i32::from(exit_code::OK));
         });
     }
@@ -146,13 +166,42 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path) -> u8 {
 /// Reads the configuration anew; one with a mistake changes nothing.
 fn reload(house: &House, path: &Path) {
     let read = Config::read(path).map_err(|error| error.to_string());
-    let terms = read.and_then(|config| terms(&config).map_err(|(_, why)| why));
-    match terms {
-        Ok(terms) => {
+    let read = read.and_then(|config| {
+        let terms = terms(&config).map_err(|(_, why)| why)?;
+        let server = server(&config)?;
+        Ok((terms, server.stop_timeout, house.opened.changed(server)))
+    });
+    match read {
+        Ok((terms, stop_timeout, changed)) => {
             *lock(&house.terms) = Arc::new(terms);
+            *lock(&house.stop_timeout) = stop_timeout;
+            for key in changed {
+                say(&format!("dsync: '{key}' has changed, which takes a restart of the server"));
+            }
             say("dsync: the configuration was read anew");
         }
         Err(why) => say(&escape_text(&format!("dsync: the old configuration stays: {why}"))),
+    }
+}
+
+/// The part of a configuration that is carried out once, when the server starts.
+struct Opened {
+    /// `None` where systemd has the sockets, and the addresses count for nothing.
+    listen: Option<Vec<SocketAddr>>,
+    quic: bool,
+    metrics: Option<SocketAddr>,
+}
+
+impl Opened {
+    /// Returns the keys of which a newer configuration has other values.
+    fn changed(&self, server: &Server) -> Vec<&'static str> {
+        let listen = self.listen.as_ref().is_some_and(|listen| *listen != server.listen);
+        let keys = [
+            ("listen", listen),
+            ("quic", self.quic != server.quic),
+            ("metrics", self.metrics != server.metrics),
+        ];
+        keys.into_iter().filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
     }
 }
 
@@ -164,6 +213,7 @@ struct Begun {
     /// The endpoint for Prometheus.
     metrics: Option<TcpListener>,
     terms: Terms,
+    opened: Opened,
 }
 
 fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
@@ -171,12 +221,14 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("{}: {why}", path.display())))?;
     let metrics = server.metrics.map(metrics_listener).transpose()?;
     let (mut listeners, sockets) = inherited()?;
+    let listen = listeners.is_empty().then(|| server.listen.clone());
+    let opened = Opened { listen, quic: server.quic, metrics: server.metrics };
     if !listeners.is_empty() {
         let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
             let address = socket.local_addr().ok()?;
             noted(address, DatagramPort::adopt(socket))
         });
-        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms });
+        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened });
     }
 
     let mut ports = Vec::new();
@@ -189,7 +241,7 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
         }
         listeners.push(listener);
     }
-    Ok(Begun { listeners, ports, metrics, terms })
+    Ok(Begun { listeners, ports, metrics, terms, opened })
 }
 
 /// Takes the sockets that systemd hands over.
@@ -256,6 +308,7 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
 /// The state of the parent.
 struct House {
     terms: Mutex<Arc<Terms>>,
+    opened: Opened,
     /// Connections whose client has sent nothing.
     silent: Silent,
     /// Sessions whose client has proved no key.
@@ -265,7 +318,11 @@ struct House {
     /// Ports that take datagrams.
     takes_quic: Vec<u16>,
     sessions: AtomicUsize,
-    stopping: AtomicBool,
+    /// The processes of sessions, none of which has been waited for.
+    processes: Mutex<HashSet<Pid>>,
+    stop: Stop,
+    /// The time in which sessions have to end once the server stops.
+    stop_timeout: Mutex<Option<Duration>>,
     board: Board,
 }
 
@@ -273,18 +330,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(house: &Arc<House>, listener: &TcpListener) {
+/// Takes connections until the server stops.
+fn accept(house: &House, listener: &TcpListener) {
     loop {
-        let Ok((tcp, peer)) = listener.accept() else {
+        match house.stop.accept(listener) {
+            Ok(Some((tcp, peer))) => {
+                if let Err(error) = house.silent.add(tcp, peer) {
+                    say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+                }
+            }
+            Ok(None) => return,
             // Most likely out of descriptors.
-            thread::sleep(POLL);
-            continue;
-        };
-        if house.stopping.load(Ordering::Acquire) {
-            continue;
-        }
-        if let Err(error) = house.silent.add(tcp, peer) {
-            say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+            Err(_) => thread::sleep(POLL),
         }
     }
 }
@@ -302,10 +359,11 @@ fn lead(house: &House, port: &DatagramPort) {
 }
 
 /// Starts a session for a connection that speaks, if there is room for one more stranger.
-fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
-    if house.stopping.load(Ordering::Acquire) {
+fn begin_session(house: &Arc<House>, accepted: Accepted) {
+    if house.stop.is_told() {
         return;
     }
+    let peer = accepted.peer;
     let stranger = match house.strangers.admit(peer) {
         Ok(stranger) => stranger,
         Err(before) => {
@@ -313,7 +371,8 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
             // A flood is told of, and does not fill the log.
             if before == 0 || before.is_power_of_two() {
                 let unknown = house.strangers.count();
-                say(&format!("dsync: refused peer={peer} why=\"{unknown} connections without a key\""));
+                // Who is caught in a crowd may have a key: `refused` is for failed ones alone.
+                say(&format!("dsync: crowded peer={peer} why=\"{unknown} connections without a key\""));
             }
             return;
         }
@@ -321,23 +380,26 @@ fn begin_session(house: &Arc<House>, tcp: TcpStream, peer: SocketAddr) {
 
     house.sessions.fetch_add(1, Ordering::AcqRel);
     let keeper = Arc::clone(house);
-    let keep = move || keeper.keep(tcp, peer, stranger);
+    let keep = move || keeper.keep(accepted, stranger);
     if thread::Builder::new().stack_size(KEEPER_STACK).spawn(keep).is_err() {
         house.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl House {
-    fn new(terms: Terms, silent: Silent, ports: &[DatagramPort]) -> Self {
+    fn new((terms, opened): (Terms, Opened), (silent, stop): (Silent, Stop), ports: &[DatagramPort]) -> Self {
         let numbers = ports.iter().filter_map(|port| port.address().ok()).map(|address| address.port());
         Self {
             terms: Mutex::new(Arc::new(terms)),
+            opened,
             silent,
             strangers: Arc::default(),
             addressed: Addressed::default(),
             takes_quic: numbers.collect(),
             sessions: AtomicUsize::default(),
-            stopping: AtomicBool::default(),
+            processes: Mutex::default(),
+            stop,
+            stop_timeout: Mutex::default(),
             board: Board::default(),
         }
     }
@@ -365,19 +427,67 @@ impl House {
             self.board.refuse(|refused| &mut refused.handshakes);
             // A flood is told of, and does not fill the log.
             if before == 0 || before.is_power_of_two() {
-                say(&format!("dsync: refused peer={peer} why=\"a connection of no session that is here\""));
+                say(&format!("dsync: crowded peer={peer} why=\"a connection of no session that is here\""));
             }
         }
     }
 
+    /// Waits until all sessions have ended. Those that take longer than the configuration allows get
+    /// TERM, and KILL some seconds later; one that outlasts both is left to itself.
+    fn let_sessions_end(&self) {
+        let began = Instant::now();
+        let mut signals = [(Duration::ZERO, Signal::TERM), (GRACE, Signal::KILL)].into_iter();
+        let mut next = signals.next();
+        while self.sessions.load(Ordering::Acquire) > 0 {
+            // It may be read anew meanwhile.
+            let limit = *lock(&self.stop_timeout);
+            let over = limit.and_then(|limit| began.elapsed().checked_sub(limit));
+            match (over, next) {
+                (Some(over), Some((after, signal))) if over >= after => {
+                    self.signal_sessions(signal);
+                    next = signals.next();
+                }
+                (Some(over), None) if over >= GRACE * 2 => return,
+                _ => {}
+            }
+
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Sends a signal to each session that has not ended.
+    fn signal_sessions(&self, signal: Signal) {
+        // None is waited for meanwhile, so each number is still its session's.
+        for process in &*lock(&self.processes) {
+            let number = process.as_raw_nonzero();
+            say(&format!("dsync: process {number} of a session outlasts 'stop-timeout' and is ended"));
+            if let Err(errno) = kill_process(*process, signal) {
+                say(&format!("dsync: process {number} cannot be ended: {}", system_words(&errno.into())));
+            }
+        }
+    }
+
+    /// Waits for the end of a session's process.
+    fn wait(&self, child: &mut Child) -> Option<ExitStatus> {
+        let process = Pid::from_child(child);
+        let ends = || waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let _ = retry_on_intr(ends);
+        // From here on its number may be another process's.
+        lock(&self.processes).remove(&process);
+        child.wait().ok()
+    }
+
     /// Starts a session and stays with it to its end.
-    fn keep(&self, tcp: TcpStream, peer: SocketAddr, stranger: Stranger) {
+    fn keep(&self, Accepted { tcp, peer, since }: Accepted, stranger: Stranger) {
+        let began = Instant::now();
         let local = tcp.local_addr().ok();
         let takes_quic = local.is_some_and(|local| self.takes_quic.contains(&local.port()));
         let mut terms = Terms { peer: peer.to_string(), takes_quic, ..Terms::clone(&lock(&self.terms)) };
+        terms.waited = since.elapsed();
         let mut stranger = Some(stranger);
         match number(&mut terms).and_then(|()| start(tcp, &terms)) {
             Ok((mut child, control)) => {
+                lock(&self.processes).insert(Pid::from_child(&child));
                 // The first report comes when its client is known.
                 let hands = control.try_clone().ok();
                 hear(control, |report| {
@@ -389,13 +499,17 @@ impl House {
                     self.board.note(child.id(), &terms.peer, report);
                 });
                 self.addressed.remove(&SessionNumber(terms.number));
-                let ended = child.wait().ok();
-                self.board.end(child.id(), ended.and_then(|status| status.code()));
+                let ended = self.wait(&mut child);
+                let report = self.board.end(child.id(), ended.and_then(|status| status.code()));
                 if stranger.is_some() {
                     self.board.refuse(|refused| &mut refused.handshakes);
                 }
+                // It said nothing itself.
                 if let Some(signal) = ended.and_then(|status| status.signal()) {
-                    say(&format!("dsync: session {} of {peer} was killed by signal {signal}", child.id()));
+                    let why = format!("process {} was killed by signal {signal}", child.id());
+                    let code = (format!("signal:{signal}"), Some(why.as_str()));
+                    let line = report.unwrap_or_default().line(&terms.peer, began, code);
+                    say(&format!("dsync: {line}"));
                 }
             }
             Err(error) => {
@@ -432,3 +546,6 @@ const KEEPER_STACK: usize = 128 << 10;
 /// Time between two cleanings of what was kept: days are counted, so an hour is exact enough.
 const CLEANING: Duration = Duration::from_secs(3600);
 const POLL: Duration = Duration::from_millis(50);
+/// Time between TERM and KILL for a session that outlasts a stopping server's patience, and from there to the
+/// server's own end.
+const GRACE: Duration = Duration::from_secs(5);

@@ -14,6 +14,7 @@ mod clean;
 mod config;
 mod dial;
 pub(crate) mod enrolment;
+mod field;
 mod hours;
 mod limits;
 mod listen;
@@ -24,6 +25,7 @@ mod session;
 mod silent;
 mod status;
 mod stdio;
+mod stop;
 mod strangers;
 mod user;
 

@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     admission::{Admitted, admit, expired},
     config::{Config, today},
+    field::value,
+    silent::PATIENCE,
     status::{Passed, Report},
     user::Users,
 };
@@ -46,6 +48,8 @@ pub(super) struct Terms {
     pub(super) number: [u8; 16],
     /// Whether the port that the client has reached takes datagrams.
     pub(super) takes_quic: bool,
+    /// The time since the connection was accepted.
+    pub(super) waited: Duration,
 }
 
 impl Terms {
@@ -84,15 +88,11 @@ pub(super) type Outcome = Result<(), (u8, String)>;
 impl Record {
     /// Returns the session's line, and its exit code.
     pub(super) fn line(&self, peer: &str, began: Instant, outcome: &Outcome) -> (String, u8) {
-        let seconds = began.elapsed().as_secs_f64();
-        let Self { key, share, role, passed } = self;
         let (code, why) = match outcome {
-            Ok(()) => (exit_code::OK, String::new()),
-            Err((code, why)) => (*code, format!(" why={why:?}")),
+            Ok(()) => (exit_code::OK, None),
+            Err((code, why)) => (*code, Some(why.as_str())),
         };
-        let line = format!(
-            "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
-        );
+        let line = self.report().line(peer, began, (code.to_string(), why));
         (line, code)
     }
 
@@ -120,12 +120,22 @@ pub(super) fn run() -> u8 {
     let outcome = hold(tcp, &mut parent, terms, &mut record);
     let (line, code) = record.line(&peer, began, &outcome);
     let line = match (&outcome, record.key.is_empty()) {
-        (Err((_, why)), true) => format!("dsync: refused peer={peer} why={why:?}"),
-        (Ok(()), true) => format!("dsync: refused peer={peer}"),
+        // Fail2ban bans by this word, so it is never for a fault of the server's own.
+        (Err((exit_code::AUTHENTICATION, why)), true) => {
+            format!("dsync: refused peer={peer} why={}", value(why))
+        }
+        (Err((_, why)), true) => format!("dsync: no session for {peer}: {}", value(why)),
         _ => format!("dsync: {line}"),
     };
-    say(&escape_text(&line));
+    // Its fields are escaped each.
+    say(&line);
     code
+}
+
+/// Returns the time that a client has left to prove its key and to name a share.
+fn time_left(waited: Duration) -> Duration {
+    // No time at all would be none of the system's limits.
+    PATIENCE.saturating_sub(waited).max(Duration::from_millis(1))
 }
 
 /// Takes what the parent handed over.
@@ -145,6 +155,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
     let own_key = identity.public().fingerprint();
     let numbered = (SessionNumber(terms.number), terms.takes_quic);
+    let left = time_left(terms.waited);
     drop(terms);
     let users = Users::of(&config);
     let unready =
@@ -156,7 +167,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     }
 
     let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
-    let answered = answer(tcp, &identity, &known, STRANGER_TIME);
+    let answered = answer(tcp, &identity, &known, left);
     drop(identity);
     let (channel, shown, wanted) =
         answered.map_err(|error| (exit_code::AUTHENTICATION, error.to_string()))?;
@@ -257,5 +268,15 @@ fn tell_progress(
 
 /// Time between two reports to the parent.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
-/// Time for a client to prove its key and to name a share.
-const STRANGER_TIME: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_ten_seconds_from_the_accept_on_and_not_twice() {
+        for (waited, left) in [(0, 10_000), (4_000, 6_000), (9_990, 10), (10_000, 1), (60_000, 1)] {
+            assert_eq!(time_left(Duration::from_millis(waited)), Duration::from_millis(left));
+        }
+    }
+}

@@ -38,8 +38,16 @@ pub(super) struct Silent {
 #[derive(Default)]
 struct Waiting {
     /// By their number, which is their order as well.
-    connections: BTreeMap<u64, (TcpStream, SocketAddr, Instant)>,
+    connections: BTreeMap<u64, Accepted>,
     next: u64,
+}
+
+/// A connection that was accepted.
+pub(super) struct Accepted {
+    pub(super) tcp: TcpStream,
+    pub(super) peer: SocketAddr,
+    /// The instant from which on the time until its client's key is proved counts.
+    pub(super) since: Instant,
 }
 
 /// The kind of a connection's first bytes.
@@ -68,7 +76,7 @@ impl Silent {
     pub(super) fn add(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<()> {
         let mut waiting = self.lock();
         let address = network(peer.ip());
-        let of_address = waiting.connections.iter().filter(|(_, (_, peer, _))| network(peer.ip()) == address);
+        let of_address = waiting.connections.iter().filter(|(_, waits)| network(waits.peer.ip()) == address);
         let mut of_address = of_address.map(|(number, _)| *number);
         let oldest = of_address.next();
         // Closing it takes it out of the watch as well.
@@ -83,7 +91,7 @@ impl Silent {
         // Of an unfinished preface each further byte is an event, and nothing else is.
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.watch, &tcp, EventData::new_u64(number), flags)?;
-        waiting.connections.insert(number, (tcp, peer, Instant::now()));
+        waiting.connections.insert(number, Accepted { tcp, peer, since: Instant::now() });
         Ok(())
     }
 
@@ -91,7 +99,7 @@ impl Silent {
     ///
     /// # Errors
     /// The system's; nobody can be served any more.
-    pub(super) fn watch(&self, mut each: impl FnMut(TcpStream, SocketAddr, Spoke)) -> io::Result<()> {
+    pub(super) fn watch(&self, mut each: impl FnMut(Accepted, Spoke)) -> io::Result<()> {
         loop {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS];
             let count = match epoll::wait(&self.watch, &mut events, Some(&LOOK)) {
@@ -102,10 +110,10 @@ impl Silent {
             for event in &events[..count] {
                 let Event { flags, data } = *event;
                 let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-                if let Some((tcp, peer, spoke)) = self.take_spoken(data.u64(), is_over) {
+                if let Some((accepted, spoke)) = self.take_spoken(data.u64(), is_over) {
                     // A session has the connection to itself: its watch ends here, not with its copy.
-                    let _ = epoll::delete(&self.watch, &tcp);
-                    each(tcp, peer, spoke);
+                    let _ = epoll::delete(&self.watch, &accepted.tcp);
+                    each(accepted, spoke);
                 }
             }
             self.close_old();
@@ -113,11 +121,10 @@ impl Silent {
     }
 
     /// Takes a connection that has said enough, or whose client says no more.
-    fn take_spoken(&self, number: u64, is_over: bool) -> Option<(TcpStream, SocketAddr, Spoke)> {
+    fn take_spoken(&self, number: u64, is_over: bool) -> Option<(Accepted, Spoke)> {
         let mut waiting = self.lock();
-        let spoke = first_words(&waiting.connections.get(&number)?.0, is_over)?;
-        let (tcp, peer, _) = waiting.connections.remove(&number)?;
-        Some((tcp, peer, spoke))
+        let spoke = first_words(&waiting.connections.get(&number)?.tcp, is_over)?;
+        Some((waiting.connections.remove(&number)?, spoke))
     }
 
     /// Returns the number of silent connections.
@@ -127,7 +134,7 @@ impl Silent {
 
     fn close_old(&self) {
         let mut waiting = self.lock();
-        while waiting.connections.first_entry().is_some_and(|first| first.get().2.elapsed() >= PATIENCE) {
+        while waiting.connections.first_entry().is_some_and(|first| first.get().since.elapsed() >= PATIENCE) {
             waiting.connections.pop_first();
         }
     }
@@ -157,8 +164,8 @@ fn first_words(tcp: &TcpStream, is_over: bool) -> Option<Spoke> {
 const MOST: usize = 768;
 /// The most silent connections of one address.
 const ONE_ADDRESS: usize = 640;
-/// Time for the first byte.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the first byte, and from the accept on for all that a client says before its key is proved.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two looks for old ones.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Connections that are taken by one call.
@@ -176,7 +183,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent: &'static Silent = Box::leak(Box::new(Silent::new().unwrap()));
         let (sender, spoke) = mpsc::channel();
-        thread::spawn(move || silent.watch(|tcp, _, words| sender.send((tcp, words)).unwrap()));
+        thread::spawn(move || silent.watch(|accepted, words| sender.send((accepted.tcp, words)).unwrap()));
         let connect = || {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (tcp, peer) = listener.accept().unwrap();
@@ -218,7 +225,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent: &'static Silent = Box::leak(Box::new(Silent::new().unwrap()));
         let (sender, spoke) = mpsc::channel();
-        thread::spawn(move || silent.watch(|tcp, peer, _| sender.send((tcp, peer)).unwrap()));
+        thread::spawn(move || {
+            silent.watch(|Accepted { tcp, peer, since }, _| sender.send((tcp, peer, since)).unwrap())
+        });
         let connect_from = |address: &str| {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (tcp, peer) = listener.accept().unwrap();
@@ -228,10 +237,14 @@ mod tests {
         let connect = || connect_from("127.0.0.1");
 
         let first = connect();
+        let before = Instant::now();
         let mut speaking = connect();
+        let accepted = Instant::now();
         speaking.write_all(b"x").unwrap();
-        let (tcp, peer) = spoke.recv().unwrap();
+        let (tcp, peer, since) = spoke.recv().unwrap();
         assert_eq!(peer, speaking.local_addr().unwrap());
+        // The client's time began before its first byte.
+        assert!((before..=accepted).contains(&since));
         // The byte is the session's to read.
         let mut byte = [0];
         assert_eq!((tcp.peek(&mut byte).unwrap(), byte), (1, *b"x"));

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     config::Config,
+    field::value,
     metrics::{Figures, ShareFigures},
 };
 use crate::{
@@ -96,6 +97,17 @@ impl fmt::Display for Passed {
 }
 
 impl Report {
+    /// Returns the line of a session that has ended with a code, and perhaps for a reason.
+    pub(super) fn line(&self, peer: &str, began: Instant, (code, why): (String, Option<&str>)) -> String {
+        let seconds = began.elapsed().as_secs_f64();
+        let Self { key, share, role, passed } = self;
+        let (key, share, role) = (value(key), value(share), value(role));
+        let why = why.map_or_else(String::new, |why| format!(" why={}", value(why)));
+        format!(
+            "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
+        )
+    }
+
     /// Sends the report. A parent that has gone hears nothing.
     pub(super) fn send(&self, parent: &mut UnixStream) {
         if let Ok(mut line) = serde_json::to_vec(self) {
@@ -214,23 +226,25 @@ impl Board {
         *count(&mut lock(&self.0).refused) += 1;
     }
 
-    /// Takes the end of a session, with its exit code; `None` if it was killed.
-    pub(super) fn end(&self, process: u32, code: Option<i32>) {
+    /// Takes the end of a session, with its exit code; `None` if it was killed. Returns its last
+    /// report, if it made one.
+    pub(super) fn end(&self, process: u32, code: Option<i32>) -> Option<Report> {
         let mut noted = lock(&self.0);
         let Noted { sessions, totals, .. } = &mut *noted;
-        let Some(Present { report, .. }) = sessions.remove(&process) else { return };
+        let Present { report, .. } = sessions.remove(&process)?;
         if report.share.is_empty() || report.role.is_empty() {
-            return;
+            return Some(report);
         }
+
         // The names are the sessions' word.
-        if totals.len() >= MOST_TOTALS && !totals.contains_key(&report.share) {
-            return;
+        if totals.len() < MOST_TOTALS || totals.contains_key(&report.share) {
+            let total = totals.entry(report.share.clone()).or_default();
+            total.sessions += 1;
+            let code = code.map_or_else(|| "signal".to_owned(), |code| code.to_string());
+            *total.codes.entry(code).or_default() += 1;
+            total.passed = total.passed.plus(report.passed);
         }
-        let total = totals.entry(report.share).or_default();
-        total.sessions += 1;
-        let code = code.map_or_else(|| "signal".to_owned(), |code| code.to_string());
-        *total.codes.entry(code).or_default() += 1;
-        total.passed = total.passed.plus(report.passed);
+        Some(report)
     }
 
     /// Returns the answer to who asks.
@@ -368,6 +382,7 @@ fn describe(status: &Status) -> String {
     let mut lines = vec![format!("{sessions}, {strangers} without a key")];
     for Shown { process, peer, seconds, report, bytes_per_second } in &status.sessions {
         let Report { key, share, role, passed } = report;
+        let (key, share, role) = (value(key), value(share), value(role));
         let (passed, rate) = (passed.describe(), with_commas(*bytes_per_second));
         lines.push(format!(
             "  key={key} share={share} role={role} peer={peer} process={process} seconds={seconds} {passed} \
@@ -376,6 +391,7 @@ fn describe(status: &Status) -> String {
     }
     for (share, Total { sessions, passed, .. }) in &status.totals {
         let sessions = counted(*sessions, "session", "sessions");
+        let share = value(share);
         lines.push(format!("ended in share {share}: {sessions} {}", passed.describe()));
     }
     lines.iter().map(|line| format!("{}\n", escape_text(line))).collect()
@@ -444,8 +460,11 @@ mod tests {
         assert_eq!(board.status(2).sessions.len(), 4);
         let shares = board.figures(0).shares;
         assert_eq!((shares["a"].present, shares["a"].passed.sent), (2, 15));
-        (1..=3).for_each(|process| board.end(process, Some(0)));
-        board.end(3, None);
+        for process in 1..=3 {
+            let last = board.end(process, Some(0)).unwrap();
+            assert_eq!((last.key.as_str(), last.passed.sent), ("web1", [10, 5, 20][process as usize - 1]));
+        }
+        assert_eq!(board.end(3, None), None);
         let status = board.status(0);
         assert_eq!(status.sessions.iter().map(|shown| shown.process).collect::<Vec<_>>(), [4]);
         let codes = |sessions| BTreeMap::from([("0".to_owned(), sessions)]);

@@ -21,7 +21,7 @@ use super::{
     status::Passed,
     user::Users,
 };
-use crate::{cage::Cage, console::say, debug::start_log, escape::escape_text, server, words::system_words};
+use crate::{cage::Cage, console::say, debug::start_log, server, words::system_words};
 
 /// Serves the session and returns the exit code; with `log` the session's line goes to standard
 /// error. What the client asks sshd for is ignored.
@@ -33,7 +33,7 @@ pub(super) fn run(config: &Config, share: &str, key: &str, log: bool) -> u8 {
     let (line, code) = record.line(&peer, began, &outcome);
     if log {
         let now = Timestamp::now().to_zoned(TimeZone::UTC);
-        say(&escape_text(&format!("{} dsync: {line}", now.strftime("%Y-%m-%dT%H:%M:%SZ"))));
+        say(&format!("{} dsync: {line}", now.strftime("%Y-%m-%dT%H:%M:%SZ")));
     }
     code
 }

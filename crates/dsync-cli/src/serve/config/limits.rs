@@ -1,6 +1,6 @@
 //! The limits of a key in a configuration.
 
-use std::{num::NonZeroU64, ops::Range};
+use std::{num::NonZeroU64, ops::Range, time::Duration};
 
 use dsync_engine::grant::Quota;
 use toml::Spanned;
@@ -54,6 +54,16 @@ pub(super) fn sessions(written: &Spanned<u32>) -> Result<u32, Mistake> {
     Err(Mistake::at(&written.span(), format!("{most} is no number of sessions from 1 to {MOST}")))
 }
 
+/// Reads the seconds that sessions have to end in.
+pub(super) fn stop_timeout(written: &Spanned<u64>) -> Result<Duration, Mistake> {
+    let seconds = *written.get_ref();
+    if (1..=LONGEST_STOP).contains(&seconds) {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let text = format!("{seconds} is no number of seconds from 1 to {LONGEST_STOP}");
+    Err(Mistake::at(&written.span(), text))
+}
+
 fn hours(written: &[Spanned<String>]) -> Result<Hours, Mistake> {
     let read = |text: &Spanned<String>| {
         let parsed = text.get_ref().parse();
@@ -96,3 +106,5 @@ fn refused(written: &[Spanned<String>]) -> Result<Refused, Mistake> {
 
 /// The lowest rate: signs of life alone take a tenth of it.
 const SLOWEST: u64 = 4096;
+/// The longest that sessions may have to end in, in seconds: a week.
+const LONGEST_STOP: u64 = 604_800;

@@ -33,6 +33,8 @@ pub(super) struct ServerTable {
     pub(super) sessions: Option<Spanned<u32>>,
     pub(super) metrics: Option<Spanned<String>>,
     pub(super) quic: Option<bool>,
+    #[serde(rename = "stop-timeout")]
+    pub(super) stop_timeout: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
