@@ -246,7 +246,14 @@ fn a_connection_waits_for_the_next_server_where_systemd_has_the_socket() {
 #[test]
 fn a_server_that_stops_closes_a_port_of_its_own_at_once() {
     needs_dsync!();
-    let mut nas = Nas::standing("full");
+    let (mut nas, key) = Nas::offering("full");
+    // One that the system gives to nobody who asks for any port.
+    let own = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let own = (own..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&text.replacen("127.0.0.1:0", &format!("127.0.0.1:{own}"), 1));
+    nas.stand();
+    nas.know(&key);
     fs::write(nas.scratch.src().join("big"), noise(1, BIG)).unwrap();
     let held = until_met(|| {
         plant_old(&nas, "full");
@@ -256,12 +263,9 @@ fn a_server_that_stops_closes_a_port_of_its_own_at_once() {
     // A connection that came before the stop is closed, and a later one is refused.
     wait_for(|| TcpStream::connect(("127.0.0.1", nas.port())).is_err());
     // Another server may have the port while the session lasts.
-    let port = nas.port();
-    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
-    nas.configure(&text.replacen("127.0.0.1:0", &format!("127.0.0.1:{port}"), 1));
     let mut stopping = nas.server.take().unwrap();
     nas.stand();
-    assert_eq!(nas.port(), port);
+    assert_eq!(nas.port(), own);
 
     held.signal(Signal::CONT);
     let _ = held.wait().expect_quiet_success();
