@@ -366,6 +366,7 @@ fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Er
     for call in denied {
         rules.remove(call);
     }
+
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let filter =
         SeccompFilter::new(rules, missing, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;

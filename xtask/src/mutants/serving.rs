@@ -55,7 +55,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "calls of a caged end",
         file: "crates/dsync-cli/src/cage.rs",
-        guard: "else if let Err(error) = «confine_calls(inmates)» {",
+        guard: "else if let Err(error) = «confine_calls(inmates, self.sockets(Sockets::None))» {",
         instead: "Ok(())",
         binary: "cage",
         test: "the_remote_end_is_caged_before_it_looks_and_is_refused_nothing_that_it_needs",
@@ -71,7 +71,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "calls of a session before the key",
         file: "crates/dsync-cli/src/cage.rs",
-        guard: "else if let Err(error) = «confine_strangers()» {",
+        guard: "else if let Err(error) = «confine_strangers(self.sockets(Sockets::Unconnected))» {",
         instead: "Ok(())",
         binary: "serve",
         test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
