@@ -231,21 +231,16 @@ impl Halt {
         }
     }
 
-    /// Runs `work` as [`spawn`](Self::spawn) does, on a thread that counts as a writer.
-    pub(crate) fn spawn_writer<'scope, 'env, F>(
-        &'env self,
-        scope: &'scope Scope<'scope, 'env>,
-        name: &'static str,
-        work: F,
-    ) -> Option<ScopedJoinHandle<'scope, ()>>
-    where
-        F: FnOnce() -> Result<(), SyncError> + Send + 'scope,
-    {
-        let writing = self.writers.enter()?;
-        self.spawn(scope, name, move || {
-            let _writing = writing;
+    /// Returns `work` as that of a thread that writes, which counts from now until it has ended.
+    pub(crate) fn as_writer<'a>(
+        &'a self,
+        work: impl FnOnce() -> Result<(), SyncError> + Send + 'a,
+    ) -> impl FnOnce() -> Result<(), SyncError> + Send + 'a {
+        let writing = self.writers.enter();
+        move || {
+            let Some(_writing) = writing else { return Err(SyncError::Link(LinkError::Closed)) };
             self.stop_if_failed(work())
-        })
+        }
     }
 }
 

@@ -259,11 +259,12 @@ fn work<'a>(
     std::thread::scope(|scope| {
         let outbox = || Outbox::new(transfers, committer.clone());
         let (leftover, group, own) = (&mut leftover, &mut group, outbox());
-        let planner = halt.spawn_writer(scope, "plan", move || {
+        let plan = move || {
             let _over = transfers.call.until_over();
             *leftover = plan(readers_tx, own)?;
             Ok(())
-        });
+        };
+        let planner = halt.spawn(scope, "plan", halt.as_writer(plan));
         // A local run that copies nothing has no use for the others.
         if local.is_some() && (planner.is_none() || called.recv() != Ok(Work::Waits)) {
             *group = Some(CommitGroup::new(site.durability()));
@@ -272,13 +273,14 @@ fn work<'a>(
 
         let record = site.records_contents().then(|| {
             let (record, written) = bounded(QUEUED_WRITTEN);
-            halt.spawn_writer(scope, "record", move || written::run(site, &written));
+            halt.spawn(scope, "record", halt.as_writer(move || written::run(site, &written)));
             record
         });
-        halt.spawn_writer(scope, "commit", move || {
+        let commit = move || {
             *group = Some(commit::run(transfers, &commits, record.as_ref())?);
             Ok(())
-        });
+        };
+        halt.spawn(scope, "commit", halt.as_writer(commit));
         let lanes = if local.is_some() { 0 } else { site.session.data_lanes };
         for _ in 0..lanes {
             let own = outbox();
@@ -289,10 +291,12 @@ fn work<'a>(
             let (readers, own) = (readers.clone(), outbox());
             match local {
                 Some(local) => {
-                    halt.spawn_writer(scope, "copy", move || local::run(transfers, local, own, &readers))
+                    let copy = move || local::run(transfers, local, own, &readers);
+                    halt.spawn(scope, "copy", halt.as_writer(copy))
                 }
                 None => {
-                    halt.spawn_writer(scope, "sign", move || sign::run(transfers, own, &readers, refinements))
+                    let sign = move || sign::run(transfers, own, &readers, refinements);
+                    halt.spawn(scope, "sign", halt.as_writer(sign))
                 }
             };
         }
