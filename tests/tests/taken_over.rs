@@ -76,7 +76,7 @@ fn code_of_an_attacker_in_a_remote_end_reaches_nothing_beside_the_operand() {
 #[test]
 fn code_of_an_attacker_in_the_local_end_of_a_push_changes_nothing() {
     needs_dsync!();
-    for carrier in ["ssh", "tls"] {
+    for carrier in ["ssh", "tls", "quic"] {
         let scratch = Scratch::new();
         fs::create_dir(scratch.at("outside")).unwrap();
         fs::create_dir(scratch.dst()).unwrap();

@@ -71,7 +71,7 @@ fn bytes_at_share(nas: &Nas) -> u64 {
     text.lines().map(|line| line.parse::<u64>().unwrap()).sum()
 }
 
-/// Waits until no session runs; then no name of dsync's own is left beside the files.
+/// Waits until no session runs. Asserts that no name of dsync's own is left beside the files.
 fn wait_for_no_debris(nas: &Nas) {
     wait_for(|| children(nas.server.as_ref().unwrap().process.id()).is_empty());
     assert_eq!(temporaries(&nas.place()), Vec::<String>::new());

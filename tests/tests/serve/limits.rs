@@ -95,7 +95,7 @@ fn who_hears_that_a_run_failed_finds_the_destination_let_go() {
     fs::write(nas.scratch.src().join("long"), noise(3, 1001)).unwrap();
     fs::write(nas.scratch.src().join("fits"), noise(1, 1000)).unwrap();
     fs::create_dir(nas.scratch.src().join("d")).unwrap();
-    for options in [&[][..], &["--delete"], &["--partial"], &["--delay-updates"]] {
+    for options in [&[][..], &["--delete"], &["--partial"], &["--delay-updates"], &["--transport=quic"]] {
         exceeds(nas.push(options), "largest-file", &["'long' has 1001 bytes"]);
         for path in survey(&nas.place()).into_keys() {
             let name = String::from_utf8_lossy(&path);

@@ -664,7 +664,7 @@ fn link_dest_and_deltas_work_over_the_port() {
     nas.plant("same", "content", "content");
     let _ = nas.push(&[]).expect_quiet_success();
 
-    // What the alternate has is linked, not sent.
+    // The alternate's file is linked, not sent.
     let to = |tree: &str, options: &[&str]| {
         let run = nas.run().arg("-a").args(options).arg(slash(&nas.scratch.src())).arg(nas.operand(tree));
         run.run().expect_code(0)

@@ -53,6 +53,14 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "standing::further::tests::over_quic::a_port_without_it_is_not_asked_and_a_client_without_it_is_not_told",
     },
     Guard {
+        name: "destination that is let go before its peer hears of a failure",
+        file: "crates/dsync-engine/src/halt.rs",
+        guard: "«self.writers.wait_for_letting_go(patience)»;",
+        instead: "_ = patience",
+        binary: "serve",
+        test: "limits::who_hears_that_a_run_failed_finds_the_destination_let_go",
+    },
+    Guard {
         name: "calls of a caged end",
         file: "crates/dsync-cli/src/cage.rs",
         guard: "else if let Err(error) = «confine_calls(inmates, self.sockets(Sockets::None))» {",
