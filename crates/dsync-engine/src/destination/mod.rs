@@ -250,8 +250,7 @@ fn work<'a>(
     refinements: &Receiver<Refinement>,
     plan: impl FnOnce(Sender<Vec<Arc<Pending>>>, Outbox<'a>) -> Result<Option<Leftover>, SyncError> + Send,
 ) -> (Option<Leftover>, Option<CommitGroup<Arc<Pending>>>) {
-    let site = transfers.site;
-    let halt = &site.session.halt;
+    let (site, halt) = (transfers.site, &transfers.site.session.halt);
     let (readers_tx, readers) = bounded(QUEUED_FILES);
     let (committer, commits) = bounded(QUEUED_COMMITS);
     let (mut leftover, mut group) = (None, None);
@@ -303,9 +302,7 @@ fn work<'a>(
         // The planner may not wait for readers that are gone, nor the committer for an outbox that
         // nobody has.
         drop((readers, committer));
-        if local.is_none() {
-            let_go_after_failure(transfers);
-        }
+        let_go_after_failure(transfers);
     });
 
     (leftover, group)
