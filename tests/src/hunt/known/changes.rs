@@ -268,7 +268,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_told = seen.finding.line.starts_with("only rsync lists ") && lists("*deleting");
             let directory = options::place(seen.path());
             // A backup that rsync makes there changes its time before it is compared.
-            let is_touched = lists(".d..t") && seen.case.has(&["--backup-dir"]);
+            let is_more = |(ours, theirs): (&str, &str)| {
+                theirs.starts_with(".d..t") && without(ours, &[4]) == without(theirs, &[4])
+            };
+            let is_timed = lists(".d..t") || codes(seen).is_some_and(is_more);
+            let is_touched = is_timed && seen.case.has(&["--backup-dir"]);
             // rsync tells what gives way to a backup in its directory, and names it as the option does.
             let is_in_backups = seen.path().starts_with('/') || seen.has_place_around(&directory);
             let is_of_backup = seen.case.has(&["--backup-dir"]) && is_in_backups;
@@ -293,11 +297,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `-b`, an entry of the source's that has a backup's name is not listed as new.",
+        says: "With `-b`, an entry of the source's that has a backup's name is compared with what was there before the run.",
         explains: |seen| {
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
-            let is_new = codes(seen)
-                .is_some_and(|(ours, theirs)| theirs.ends_with("+++++++++") && !ours.ends_with("+++++++++"));
+            let is_new = |code: &str| code.ends_with("+++++++++");
+            let is_new = codes(seen).is_some_and(|(ours, theirs)| {
+                // What is deleted has its backup before the rest is compared.
+                is_new(theirs) && !is_new(ours)
+                    || seen.case.deletes() && is_new(ours) && !is_new(theirs)
+            });
             seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
                 && seen.path().ends_with(suffix)
