@@ -69,6 +69,10 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
 
+        // A backup stands before its original gives way, so the two fail alike.
+        Cause::Os(IS_A_DIRECTORY) => {
+            format!("cannot {what} '{name}': a directory has its name or the name of its backup")
+        }
         // Only a directory causes it, in a link's place.
         Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {
             format!(
@@ -245,6 +249,8 @@ fn cause_words(cause: Cause) -> String {
 /// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict
 /// PATH,append`).
 const FILE_EXISTS: i32 = 17;
+/// Linux's `EISDIR`.
+const IS_A_DIRECTORY: i32 = 21;
 
 #[cfg(test)]
 mod tests {

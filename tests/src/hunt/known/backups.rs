@@ -248,13 +248,16 @@ pub(super) const ENTRIES: &[Known] = &[
             let within = seen.path().trim_start_matches("w/d/");
             let is_in_the_way = within.split('/').any(|name| {
                 let name = name.strip_suffix(suffix).unwrap_or(name);
-                says.contains(&format!("{name}': Is a directory"))
+                says.contains(&format!("{name}': {IN_THE_WAY}"))
             });
             seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
                 && seen.dsync.code() == Some(23)
-                && says.contains("': Is a directory")
+                && says.contains(IN_THE_WAY)
                 && (seen.is(Class::Exit) || seen.is(Class::Tree) && is_in_the_way)
         },
     },
 ];
+
+/// The words of dsync about a backup whose name a directory has.
+const IN_THE_WAY: &str = "a directory has its name or the name of its backup";

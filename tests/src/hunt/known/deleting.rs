@@ -143,6 +143,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "An old file that an equal one of a `--compare-dest` directory makes superfluous, and that cannot be removed, is told.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.case.is_nobody
+                && seen.case.has(&["--compare-dest"])
+                && seen.dsync.stderr_text().contains("cannot delete '")
+        },
+    },
+    Known {
         says: "A link or special file that `--link-dest` has leaves the source as well.",
         explains: |seen| {
             let is_special = |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_));

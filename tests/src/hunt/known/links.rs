@@ -159,7 +159,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // Names that only the destination has stay names of the old file.
             let splits = ["not one file: ", "should not be one file: "];
             let is_apart = splits.iter().any(|what| seen.finding.line.starts_with(what))
-                && seen.has_links_in_destination();
+                && (seen.has_links_in_destination() || has_alternate);
             let is_either = is_new || is_replaced || is_unread || is_apart;
             seen.case.has_letter('H') && (is_other && seen.is_linked() || is_either)
         },

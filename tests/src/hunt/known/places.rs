@@ -160,7 +160,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let says = seen.dsync.stderr_text();
             // The first run may have put something else there.
             let is_later = seen.is(Class::Second) && seen.finding.line.contains("cannot use '");
-            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("cannot use '") || is_later
+            let is_told = seen.dsync.code() == Some(1) && says.contains("cannot use '");
+            // A run that finds nothing to copy opens none of them where it would have to make the root.
+            let is_idle = (seen.rsync.code(), seen.dsync.code()) == (Some(1), Some(0))
+                && seen.has_new_destination()
+                && seen.ours.keys().all(|path| !path.starts_with(b"w/d"))
+                && seen.rsync.stderr_text().contains("The temp-dir ");
+            seen.is(Class::Exit) && (is_told || is_idle) || is_later
         },
     },
     Known {
