@@ -90,6 +90,21 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "What an alternate directory has behind a link is listed as new.",
+        explains: |seen| {
+            let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
+            let places = seen.places_of(&alternates);
+            let is_link = |node: &Node| {
+                let path = node.path.escape_ascii().to_string();
+                matches!(node.kind, Kind::Symlink(_))
+                    && places.iter().any(|place| path.starts_with(&format!("{place}/")))
+            };
+            let is_new = codes(seen)
+                .is_some_and(|(ours, theirs)| ours.ends_with("+++++++++") && !theirs.ends_with('+'));
+            is_new && seen.case.world.iter().any(is_link)
+        },
+    },
+    Known {
         says: "A root that `--mkpath` makes is listed as new.",
         explains: |seen| {
             let is_new = codes(seen).is_some_and(|(ours, _)| ours == "cd+++++++++");
@@ -178,7 +193,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Under `--fake-super`, an attribute that is not copied is no change.",
         explains: |seen| {
             let is_others = |node: &Node| node.xattrs.iter().any(|(name, _)| !name.starts_with("user."));
-            let is_only = only(seen).is_some_and(|code| code.starts_with('.') && code.ends_with("........x"));
+            let is_only =
+                only(seen).is_some_and(|code| code.starts_with(['.', 'c']) && code.ends_with("........x"));
             let is_theirs = is_only && seen.finding.line.starts_with("only rsync lists ");
             let is_less = codes(seen).is_some_and(|(ours, theirs)| {
                 theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])

@@ -142,7 +142,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_other = is_unkept || is_sources || is_real_owner;
             let is_extra = seen.finding.line.starts_with("extra: ");
             let has_alternate = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"]);
-            let is_other = is_other || is_extra && has_alternate;
+            // Whose other name gives way at the destination is made there by rsync, beside the alternate.
+            let is_partner = seen.finding.line.starts_with("missing: ") && seen.case.has(&["--compare-dest"]);
+            let is_other = is_other || is_extra && has_alternate || is_partner;
             // The one that is there gives way in another directory, and has a backup.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Known, seen::PLACES};
 use crate::{
-    hunt::{judge::Class, options},
+    hunt::judge::Class,
     tree::{Kind, Node},
 };
 
@@ -309,9 +309,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A link in an alternate directory leads to no alternate.",
         explains: |seen| {
             let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
-            let given = seen.case.options.iter().filter(|option| alternates.contains(&options::name(option)));
-            let given = given.filter_map(|option| option.split_once('='));
-            let places: Vec<String> = given.map(|(_, value)| options::place(value)).collect();
+            let places = seen.places_of(&alternates);
             let is_link = |node: &Node| {
                 let path = node.path.escape_ascii().to_string();
                 let is_below = |place: &String| path.starts_with(&format!("{place}/"));

@@ -205,20 +205,23 @@ impl Seen<'_> {
 
     /// Returns whether the path is the directory that one of these options names, or is inside it.
     pub(super) fn is_within(&self, names: &[&str]) -> bool {
-        let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
-        let mut places =
-            given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value));
+        let places = self.places_of(names);
         let paths = self.finding.paths();
         let is_in = |path: &str, place: &str| {
             path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        places.any(|place| paths.iter().any(|path| is_in(path, &place)))
+        places.iter().any(|place| paths.iter().any(|path| is_in(path, place)))
+    }
+
+    /// Returns the directories that these options name.
+    pub(super) fn places_of(&self, names: &[&str]) -> Vec<String> {
+        let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
+        given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value)).collect()
     }
 
     /// Returns the directories that options name.
     fn places(&self) -> impl Iterator<Item = String> {
-        let given = self.case.options.iter().filter(|option| PLACES.contains(&options::name(option)));
-        given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value))
+        self.places_of(PLACES).into_iter()
     }
 
     /// Returns whether an option names this directory.

@@ -129,6 +129,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
                 && (seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]));
             let is_copied = is_copied || (is_in_one || is_moved) && seen.rsync.stderr_text().contains(skips);
+            // A file that is replaced there changes the directory's time, which a single file does not set.
+            let is_replaced = calls.iter().any(|call| seen.rsync_says_of_it(call)) && seen.is_sources_own();
+            let is_its_time = |node: &Node| {
+                is_locked(node) && seen.about(&["mtime"]) && node.path == seen.path().as_bytes()
+            };
+            let is_copied = is_copied || is_replaced || seen.case.world.iter().any(is_its_time);
             seen.case.is_nobody
                 && seen.case.world.iter().any(is_locked)
                 && seen.rsync.stderr_text().lines().any(fails)
