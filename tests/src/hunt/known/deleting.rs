@@ -238,10 +238,15 @@ pub(super) const ENTRIES: &[Known] = &[
                 above.is_some_and(|(above, _)| above.split('/').any(|name| name.ends_with(suffix)));
             let is_extra = seen.finding.line.starts_with("extra: ");
             let is_renamed = seen.finding.line.starts_with("missing: ") && seen.path().ends_with(suffix);
+            // The backups that rsync does not come to remove count with it.
+            let is_counted = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(25), Some(0))
+                && seen.case.has(&["--max-delete"]);
             seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
                 && seen.case.has(&["--delete-excluded"])
-                && (is_extra && (seen.path().ends_with(suffix) || holds_one)
+                && (is_counted
+                    || is_extra && (seen.path().ends_with(suffix) || holds_one)
                     || is_in_one && (is_extra || is_renamed))
         },
     },

@@ -216,9 +216,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = seen.is(Class::Exit)
                 && (seen.rsync.code() == Some(13) && seen.rsync.stderr_text().contains("Hlink node data")
                     || seen.rsync.code() == Some(2) && stuck
-                    // The first one is a link that is left out.
+                    // The first one is a link that is left out, or an alternate directory has it.
                     || seen.rsync.code() == Some(2)
-                        && seen.case.has(&["--safe-links"])
                         && seen.rsync.stderr_text().contains("File-list index "));
             seen.case.has_letter('H') && (is_lost || fails)
         },
