@@ -6,6 +6,7 @@ mod connections;
 mod enroll;
 mod flood;
 mod keep;
+mod forced;
 mod killed;
 mod limits;
 mod metrics;
@@ -40,12 +41,12 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-use crate::nas::{Nas, children};
+use crate::nas::{EACH_WAY, Nas, children};
 
 #[test]
 fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
     needs_dsync!();
-    for (way, (role, options, demand)) in [Nas::new, Nas::standing].into_iter().flat_map(|way| {
+    for (way, (role, options, demand)) in EACH_WAY.into_iter().flat_map(|way| {
         [
             ("append", &["--delete"][..], "--delete and its like"),
             ("append", &["--inplace"], "--inplace"),
@@ -72,24 +73,26 @@ fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
 #[test]
 fn a_key_stays_in_its_directory_which_is_made_for_it() {
     needs_dsync!();
-    let nas = Nas::new("full");
-    fs::remove_dir_all(nas.place()).unwrap();
-    fs::write(nas.scratch.at("share/secret"), "secret").unwrap();
-    fs::write(nas.scratch.src().join("new"), "new").unwrap();
-    let _ = nas.push(&[]).expect_quiet_success();
-    assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
-    assert_eq!(fs::metadata(nas.place()).unwrap().mode() & 0o7777, 0o700);
+    for way in EACH_WAY {
+        let nas = way("full");
+        fs::remove_dir_all(nas.place()).unwrap();
+        fs::write(nas.scratch.at("share/secret"), "secret").unwrap();
+        fs::write(nas.scratch.src().join("new"), "new").unwrap();
+        let _ = nas.push(&[]).expect_quiet_success();
+        assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+        assert_eq!(fs::metadata(nas.place()).unwrap().mode() & 0o7777, 0o700);
 
-    symlink("../../secret", nas.tree().join("door")).unwrap();
-    for path in ["..", "../secret", "../../share/secret", "tree/door/"] {
-        let refused = nas.run().arg("-a").arg(format!("host:{path}")).arg(slash(&nas.scratch.at("got")));
-        let refused = refused.run().expect_code(42);
-        assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        symlink("../../secret", nas.tree().join("door")).unwrap();
+        let pull =
+            |path: &str| nas.run().arg("-a").arg(nas.operand(path)).arg(slash(&nas.scratch.at("got"))).run();
+        for path in ["..", "../secret", "../../share/secret", "tree/door/"] {
+            let refused = pull(path).expect_code(42);
+            assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        }
+        // An absolute path starts there as well.
+        let _ = pull(&nas.scratch.at("share/secret").display().to_string()).expect_code(23);
+        assert!(!nas.scratch.at("got/secret").exists());
     }
-    // An absolute path starts there as well.
-    let absolute = format!("host:{}", nas.scratch.at("share/secret").display());
-    let _ = nas.run().arg("-a").arg(absolute).arg(slash(&nas.scratch.at("got"))).run().expect_code(23);
-    assert!(!nas.scratch.at("got/secret").exists());
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn a_share_that_is_not_there_is_no_empty_directory() {
 /// Checks that there is no session: a key that is refused is told so, as over the port, and what is
 /// wrong with the server's words or configuration is its own error.
 fn refuses(nas: &Nas, what: &str, code: i32, text: &str) {
-    let server = Run::of(nas.shell()).run().expect_code(code);
+    let server = Run::of(nas.shell()).arg("host").run().expect_code(code);
     let client = nas.push(&[]);
     let (told, client_code) = if code < 40 { (&server, 5) } else { (&client, code) };
     assert!(told.stderr_text().contains(text), "{what}: {}{}", server.account(), client.account());
@@ -134,40 +137,47 @@ fn refuses(nas: &Nas, what: &str, code: i32, text: &str) {
 #[test]
 fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
     needs_dsync!();
-    let nas = Nas::new("full");
-    fs::write(nas.scratch.src().join("new"), "new").unwrap();
-    let before = survey(&nas.scratch.at("share"));
-    for (words, code, text) in [
-        ("--share nas --key web2", 40, "there is no key web2"),
-        ("--share nsa --key web1", 42, "there is no share nsa for key web1"),
-        ("--share nas", 1, "--key"),
-        ("--share nas --key web1 --chek", 1, "--chek"),
-        ("--share nas --key web1 --check", 1, "--check"),
-    ] {
-        nas.command(words);
-        refuses(&nas, words, code, text);
-    }
+    for way in [Nas::new, Nas::through_sshd] {
+        let nas = way("full");
+        fs::write(nas.scratch.src().join("new"), "new").unwrap();
+        let before = survey(&nas.scratch.at("share"));
+        for (words, code, text) in [
+            ("--share nas --key web2", 40, "there is no key web2"),
+            ("--share nsa --key web1", 42, "there is no share nsa for key web1"),
+            ("--share nas", 1, "--key"),
+            ("--share nas --key web1 --chek", 1, "--chek"),
+            ("--share nas --key web1 --check", 1, "--check"),
+        ] {
+            nas.command(words);
+            refuses(&nas, words, code, text);
+        }
 
-    nas.command("--share nas --key web1");
-    let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
-    for (from, to, code, text) in [
-        ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 40, "key web1 has expired"),
-        ("role = 'full'", "role = 'full'\nquota = 5", 1, "serve.toml:7: this version knows no key 'quota'"),
-        (
-            "role = 'full'",
-            "role = 'ful'",
-            1,
-            "serve.toml:6: 'ful' is none of read, append, keep, write, full",
-        ),
-    ] {
-        nas.configure(&good.replacen(from, to, 1));
-        refuses(&nas, to, code, text);
+        nas.command("--share nas --key web1");
+        let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+        for (from, to, code, text) in [
+            ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 40, "key web1 has expired"),
+            (
+                "role = 'full'",
+                "role = 'full'\nquota = 5",
+                1,
+                "serve.toml:7: this version knows no key 'quota'",
+            ),
+            (
+                "role = 'full'",
+                "role = 'ful'",
+                1,
+                "serve.toml:6: 'ful' is none of read, append, keep, write, full",
+            ),
+        ] {
+            nas.configure(&good.replacen(from, to, 1));
+            refuses(&nas, to, code, text);
+        }
+        nas.configure(&good);
+        fs::set_permissions(nas.scratch.at("serve.toml"), fs::Permissions::from_mode(0o666)).unwrap();
+        let server = Run::of(nas.shell()).arg("host").run().expect_code(1);
+        assert!(server.stderr_text().contains("can be written by others"), "{}", server.account());
+        assert_unchanged(&before, &nas.scratch.at("share"));
     }
-    nas.configure(&good);
-    fs::set_permissions(nas.scratch.at("serve.toml"), fs::Permissions::from_mode(0o666)).unwrap();
-    let server = Run::of(nas.shell()).run().expect_code(1);
-    assert!(server.stderr_text().contains("can be written by others"), "{}", server.account());
-    assert_unchanged(&before, &nas.scratch.at("share"));
 }
 
 #[test]
