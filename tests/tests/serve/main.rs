@@ -5,8 +5,8 @@ mod attacker;
 mod connections;
 mod enroll;
 mod flood;
-mod keep;
 mod forced;
+mod keep;
 mod killed;
 mod limits;
 mod metrics;
@@ -22,11 +22,12 @@ mod round_trips;
 mod service;
 mod status;
 mod taken_over;
+mod versions;
 
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
 };
@@ -424,38 +425,6 @@ fn two_keys_of_one_client_share_its_place_until_the_old_one_is_taken_out() {
     let wrong = wrong.run().expect_code(1);
     let words = format!("serve.toml:{line}: this key is there twice for 'web1'");
     assert!(wrong.stderr_text().contains(&words), "{}", wrong.account());
-}
-
-#[test]
-fn a_server_without_a_version_in_common_ends_the_run_at_once_with_2() {
-    needs_dsync!();
-    let mut nas = Nas::standing("full");
-    // In its place, one that knows none of the protocols that the client offers: a fatal alert of TLS (120).
-    let server = nas.server.as_mut().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    server.port = listener.local_addr().unwrap().port();
-    let met = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let count = std::sync::Arc::clone(&met);
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            let Ok(mut client) = client else { break };
-            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            let _ = client.read(&mut [0; 4096]);
-            let _ = client.write_all(&[21, 3, 3, 0, 2, 2, 120]);
-            let _ = client.shutdown(std::net::Shutdown::Write);
-            let _ = client.read_to_end(&mut Vec::new());
-        }
-    });
-
-    let pushed = nas.push(&["--retries=3"]).expect_code(2);
-    let listed = nas.run().arg(format!("dsync://127.0.0.1:{}", nas.port())).run().expect_code(2);
-    for refused in [&pushed, &listed] {
-        for part in ["no version in common", "speaks version 1", "update the older of the two"] {
-            assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
-        }
-    }
-    // Not tried again.
-    assert_eq!(met.load(std::sync::atomic::Ordering::SeqCst), 2, "{}", pushed.account());
 }
 
 #[test]
