@@ -22,6 +22,7 @@ mod round_trips;
 mod service;
 mod status;
 mod taken_over;
+mod thief;
 mod versions;
 
 use std::{
