@@ -92,6 +92,7 @@ fn the_last_day_of_a_key_is_that_of_the_servers_clock() {
     let (mut nas, key) = Nas::offering("full");
     let plain = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
     fs::write(nas.scratch.src().join("new"), "new").unwrap();
+
     let (last_year, next_year) = (moment(-365 * 24 * HOUR, "+%F"), moment(365 * 24 * HOUR, "+%F"));
     for (expires, server, is_let_in) in [
         (&next_year, 0, true),

@@ -65,6 +65,7 @@ impl Traced {
 fn commands(traced: &Traced) -> Vec<String> {
     let (dsync, config) = (program().display(), traced.nas.scratch.at("serve.toml"));
     let mark = traced.nas.scratch.at("mark").display().to_string();
+
     vec![
         format!("touch {mark}"),
         format!("/bin/sh -c 'touch {mark}'"),

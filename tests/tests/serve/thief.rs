@@ -162,6 +162,7 @@ fn links_may_have_any_text_and_lead_nobody_out() {
                 symlink(text, nas.scratch.src().join(format!("l{number}"))).unwrap();
             }
             let _ = nas.push(&[]).expect_quiet_success();
+
             for (number, text) in texts.iter().enumerate() {
                 let name = format!("l{number}");
                 assert_eq!(fs::read_link(nas.there(&name)).unwrap(), Path::new(text), "{role}");
