@@ -4,12 +4,11 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use rustix::io::Errno;
 
-use crate::Scratch;
+use crate::{Scratch, preload};
 
 /// The attacker's code: it runs whenever the caged process makes a thread, and writes each deed with
 /// the error that it met, 0 for none, into descriptor 9.
@@ -110,13 +109,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 /// # Panics
 /// If there is no compiler.
 pub fn build(scratch: &Scratch) -> PathBuf {
-    let (source, library) = (scratch.at("deeds.c"), scratch.at("deeds.so"));
-    fs::write(&source, CODE).expect("the attacker's code");
-    let built =
-        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
-    let built = built.expect("the C compiler");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    library
+    preload::build(scratch, "deeds", CODE, &[])
 }
 
 /// Returns the deeds of each time that they were done, by name, with the error of each; 0 is none.

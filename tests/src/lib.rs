@@ -25,6 +25,7 @@ pub mod mount;
 pub mod namespace;
 pub mod oracle;
 pub mod power;
+pub mod preload;
 pub mod program;
 pub mod run;
 pub mod schema;

@@ -2,8 +2,8 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs,
-    io::{BufRead, BufReader, Read},
+    fs::{self, OpenOptions},
+    io::{BufRead, BufReader, Read, Write as _},
     net::TcpListener,
     os::unix::{ffi::OsStringExt, fs::PermissionsExt},
     path::{Path, PathBuf},
@@ -179,6 +179,33 @@ impl Sshd {
         fs::write(&script, text).expect("the remote script");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the remote script's mode");
         Remote { script, pid_file }
+    }
+
+    /// Makes a key whose sessions run this command, with further options of `authorized_keys`. Returns the
+    /// client's configuration that logs in with it, under any name of a host.
+    ///
+    /// # Panics
+    /// If its files cannot be written.
+    pub fn force(&self, command: &str, options: &[&str]) -> PathBuf {
+        let number = self.wrappers.fetch_add(1, Ordering::Relaxed);
+        let at = |name: &str| self.dir.path().join(name);
+        let key = at(&format!("forced_key-{number}"));
+        make_key(&key);
+        let public = fs::read_to_string(key.with_extension("pub")).expect("the public key");
+        let command = format!("command=\"{}\"", command.replace('"', "\\\""));
+        let options = [&[command.as_str()], options].concat().join(",");
+        let line = format!("{options} {public}");
+        // Other tests add theirs: one call writes it at the end.
+        let known = OpenOptions::new().append(true).open(at("authorized_keys"));
+        known.and_then(|mut file| file.write_all(line.as_bytes())).expect("authorized_keys");
+
+        let config = fs::read_to_string(self.config()).expect("ssh_config");
+        let own = at("user_key").display().to_string();
+        let config = config.replace(&own, &key.display().to_string());
+        let config = config.replacen(&format!("Host {ALIAS}\n"), "Host *\n", 1);
+        let path = at(&format!("forced_config-{number}"));
+        fs::write(&path, config).expect("the client's configuration");
+        path
     }
 
     /// Returns sshd's log so far.

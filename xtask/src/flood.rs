@@ -1,5 +1,5 @@
-//! `cargo xtask flood`: a standing server with 200 clients at once, 500 silent connections, and
-//! 5,000 handshakes that fail meanwhile.
+//! `cargo xtask flood`: a standing server with 200 clients at once, and all the time 500 silent connections and
+//! 100 idle sessions, while 5,000 handshakes fail.
 
 use crate::{
     error::TaskError,

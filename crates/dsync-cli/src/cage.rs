@@ -177,10 +177,15 @@ fn withhold_memory() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Leaves the calling thread, and those that it starts, what the C library reads.
+/// Leaves the calling thread, and those that it starts, what the C library reads, the ports that it opens and
+/// who comes there. They read all that the network sends, and Landlock for the process does not reach them.
 fn confine_carrier(system: System) -> Result<(), RulesetError> {
-    let rules = Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.create()?;
-    with_rules(rules, system)?.restrict_self().map(|_| ())
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(FILES_ABI))?
+        .handle_access(AccessNet::ConnectTcp)?
+        .scope(Scope::AbstractUnixSocket)?
+        .scope(Scope::Signal)?;
+    with_rules(rules.create()?, system)?.restrict_self().map(|_| ())
 }
 
 /// Allows access to those of these paths that exist: a missing one needs no rule.

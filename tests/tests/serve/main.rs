@@ -2,9 +2,11 @@
 //! does not do, and who gets no session at all.
 
 mod attacker;
+mod clock;
 mod connections;
 mod enroll;
 mod flood;
+mod forced;
 mod keep;
 mod killed;
 mod limits;
@@ -21,11 +23,13 @@ mod round_trips;
 mod service;
 mod status;
 mod taken_over;
+mod thief;
+mod versions;
 
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
 };
@@ -40,12 +44,12 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-use crate::nas::{Nas, children};
+use crate::nas::{EACH_WAY, Nas, children};
 
 #[test]
 fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
     needs_dsync!();
-    for (way, (role, options, demand)) in [Nas::new, Nas::standing].into_iter().flat_map(|way| {
+    for (way, (role, options, demand)) in EACH_WAY.into_iter().flat_map(|way| {
         [
             ("append", &["--delete"][..], "--delete and its like"),
             ("append", &["--inplace"], "--inplace"),
@@ -72,24 +76,26 @@ fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
 #[test]
 fn a_key_stays_in_its_directory_which_is_made_for_it() {
     needs_dsync!();
-    let nas = Nas::new("full");
-    fs::remove_dir_all(nas.place()).unwrap();
-    fs::write(nas.scratch.at("share/secret"), "secret").unwrap();
-    fs::write(nas.scratch.src().join("new"), "new").unwrap();
-    let _ = nas.push(&[]).expect_quiet_success();
-    assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
-    assert_eq!(fs::metadata(nas.place()).unwrap().mode() & 0o7777, 0o700);
+    for way in EACH_WAY {
+        let nas = way("full");
+        fs::remove_dir_all(nas.place()).unwrap();
+        fs::write(nas.scratch.at("share/secret"), "secret").unwrap();
+        fs::write(nas.scratch.src().join("new"), "new").unwrap();
+        let _ = nas.push(&[]).expect_quiet_success();
+        assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+        assert_eq!(fs::metadata(nas.place()).unwrap().mode() & 0o7777, 0o700);
 
-    symlink("../../secret", nas.tree().join("door")).unwrap();
-    for path in ["..", "../secret", "../../share/secret", "tree/door/"] {
-        let refused = nas.run().arg("-a").arg(format!("host:{path}")).arg(slash(&nas.scratch.at("got")));
-        let refused = refused.run().expect_code(42);
-        assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        symlink("../../secret", nas.tree().join("door")).unwrap();
+        let pull =
+            |path: &str| nas.run().arg("-a").arg(nas.operand(path)).arg(slash(&nas.scratch.at("got"))).run();
+        for path in ["..", "../secret", "../../share/secret", "tree/door/"] {
+            let refused = pull(path).expect_code(42);
+            assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        }
+        // An absolute path starts there as well.
+        let _ = pull(&nas.scratch.at("share/secret").display().to_string()).expect_code(23);
+        assert!(!nas.scratch.at("got/secret").exists());
     }
-    // An absolute path starts there as well.
-    let absolute = format!("host:{}", nas.scratch.at("share/secret").display());
-    let _ = nas.run().arg("-a").arg(absolute).arg(slash(&nas.scratch.at("got"))).run().expect_code(23);
-    assert!(!nas.scratch.at("got/secret").exists());
 }
 
 #[test]
@@ -124,7 +130,7 @@ fn a_share_that_is_not_there_is_no_empty_directory() {
 /// Checks that there is no session: a key that is refused is told so, as over the port, and what is
 /// wrong with the server's words or configuration is its own error.
 fn refuses(nas: &Nas, what: &str, code: i32, text: &str) {
-    let server = Run::of(nas.shell()).run().expect_code(code);
+    let server = Run::of(nas.shell()).arg("host").run().expect_code(code);
     let client = nas.push(&[]);
     let (told, client_code) = if code < 40 { (&server, 5) } else { (&client, code) };
     assert!(told.stderr_text().contains(text), "{what}: {}{}", server.account(), client.account());
@@ -134,40 +140,47 @@ fn refuses(nas: &Nas, what: &str, code: i32, text: &str) {
 #[test]
 fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
     needs_dsync!();
-    let nas = Nas::new("full");
-    fs::write(nas.scratch.src().join("new"), "new").unwrap();
-    let before = survey(&nas.scratch.at("share"));
-    for (words, code, text) in [
-        ("--share nas --key web2", 40, "there is no key web2"),
-        ("--share nsa --key web1", 42, "there is no share nsa for key web1"),
-        ("--share nas", 1, "--key"),
-        ("--share nas --key web1 --chek", 1, "--chek"),
-        ("--share nas --key web1 --check", 1, "--check"),
-    ] {
-        nas.command(words);
-        refuses(&nas, words, code, text);
-    }
+    for way in [Nas::new, Nas::through_sshd] {
+        let nas = way("full");
+        fs::write(nas.scratch.src().join("new"), "new").unwrap();
+        let before = survey(&nas.scratch.at("share"));
+        for (words, code, text) in [
+            ("--share nas --key web2", 40, "there is no key web2"),
+            ("--share nsa --key web1", 42, "there is no share nsa for key web1"),
+            ("--share nas", 1, "--key"),
+            ("--share nas --key web1 --chek", 1, "--chek"),
+            ("--share nas --key web1 --check", 1, "--check"),
+        ] {
+            nas.command(words);
+            refuses(&nas, words, code, text);
+        }
 
-    nas.command("--share nas --key web1");
-    let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
-    for (from, to, code, text) in [
-        ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 40, "key web1 has expired"),
-        ("role = 'full'", "role = 'full'\nquota = 5", 1, "serve.toml:7: this version knows no key 'quota'"),
-        (
-            "role = 'full'",
-            "role = 'ful'",
-            1,
-            "serve.toml:6: 'ful' is none of read, append, keep, write, full",
-        ),
-    ] {
-        nas.configure(&good.replacen(from, to, 1));
-        refuses(&nas, to, code, text);
+        nas.command("--share nas --key web1");
+        let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+        for (from, to, code, text) in [
+            ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 40, "key web1 has expired"),
+            (
+                "role = 'full'",
+                "role = 'full'\nquota = 5",
+                1,
+                "serve.toml:7: this version knows no key 'quota'",
+            ),
+            (
+                "role = 'full'",
+                "role = 'ful'",
+                1,
+                "serve.toml:6: 'ful' is none of read, append, keep, write, full",
+            ),
+        ] {
+            nas.configure(&good.replacen(from, to, 1));
+            refuses(&nas, to, code, text);
+        }
+        nas.configure(&good);
+        fs::set_permissions(nas.scratch.at("serve.toml"), fs::Permissions::from_mode(0o666)).unwrap();
+        let server = Run::of(nas.shell()).arg("host").run().expect_code(1);
+        assert!(server.stderr_text().contains("can be written by others"), "{}", server.account());
+        assert_unchanged(&before, &nas.scratch.at("share"));
     }
-    nas.configure(&good);
-    fs::set_permissions(nas.scratch.at("serve.toml"), fs::Permissions::from_mode(0o666)).unwrap();
-    let server = Run::of(nas.shell()).run().expect_code(1);
-    assert!(server.stderr_text().contains("can be written by others"), "{}", server.account());
-    assert_unchanged(&before, &nas.scratch.at("share"));
 }
 
 #[test]
@@ -414,38 +427,6 @@ fn two_keys_of_one_client_share_its_place_until_the_old_one_is_taken_out() {
     let wrong = wrong.run().expect_code(1);
     let words = format!("serve.toml:{line}: this key is there twice for 'web1'");
     assert!(wrong.stderr_text().contains(&words), "{}", wrong.account());
-}
-
-#[test]
-fn a_server_without_a_version_in_common_ends_the_run_at_once_with_2() {
-    needs_dsync!();
-    let mut nas = Nas::standing("full");
-    // In its place, one that knows none of the protocols that the client offers: a fatal alert of TLS (120).
-    let server = nas.server.as_mut().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    server.port = listener.local_addr().unwrap().port();
-    let met = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let count = std::sync::Arc::clone(&met);
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            let Ok(mut client) = client else { break };
-            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            let _ = client.read(&mut [0; 4096]);
-            let _ = client.write_all(&[21, 3, 3, 0, 2, 2, 120]);
-            let _ = client.shutdown(std::net::Shutdown::Write);
-            let _ = client.read_to_end(&mut Vec::new());
-        }
-    });
-
-    let pushed = nas.push(&["--retries=3"]).expect_code(2);
-    let listed = nas.run().arg(format!("dsync://127.0.0.1:{}", nas.port())).run().expect_code(2);
-    for refused in [&pushed, &listed] {
-        for part in ["no version in common", "speaks version 1", "update the older of the two"] {
-            assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
-        }
-    }
-    // Not tried again.
-    assert_eq!(met.load(std::sync::atomic::Ordering::SeqCst), 2, "{}", pushed.account());
 }
 
 #[test]

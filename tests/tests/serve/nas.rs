@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, Run, Scratch, program,
-    run::{Running, send, wait_for},
+    Outcome, Run, Scratch, Sshd, program,
+    run::{Running, is_alive, send, wait_for},
     scratch::slash,
     tree::set_mtime,
 };
@@ -18,10 +18,15 @@ use rustix::process::Signal;
 /// A time that both ends of each planted file have.
 pub(crate) const LONG_AGO: (i64, i64) = (1_500_000_000, 0);
 
-/// A share, and a way to it: a remote shell that is sshd with the key's command, or a server.
+/// Each way to a share.
+pub(crate) const EACH_WAY: [fn(&str) -> Nas; 3] = [Nas::new, Nas::through_sshd, Nas::standing];
+
+/// A share, and a way to it: a remote shell that runs the key's command, sshd, or a server.
 pub(crate) struct Nas {
     pub(crate) scratch: Scratch,
     pub(crate) server: Option<Server>,
+    /// Whether the remote shell is ssh, and sshd runs the command.
+    has_sshd: bool,
 }
 
 /// A server that stands.
@@ -40,12 +45,19 @@ impl Drop for Server {
 impl Nas {
     /// Makes a share that key `web1` uses with this role.
     pub(crate) fn new(role: &str) -> Self {
-        let nas = Self { scratch: Scratch::new(), server: None };
+        let nas = Self { scratch: Scratch::new(), server: None, has_sshd: false };
         fs::create_dir_all(nas.tree()).unwrap();
         nas.configure(&format!(
             "[keys.web1]\n[shares.nas]\npath = '{}'\nkeep-days = 30\n[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
             nas.scratch.at("share").display()
         ));
+        nas.command("--share nas --key web1");
+        nas
+    }
+
+    /// Makes the same share behind sshd: the command is that of a key in authorized_keys.
+    pub(crate) fn through_sshd(role: &str) -> Self {
+        let nas = Self { has_sshd: true, ..Self::new(role) };
         nas.command("--share nas --key web1");
         nas
     }
@@ -125,7 +137,17 @@ impl Nas {
 
     /// Returns the processes of sessions.
     pub(crate) fn sessions(&self, run: &Running) -> Vec<u32> {
-        self.server.as_ref().map_or_else(|| run.children(), |server| children(server.process.id()))
+        match &self.server {
+            Some(server) => children(server.process.id()),
+            None if self.has_sshd => self.sessions_of_sshd(),
+            None => run.children(),
+        }
+    }
+
+    /// Returns the processes that sshd's shell became for sessions, and that have not ended.
+    fn sessions_of_sshd(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.scratch.at("sessions")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).filter(|id| is_alive(*id)).collect()
     }
 
     pub(crate) fn operand(&self, path: &str) -> String {
@@ -164,14 +186,28 @@ impl Nas {
         }
     }
 
-    /// Writes the remote shell: the key's command, whatever it is told to run.
+    /// Returns the command that serves a session.
+    pub(crate) fn serving(&self, words: &str) -> String {
+        let (dsync, config) = (program().display(), self.scratch.at("serve.toml"));
+        format!("{dsync} serve --stdio {words} --config {}", config.display())
+    }
+
+    /// Makes this the key's command, whatever its client asks for.
     pub(crate) fn command(&self, words: &str) {
-        let (dsync, config) = (program().display().to_string(), self.scratch.at("serve.toml"));
-        let text = format!(
-            "#!/bin/sh\ncd /\nexport SSH_ORIGINAL_COMMAND=\"$*\"\nexec {dsync} serve --stdio {words} --config {}\n",
-            config.display()
-        );
-        fs::write(self.shell(), text).unwrap();
+        self.force(&self.serving(words));
+    }
+
+    /// Writes the remote shell, which becomes this command, or has sshd do so.
+    pub(crate) fn force(&self, command: &str) {
+        let text = if self.has_sshd {
+            let ids = self.scratch.at("sessions");
+            let config =
+                Sshd::shared().force(&format!("echo $$ >>{}; exec {command}", ids.display()), &["restrict"]);
+            format!("exec ssh -F {} \"$@\"", config.display())
+        } else {
+            format!("cd /\nexport SSH_ORIGINAL_COMMAND=\"$*\"\nexec {command}")
+        };
+        fs::write(self.shell(), format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(self.shell(), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -192,6 +228,8 @@ impl Nas {
     pub(crate) fn run(&self) -> Run {
         match &self.server {
             Some(_) => Run::dsync().env("XDG_CONFIG_HOME", self.config("home")),
+            // As the page says it, and by whatever ports there are.
+            None if self.has_sshd => Run::dsync().arg("-e").arg(self.shell()),
             None => Run::dsync().args(["--transport=ssh", "-e"]).arg(self.shell()),
         }
     }

@@ -163,3 +163,9 @@ fn every_cell_of_the_table_is_the_same_over_a_port() {
     needs_dsync!();
     every_cell(Nas::standing);
 }
+
+#[test]
+fn every_cell_of_the_table_is_the_same_behind_sshd() {
+    needs_dsync!();
+    every_cell(Nas::through_sshd);
+}

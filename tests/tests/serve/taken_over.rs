@@ -4,22 +4,62 @@
 use std::{fs, process::Command};
 
 use dsync_tests::{
-    deeds, needs_dsync, needs_root, program,
+    deeds, needs_dsync, needs_root, preload, program,
     run::{send, wait_for},
 };
 use rustix::process::Signal;
 
 use crate::nas::{Nas, children};
 
-/// Puts the attacker's code into every program of a mount namespace, and becomes the server in it.
-const TAKEN: &str = r#"
-    mount -t tmpfs none "$4"
-    mkdir "$4/upper" "$4/work"
-    mount -t overlay none -o lowerdir=/etc,upperdir="$4/upper",workdir="$4/work" /etc
-    echo "$3" >/etc/ld.so.preload
-    exec 9>>"$5"
-    exec "$1" serve --config "$2"
-"#;
+/// Plants what the attacker is after, and the attacker's code. Returns the line of a shell that becomes a
+/// command with that code in it.
+fn taken(nas: &Nas, command: &str) -> String {
+    fs::create_dir(nas.scratch.at("outside")).unwrap();
+    fs::write(nas.scratch.at("outside/secret"), "secret").unwrap();
+    fs::write(nas.scratch.src().join("f"), "content").unwrap();
+    fs::write(nas.there("g"), "there").unwrap();
+
+    let starter = preload::starter(&deeds::build(&nas.scratch)).join(" ");
+    let [outside, inside, told] = [nas.scratch.at("outside"), nas.tree(), nas.scratch.at("deeds")];
+    let [outside, inside, told] = [outside.display(), inside.display(), told.display()];
+    format!("env OUTSIDE={outside} INSIDE={inside} {starter} {command} 9>>{told}")
+}
+
+/// Runs the session that the attacker has taken over, and asserts that each deed was refused.
+fn assert_confined(nas: &Nas, role: &str) {
+    let outcome = if role == "full" { nas.push(&[]) } else { nas.pull(&[]) };
+    let _ = outcome.expect_code(0);
+
+    let times = deeds::each_time(&nas.scratch.at("deeds"));
+    let denied = rustix::io::Errno::ACCESS.raw_os_error();
+    let missing = rustix::io::Errno::NOSYS.raw_os_error();
+    // The last threads copy files; whose key reads only may write nothing then.
+    let refused = |writes, inside| {
+        let mut refused = deeds::refused(writes);
+        let memory = rustix::io::Errno::NOMEM.raw_os_error();
+        let nowhere = [("reconnect", missing), ("service", missing)];
+        let met = [("inside", inside), ("names", denied), ("memory", memory)].into_iter().chain(nowhere);
+        for (deed, met) in met {
+            refused.insert(deed.to_owned(), met);
+        }
+        refused
+    };
+    let (least, most) = (refused(false, denied), refused(true, 0));
+    let last = if role == "full" { &most } else { &least };
+    if nas.server.is_some() {
+        // The first threads carry bytes, and begin before the operands are known.
+        assert_eq!(times.first(), Some(&most), "{role}");
+        assert_eq!(times.last(), Some(last), "{role}");
+    } else {
+        // Those of TLS and QUIC, which sshd's sessions have, open no file at all. Two threads may tell at once.
+        for (deed, met) in times.iter().flatten() {
+            assert!([last, &least].iter().any(|cage| cage.get(deed) == Some(met)), "{role}: {deed} {met}");
+        }
+        assert!(times.iter().any(|met| met.get("inside") == last.get("inside")), "{role}: {times:?}");
+    }
+    assert_eq!(fs::read(nas.scratch.at("outside/secret")).unwrap(), b"secret");
+    assert_eq!(fs::read_dir(nas.scratch.at("outside")).unwrap().count(), 1);
+}
 
 #[test]
 fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
@@ -27,43 +67,26 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
     needs_dsync!();
     for role in ["full", "read"] {
         let (mut nas, key) = Nas::offering(role);
-        for dir in ["outside", "overlay"] {
-            fs::create_dir(nas.scratch.at(dir)).unwrap();
-        }
-        fs::write(nas.scratch.at("outside/secret"), "secret").unwrap();
-        fs::write(nas.scratch.src().join("f"), "content").unwrap();
-        fs::write(nas.there("g"), "there").unwrap();
-
-        let library = deeds::build(&nas.scratch);
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-ec", TAKEN, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
-        command.arg(library).arg(nas.scratch.at("overlay")).arg(nas.scratch.at("deeds"));
-        command.env("OUTSIDE", nas.scratch.at("outside")).env("INSIDE", nas.tree());
+        let (dsync, config) = (program().display(), nas.scratch.at("serve.toml"));
+        let line = taken(&nas, &format!("{dsync} serve --config {}", config.display()));
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {line}")]);
         nas.stand_by(command);
         nas.know(&key);
-        let outcome = if role == "full" { nas.push(&[]) } else { nas.pull(&[]) };
-        let _ = outcome.expect_code(0);
+        assert_confined(&nas, role);
+    }
+}
 
-        let times = deeds::each_time(&nas.scratch.at("deeds"));
-        let denied = rustix::io::Errno::ACCESS.raw_os_error();
-        let missing = rustix::io::Errno::NOSYS.raw_os_error();
-        // The first threads carry bytes, the last ones copy files; whose key reads only may write
-        // nothing then.
-        let refused = |writes, inside| {
-            let mut refused = deeds::refused(writes);
-            let memory = rustix::io::Errno::NOMEM.raw_os_error();
-            let nowhere = [("reconnect", missing), ("service", missing)];
-            let met = [("inside", inside), ("names", denied), ("memory", memory)].into_iter().chain(nowhere);
-            for (deed, met) in met {
-                refused.insert(deed.to_owned(), met);
-            }
-            refused
-        };
-        assert_eq!(times.first(), Some(&refused(true, 0)), "{role}");
-        let last = if role == "full" { refused(true, 0) } else { refused(false, denied) };
-        assert_eq!(times.last(), Some(&last), "{role}");
-        assert_eq!(fs::read(nas.scratch.at("outside/secret")).unwrap(), b"secret");
-        assert_eq!(fs::read_dir(nas.scratch.at("outside")).unwrap().count(), 1);
+#[test]
+fn code_of_an_attacker_in_a_session_through_ssh_reaches_nothing_beside_the_share() {
+    needs_root!();
+    needs_dsync!();
+    for way in [Nas::new, Nas::through_sshd] {
+        for role in ["full", "read"] {
+            let nas = way(role);
+            nas.force(&taken(&nas, &nas.serving("--share nas --key web1")));
+            assert_confined(&nas, role);
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use std::{
 use dsync_engine::{
     Entrance, Grant, Resources, exit_code, serve,
     standing::{
-        Channel, Copying, Count, Handed, PrivateKey, PublicKey, SessionNumber, answer, from_hexadecimal,
+        Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey, SessionNumber, answer,
+        from_hexadecimal,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -169,8 +170,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
     let answered = answer(tcp, &identity, &known, left);
     drop(identity);
-    let (channel, shown, wanted) =
-        answered.map_err(|error| (exit_code::AUTHENTICATION, error.to_string()))?;
+    let (channel, shown, wanted) = answered.map_err(|error| (code_of(&error), error.to_string()))?;
     let name = config.keys.iter().find(|(_, key)| key.public == Some(shown)).map(|(name, _)| name.clone());
     let key = name.ok_or_else(|| broken("the key vanished"))?;
 
@@ -197,6 +197,15 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
             channel.refuse(code, &why);
             Err((code, why))
         }
+    }
+}
+
+/// Returns the exit code of a session whose client proved no key. One of another version is nobody to
+/// ban: after an update it is a client like any other.
+fn code_of(error: &ChannelError) -> u8 {
+    match error {
+        ChannelError::NoVersion { .. } => exit_code::INCOMPATIBLE,
+        _ => exit_code::AUTHENTICATION,
     }
 }
 

@@ -48,7 +48,7 @@ use rustls::AlertDescription;
 pub use self::further::{PREFACE, Prefaced, SessionNumber, parse_preface, preface, server::Handed};
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
 pub use self::port::DatagramPort;
-use self::versions::{protocol_ahead, protocols};
+use self::versions::{Offers, protocol_ahead, protocols};
 use crate::{
     AddressFamily,
     tls::{
@@ -159,8 +159,13 @@ pub fn answer(
     let end = Instant::now() + limit;
     let pins = clients.iter().map(PublicKey::pin).collect();
     let config = key.identity().standing_server(pins, protocols());
-    let config = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
-    let (stream, mut opener) = Stream::server(tcp, Arc::new(config), limit)?;
+    let mut config = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
+    let offers = Offers::noted_by(&mut config);
+    let shaken = Stream::server(tcp, Arc::new(config), limit);
+    let (stream, mut opener) = shaken.map_err(|error| match error {
+        StreamError::Tls(rustls::Error::NoApplicationProtocol) => offers.none_in_common(),
+        error => error.into(),
+    })?;
     let shown = stream.peer_key().as_deref().and_then(PublicKey::from_spki);
     let client = shown.ok_or_else(|| ChannelError::NotDsync { why: "no key was shown".to_owned() })?;
 
