@@ -79,7 +79,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "calls of a session before the key",
         file: "crates/dsync-cli/src/cage.rs",
-        guard: "else if let Err(error) = «confine_strangers(self.sockets(Sockets::Unconnected))» {",
+        guard: "«confine_strangers(self.sockets(Sockets::Unconnected), self.shown.get().is_some())»",
         instead: "Ok(())",
         binary: "serve",
         test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
@@ -88,7 +88,7 @@ pub(super) const GUARDS: &[Guard] = &[
         name: "files of a session before the key",
         file: "crates/dsync-cli/src/cage.rs",
         guard: "match «confine_to_shares(shares, self.system())» {",
-        instead: "Ok(None)",
+        instead: "Ok((true, None))",
         binary: "serve",
         test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",
     },
