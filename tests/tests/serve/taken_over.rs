@@ -1,11 +1,12 @@
 //! A session that an attacker has taken over: code of his runs in its process, before the operands are
 //! known and after, and tries what he would; and a kernel without all of the cage.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeMap, ffi::OsStr, fs, path::Path, process::Command};
 
 use dsync_tests::{
     deeds, needs_dsync, needs_root, program,
     run::{send, wait_for},
+    skip::is_root,
 };
 use rustix::process::Signal;
 
@@ -13,13 +14,47 @@ use crate::nas::{Nas, children};
 
 /// Puts the attacker's code into every program of a mount namespace, and becomes the server in it.
 const TAKEN: &str = r#"
-    mount -t tmpfs none "$4"
-    mkdir "$4/upper" "$4/work"
-    mount -t overlay none -o lowerdir=/etc,upperdir="$4/upper",workdir="$4/work" /etc
-    echo "$3" >/etc/ld.so.preload
-    exec 9>>"$5"
-    exec "$1" serve --config "$2"
+    library=$1 overlay=$2
+    exec 9>>"$3"
+    shift 3
+    mount -t tmpfs none "$overlay"
+    mkdir "$overlay/upper" "$overlay/work"
+    mount -t overlay none -o lowerdir=/etc,upperdir="$overlay/upper",workdir="$overlay/work" /etc
+    echo "$library" >/etc/ld.so.preload
+    exec "$@"
 "#;
+
+/// Returns the command of the server with the attacker's code in it, who tries to leave its share for
+/// a directory with a secret. Makes both.
+pub(crate) fn taken(nas: &Nas, server: &Command, outside: &Path) -> Command {
+    for dir in [outside, &nas.scratch.at("overlay")] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(outside.join("secret"), "secret").unwrap();
+    fs::write(nas.scratch.src().join("f"), "content").unwrap();
+    fs::write(nas.there("g"), "there").unwrap();
+
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", TAKEN, "sh"]).arg(deeds::build(&nas.scratch));
+    command.arg(nas.scratch.at("overlay")).arg(nas.scratch.at("deeds")).args(words(server));
+    command.env("OUTSIDE", outside).env("INSIDE", nas.tree());
+    command
+}
+
+/// Returns the words of a command.
+pub(crate) fn words(command: &Command) -> impl Iterator<Item = &OsStr> {
+    std::iter::once(command.get_program()).chain(command.get_args())
+}
+
+/// Returns what each deed meets in a session, of those that always meet the same.
+pub(crate) fn refused(writes: bool) -> BTreeMap<String, i32> {
+    let mut refused = deeds::refused(writes);
+    let missing = rustix::io::Errno::NOSYS.raw_os_error();
+    let memory = rustix::io::Errno::NOMEM.raw_os_error();
+    let met = [("memory", memory), ("reconnect", missing), ("service", missing)];
+    refused.extend(met.map(|(deed, met)| (deed.to_owned(), met)));
+    refused
+}
 
 #[test]
 fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
@@ -27,36 +62,20 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
     needs_dsync!();
     for role in ["full", "read"] {
         let (mut nas, key) = Nas::offering(role);
-        for dir in ["outside", "overlay"] {
-            fs::create_dir(nas.scratch.at(dir)).unwrap();
-        }
-        fs::write(nas.scratch.at("outside/secret"), "secret").unwrap();
-        fs::write(nas.scratch.src().join("f"), "content").unwrap();
-        fs::write(nas.there("g"), "there").unwrap();
-
-        let library = deeds::build(&nas.scratch);
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-ec", TAKEN, "sh"]).arg(program()).arg(nas.scratch.at("serve.toml"));
-        command.arg(library).arg(nas.scratch.at("overlay")).arg(nas.scratch.at("deeds"));
-        command.env("OUTSIDE", nas.scratch.at("outside")).env("INSIDE", nas.tree());
-        nas.stand_by(command);
+        let mut server = Command::new(program());
+        server.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+        nas.stand_by(taken(&nas, &server, &nas.scratch.at("outside")));
         nas.know(&key);
         let outcome = if role == "full" { nas.push(&[]) } else { nas.pull(&[]) };
         let _ = outcome.expect_code(0);
 
         let times = deeds::each_time(&nas.scratch.at("deeds"));
         let denied = rustix::io::Errno::ACCESS.raw_os_error();
-        let missing = rustix::io::Errno::NOSYS.raw_os_error();
         // The first threads carry bytes, the last ones copy files; whose key reads only may write
         // nothing then.
         let refused = |writes, inside| {
-            let mut refused = deeds::refused(writes);
-            let memory = rustix::io::Errno::NOMEM.raw_os_error();
-            let nowhere = [("reconnect", missing), ("service", missing)];
-            let met = [("inside", inside), ("names", denied), ("memory", memory)].into_iter().chain(nowhere);
-            for (deed, met) in met {
-                refused.insert(deed.to_owned(), met);
-            }
+            let mut refused = refused(writes);
+            refused.extend([("inside", inside), ("names", denied)].map(|(deed, met)| (deed.to_owned(), met)));
             refused
         };
         assert_eq!(times.first(), Some(&refused(true, 0)), "{role}");
@@ -68,7 +87,7 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
 }
 
 /// Returns the command of a server whose kernel lacks a call.
-fn without(nas: &Nas, call: &str) -> Command {
+pub(crate) fn without(nas: &Nas, call: &str) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={call}:error=ENOSYS")]);
     command.arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
@@ -76,7 +95,7 @@ fn without(nas: &Nas, call: &str) -> Command {
 }
 
 /// Ends a server that strace started: it would outlive strace.
-fn end_traced(nas: &mut Nas) {
+pub(crate) fn end_traced(nas: &mut Nas) {
     let mut server = nas.server.take().unwrap();
     for process in children(server.process.id()) {
         send(process, Signal::KILL);
@@ -91,6 +110,8 @@ fn what_the_kernel_lacks_of_the_cage_is_said_and_can_be_an_error() {
     fs::write(nas.scratch.src().join("f"), "content").unwrap();
     nas.stand_by(without(&nas, "landlock_create_ruleset"));
     assert!(nas.log().contains("a part of the cage is missing here: Landlock"), "{}", nas.log());
+    let has_namespace = nas.log().contains("by a mount namespace in its place");
+    assert_eq!(has_namespace, is_root(), "{}", nas.log());
     nas.know(&key);
     let _ = nas.push(&[]).expect_quiet_success();
 
