@@ -7,6 +7,9 @@
 //! from other processes of the user. The law: a layer that the kernel lacks costs a note and never
 //! the run.
 //!
+//! A session of a server has a mount namespace ([`mounts`]) where the kernel has no Landlock at all.
+//! It replaces the limit on files, and less of the rest, so the missing layer is noted all the same.
+//!
 //! A cage of a thread ([`Inmates::Thread`]) holds that thread and those that it starts. Before
 //! Linux 7.0 even Landlock for a process holds only those, and the threads that carry bytes were
 //! started before. They touch no files, and the seccomp list holds for them as well.
@@ -17,8 +20,8 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Mutex, OnceLock, PoisonError},
     time::Instant,
 };
 
@@ -38,7 +41,10 @@ use seccompiler::{
 
 mod calls;
 mod limits;
+mod mounts;
 
+use self::mounts::Use;
+pub(crate) use self::mounts::{Reach, Shown};
 use crate::{console::say, escape::escape_text};
 
 /// The cage of this process, and the layers that it lacks.
@@ -49,6 +55,8 @@ pub(crate) struct Cage {
     is_required: bool,
     /// The process knows the names of owners, and needs no file of them any more.
     knows_names: bool,
+    /// The shares of a mount namespace, if there is one.
+    shown: OnceLock<Vec<PathBuf>>,
 }
 
 impl Cage {
@@ -77,20 +85,56 @@ impl Cage {
     /// Leaves the calling thread, and those that it starts, the directories of these shares and
     /// what the C library reads, and the calls of a run and of becoming another user; nothing can be
     /// executed, and only this process gets its signals. For a session whose client has proved
-    /// nothing yet. Of a share that must be mounted the directory above it is listed as well.
-    pub(crate) fn enter_shares(&self, shares: impl Iterator<Item = (PathBuf, bool)>) {
+    /// nothing yet. Of a share that must be mounted the directory above it is listed as well. Where
+    /// there is no Landlock, a mount namespace has those directories that `reach` opens.
+    pub(crate) fn enter_shares(&self, shares: &[Shown], reach: Reach<'_>) {
         if let Err(error) = withhold_memory() {
             self.note(format!("strangers are met without limits on core dumps: {error}"));
         }
-        match confine_to_shares(shares, self.system()) {
-            Ok(None) => {}
-            Ok(Some(note)) => self.note(note),
-            Err(error) => self.note(format!("strangers are met without Landlock: {error}")),
+
+        let (is_enforced, note) = match confine_to_shares(shares, self.system()) {
+            Ok(found) => found,
+            Err(error) => (false, Some(format!("strangers are met without Landlock: {error}"))),
+        };
+        if let Some(note) = note {
+            self.note(note);
         }
+        if !is_enforced {
+            self.enter_namespace(shares, reach);
+        }
+
         if is_interposed() {
             self.note("strangers are met without a seccomp list: LD_PRELOAD may need any call".to_owned());
-        } else if let Err(error) = confine_strangers(self.sockets(Sockets::Unconnected)) {
+        } else if let Err(error) =
+            confine_strangers(self.sockets(Sockets::Unconnected), self.shown.get().is_some())
+        {
             self.note(format!("strangers are met without a seccomp list: {error}"));
+        }
+    }
+
+    /// Enters a mount namespace, if this process is root.
+    fn enter_namespace(&self, shares: &[Shown], reach: Reach<'_>) {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        match mounts::enter(shares, reach, &uses(surroundings(self.system()))) {
+            Ok(shown) => {
+                let _ = self.shown.set(shown);
+            }
+            Err(error) => {
+                self.note(format!(
+                    "strangers are met without a mount namespace in place of Landlock: {error}"
+                ));
+            }
+        }
+    }
+
+    /// Hides the shares but the one with this directory, where there is a mount namespace. To be
+    /// called before the session becomes the share's user, who may not.
+    pub(crate) fn show_only(&self, wanted: Option<&Path>) {
+        let Some(shown) = self.shown.get() else { return };
+        if let Err(error) = mounts::hide_others(shown, wanted) {
+            self.note(format!("the session sees other shares: {error}"));
         }
     }
 
@@ -223,15 +267,12 @@ fn confine_files(
     Ok(lacking(&rules.all_threads(whole)?.restrict_self()?))
 }
 
-/// Limits file access to the shares and to the C library's files; returns a note if the kernel lacks
-/// something.
-fn confine_to_shares(
-    shares: impl Iterator<Item = (PathBuf, bool)>,
-    system: System,
-) -> Result<Option<String>, RulesetError> {
-    let paths = shares.flat_map(|(path, mounted)| {
-        let above = mounted.then(|| (path.join(".."), AccessFs::ReadDir.into()));
-        [(path, rights(Touch::Write))].into_iter().chain(above)
+/// Limits file access to the shares and to the C library's files. Returns whether Landlock holds, if
+/// only an early one, and a note if the kernel lacks something.
+fn confine_to_shares(shares: &[Shown], system: System) -> Result<(bool, Option<String>), RulesetError> {
+    let paths = shares.iter().flat_map(|share| {
+        let above = share.mounted.then(|| (share.path.join(".."), AccessFs::ReadDir.into()));
+        [(share.path.clone(), rights(Touch::Write))].into_iter().chain(above)
     });
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(FILES_ABI))?
@@ -240,7 +281,8 @@ fn confine_to_shares(
         .scope(Scope::AbstractUnixSocket)?
         .scope(Scope::Signal)?;
     let rules = with_rules(rules.create()?, surroundings(system).into_iter().chain(paths))?;
-    Ok(lacking(&rules.restrict_self()?))
+    let status = rules.restrict_self()?;
+    Ok((status.ruleset != RulesetStatus::NotEnforced, lacking(&status)))
 }
 
 /// Returns a note if the kernel lacks something of Landlock.
@@ -274,10 +316,28 @@ pub(crate) fn missing_layers() -> Vec<String> {
         .and_then(|rules| rules.scope(Scope::from_all(ALL_ABI)))
         .and_then(|rules| rules.create())
         .err()
-        .map(|error| format!("Landlock as of Linux 6.12 is missing: {error}"));
+        .map(|error| format!("Landlock as of Linux 6.12 is missing: {error}{}", in_its_place()));
     let seccomp = secure_computing_mode().err();
     let seccomp = seccomp.map(|error| format!("seccomp is missing: {error}"));
     landlock.into_iter().chain(seccomp).collect()
+}
+
+/// Returns words on the mount namespace of a server's sessions, where there is no Landlock at all and
+/// this process is root.
+fn in_its_place() -> String {
+    let first = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(|rules| rules.create());
+    if first.is_ok() || !rustix::process::geteuid().is_root() {
+        return String::new();
+    }
+    match mounts::attempt(&uses(surroundings(Cage::default().system()))) {
+        Ok(()) => {
+            "; sessions over the port see only their shares, by a mount namespace in its place".to_owned()
+        }
+        Err(error) => format!("; sessions have no mount namespace in its place either: {error}"),
+    }
 }
 
 /// Returns the rights of a run below a directory of its footprint.
@@ -319,6 +379,16 @@ fn surroundings(mut found: System) -> System {
     found
 }
 
+/// Returns the same paths with the use of each.
+fn uses(system: System) -> Vec<(PathBuf, Use)> {
+    let of = |rights: BitFlags<AccessFs>| match rights {
+        rights if rights.contains(AccessFs::MakeReg) => Use::Spool,
+        rights if rights.contains(AccessFs::WriteFile) => Use::Device,
+        _ => Use::Read,
+    };
+    system.into_iter().map(|(path, rights)| (path, of(rights))).collect()
+}
+
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
 /// libraries are prepared for.
 fn confine_calls(inmates: Inmates, of_process: Sockets) -> Result<(), seccompiler::Error> {
@@ -329,9 +399,11 @@ fn confine_calls(inmates: Inmates, of_process: Sockets) -> Result<(), seccompile
     }
 }
 
-/// Permits the calls of a run and those by which a session becomes a user and enters a smaller cage.
-fn confine_strangers(sockets: Sockets) -> Result<(), seccompiler::Error> {
-    seccompiler::apply_filter_all_threads(&program(calls::BEFORE_A_RUN, sockets)?)
+/// Permits the calls of a run and those by which a session becomes a user and enters a smaller cage;
+/// with a mount namespace also that which hides shares.
+fn confine_strangers(sockets: Sockets, has_namespace: bool) -> Result<(), seccompiler::Error> {
+    let hiding = if has_namespace { calls::HIDING } else { &[] };
+    seccompiler::apply_filter_all_threads(&program(&[calls::BEFORE_A_RUN, hiding].concat(), sockets)?)
 }
 
 /// The sockets that may be made.
@@ -560,6 +632,8 @@ mod tests {
             libc::SYS_execveat,
             libc::SYS_ptrace,
             libc::SYS_mount,
+            libc::SYS_pivot_root,
+            libc::SYS_chroot,
             libc::SYS_setns,
             libc::SYS_unshare,
             libc::SYS_bpf,
@@ -572,7 +646,7 @@ mod tests {
         ] {
             assert!(!calls.contains(&call), "{call}");
         }
-        for call in calls::BEFORE_A_RUN {
+        for call in calls::BEFORE_A_RUN.iter().chain(calls::HIDING) {
             assert!(!calls.contains(call), "{call} is a run's as well");
         }
     }

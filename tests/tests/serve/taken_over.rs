@@ -1,11 +1,12 @@
 //! A session that an attacker has taken over: code of his runs in its process, before the operands are
 //! known and after, and tries what he would; and a kernel without all of the cage.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeMap, ffi::OsStr, fs, process::Command};
 
 use dsync_tests::{
     deeds, needs_dsync, needs_root, preload, program,
     run::{send, wait_for},
+    skip::is_root,
 };
 use rustix::process::Signal;
 
@@ -25,6 +26,29 @@ fn taken(nas: &Nas, command: &str) -> String {
     format!("env OUTSIDE={outside} INSIDE={inside} {starter} {command} 9>>{told}")
 }
 
+/// Returns the command of a server with the attacker's code in it.
+pub(crate) fn taken_server(nas: &Nas, server: &Command) -> Command {
+    let words: Vec<_> = words(server).map(|word| word.to_str().unwrap()).collect();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {}", taken(nas, &words.join(" ")))]);
+    command
+}
+
+/// Returns the words of a command.
+pub(crate) fn words(command: &Command) -> impl Iterator<Item = &OsStr> {
+    std::iter::once(command.get_program()).chain(command.get_args())
+}
+
+/// Returns what each deed meets in a session, of those that always meet the same.
+pub(crate) fn refused(writes: bool) -> BTreeMap<String, i32> {
+    let mut refused = deeds::refused(writes);
+    let missing = rustix::io::Errno::NOSYS.raw_os_error();
+    let memory = rustix::io::Errno::NOMEM.raw_os_error();
+    let met = [("memory", memory), ("reconnect", missing), ("service", missing)];
+    refused.extend(met.map(|(deed, met)| (deed.to_owned(), met)));
+    refused
+}
+
 /// Runs the session that the attacker has taken over, and asserts that each deed was refused.
 fn assert_confined(nas: &Nas, role: &str) {
     let outcome = if role == "full" { nas.push(&[]) } else { nas.pull(&[]) };
@@ -32,16 +56,10 @@ fn assert_confined(nas: &Nas, role: &str) {
 
     let times = deeds::each_time(&nas.scratch.at("deeds"));
     let denied = rustix::io::Errno::ACCESS.raw_os_error();
-    let missing = rustix::io::Errno::NOSYS.raw_os_error();
     // The last threads copy files; whose key reads only may write nothing then.
     let refused = |writes, inside| {
-        let mut refused = deeds::refused(writes);
-        let memory = rustix::io::Errno::NOMEM.raw_os_error();
-        let nowhere = [("reconnect", missing), ("service", missing)];
-        let met = [("inside", inside), ("names", denied), ("memory", memory)].into_iter().chain(nowhere);
-        for (deed, met) in met {
-            refused.insert(deed.to_owned(), met);
-        }
+        let mut refused = refused(writes);
+        refused.extend([("inside", inside), ("names", denied)].map(|(deed, met)| (deed.to_owned(), met)));
         refused
     };
     let (least, most) = (refused(false, denied), refused(true, 0));
@@ -67,11 +85,9 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
     needs_dsync!();
     for role in ["full", "read"] {
         let (mut nas, key) = Nas::offering(role);
-        let (dsync, config) = (program().display(), nas.scratch.at("serve.toml"));
-        let line = taken(&nas, &format!("{dsync} serve --config {}", config.display()));
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("exec {line}")]);
-        nas.stand_by(command);
+        let mut server = Command::new(program());
+        server.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+        nas.stand_by(taken_server(&nas, &server));
         nas.know(&key);
         assert_confined(&nas, role);
     }
@@ -91,7 +107,7 @@ fn code_of_an_attacker_in_a_session_through_ssh_reaches_nothing_beside_the_share
 }
 
 /// Returns the command of a server whose kernel lacks a call.
-fn without(nas: &Nas, call: &str) -> Command {
+pub(crate) fn without(nas: &Nas, call: &str) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={call}:error=ENOSYS")]);
     command.arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
@@ -99,7 +115,7 @@ fn without(nas: &Nas, call: &str) -> Command {
 }
 
 /// Ends a server that strace started: it would outlive strace.
-fn end_traced(nas: &mut Nas) {
+pub(crate) fn end_traced(nas: &mut Nas) {
     let mut server = nas.server.take().unwrap();
     for process in children(server.process.id()) {
         send(process, Signal::KILL);
@@ -114,6 +130,8 @@ fn what_the_kernel_lacks_of_the_cage_is_said_and_can_be_an_error() {
     fs::write(nas.scratch.src().join("f"), "content").unwrap();
     nas.stand_by(without(&nas, "landlock_create_ruleset"));
     assert!(nas.log().contains("a part of the cage is missing here: Landlock"), "{}", nas.log());
+    let has_namespace = nas.log().contains("by a mount namespace in its place");
+    assert_eq!(has_namespace, is_root(), "{}", nas.log());
     nas.know(&key);
     let _ = nas.push(&[]).expect_quiet_success();
 

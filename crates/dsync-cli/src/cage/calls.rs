@@ -26,6 +26,10 @@ pub(super) const BEFORE_A_RUN: &[i64] = &[
     libc::SYS_seccomp,
 ];
 
+/// A further call of a session in a mount namespace until its run begins: it detaches the shares that
+/// it does not use. Below them is only the empty root of the namespace.
+pub(super) const HIDING: &[i64] = &[libc::SYS_umount2];
+
 const COMMON: &[i64] = &[
     // Open files.
     libc::SYS_read,

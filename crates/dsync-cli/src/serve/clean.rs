@@ -56,7 +56,7 @@ pub(super) fn share(name: &str) -> u8 {
     };
 
     let cage = Cage::default();
-    cage.enter_shares(std::iter::once((offer.share.path.clone(), offer.share.mounted)));
+    cage.enter_shares(&[offer.shown()], &|user, path| users.reach(user, path));
     if let Err(why) = users.become_one(offer.user.as_deref()) {
         say(&escape_text(&format!("dsync: {why}")));
         return exit_code::START;

@@ -39,7 +39,7 @@ use self::{
     tables::{File, ServerTable, ShareTable},
 };
 use super::limits::KeyLimits;
-use crate::{address::PORT, words::system_words};
+use crate::{address::PORT, cage::Shown, words::system_words};
 
 /// A configuration that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +83,14 @@ pub(crate) struct Offer {
     /// The days that it is kept there; `None` if no key has that role.
     pub(crate) keep_days: Option<u32>,
     pub(crate) keys: BTreeMap<String, Part>,
+}
+
+impl Offer {
+    /// Returns what a cage has to know of the share.
+    pub(super) fn shown(&self) -> Shown {
+        let Share { path, mounted, .. } = &self.share;
+        Shown { path: path.clone(), mounted: *mounted, user: self.user.clone() }
+    }
 }
 
 /// The part of a share that a key may use, and for what.

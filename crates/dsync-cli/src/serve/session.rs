@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     admission::{Admitted, admit, expired},
-    config::{Config, today},
+    config::{Config, Offer, today},
     field::value,
     silent::PATIENCE,
     status::{Passed, Report},
@@ -162,7 +162,8 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     let unready =
         |error: io::Error| broken(&format!("a session cannot be prepared: {}", system_words(&error)));
     let cage = Cage::required(config.require_cage).of_session().map_err(unready)?;
-    cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
+    let shown: Vec<_> = config.shares.values().map(Offer::shown).collect();
+    cage.enter_shares(&shown, &|user, path| users.reach(user, path));
     if let Some(lack) = cage.notes().first().filter(|_| config.require_cage) {
         return Err(broken(&format!("require-cage: {lack}")));
     }
@@ -188,6 +189,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
         return listed.map_err(|error| (exit_code::SOCKET, system_words(&error)));
     }
 
+    cage.show_only(config.shares.get(&wanted).map(|offer| offer.share.path.as_path()));
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit((&config, &users), (&wanted, &key), Some(&own_key), &mut record.role, &log) {
         Ok(Admitted { grant, places: _held }) => {

@@ -1,8 +1,12 @@
 //! The users of shares' sessions.
 
-use std::{collections::BTreeMap, ffi::CString};
+use std::{collections::BTreeMap, ffi::CString, io, os::fd::OwnedFd, path::Path, thread};
 
 use nix::unistd::{Gid, Uid, User, getgrouplist, setgid, setgroups, setuid};
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
 
 use super::config::Config;
 
@@ -52,9 +56,40 @@ impl Users {
         setgid(account.gid).map_err(&fail)?;
         setuid(account.uid).map_err(&fail)
     }
+
+    /// Opens a directory with the rights of this user, on a thread of its own: the process keeps its
+    /// own ones. The file descriptor is good for the directory's place, not for reading.
+    ///
+    /// # Errors
+    /// The system's, or that there is no such user.
+    pub(super) fn reach(&self, name: Option<&str>, path: &Path) -> io::Result<OwnedFd> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(rustix::fs::open(path, flags, Mode::empty())?)
+        };
+        let Some(name) = name else { return open() };
+        let found = self.accounts.get(name).and_then(|account| account.as_ref().ok());
+        let account = found.ok_or(io::ErrorKind::NotFound)?;
+
+        let opened = thread::scope(|scope| {
+            let work = || account.become_on_this_thread().and_then(|()| open());
+            thread::Builder::new().spawn_scoped(scope, work).map(|thread| thread.join())
+        });
+        opened?.unwrap_or_else(|_| Err(io::Error::other("the thread of another user failed")))
+    }
 }
 
 impl Account {
+    /// Makes the calling thread work as this user, for good.
+    fn become_on_this_thread(&self) -> io::Result<()> {
+        let group = |gid: Gid| rustix::fs::Gid::from_raw(gid.as_raw());
+        let (uid, gid) = (rustix::fs::Uid::from_raw(self.uid.as_raw()), group(self.gid));
+        // Groups first: without root's number they could not be changed.
+        set_thread_groups(&self.groups.iter().copied().map(group).collect::<Vec<_>>())?;
+        set_thread_res_gid(gid, gid, gid)?;
+        Ok(set_thread_res_uid(uid, uid, uid)?)
+    }
+
     fn find(name: &str) -> Result<Self, String> {
         let fail = failure(name);
         let user = User::from_name(name).map_err(&fail)?.ok_or_else(|| unknown(name))?;
