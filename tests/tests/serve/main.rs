@@ -21,6 +21,7 @@ mod round_trips;
 mod service;
 mod status;
 mod taken_over;
+mod watched;
 
 use std::{
     fs,
