@@ -1,13 +1,17 @@
 //! `--watch`: what changes at the source is at the destination soon, until an interrupt.
 
 use std::{
+    collections::HashSet,
+    ffi::OsStr,
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use dsync_tests::{
-    Run, Running, Scope, Scratch, Sshd, Via, assert_same, needs_dsync, program, run::wait_for, scratch::slash,
+    Run, Running, Scope, Scratch, Sshd, Via, assert_same, mount::Mount, needs_dsync, needs_root, program,
+    run::wait_for, scratch::slash,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -151,22 +155,399 @@ fn a_run_that_fails_is_made_again_and_one_that_cannot_begin_ends_the_watch() {
     assert!(outcome.code().is_some_and(|code| code != 0 && code != 20), "{}", outcome.account());
 }
 
+/// Starts a watch and waits until its first run has brought what `first` looks for.
+fn begin(run: Run, options: &[&str], operands: &[&OsStr], first: impl FnMut() -> bool) -> Running {
+    let running = run.args(["-rt", "--watch"]).args(options).args(operands).start();
+    wait_for(first);
+    running
+}
+
+/// Ends a watch with the exit code of an interrupt; returns the text of both its streams.
+fn interrupt(running: Running) -> String {
+    running.signal(Signal::TERM);
+    let outcome = running.wait().expect_code(20);
+    outcome.account()
+}
+
+/// Returns the inodes of the directories that a process watches.
+fn watched(running: &Running) -> HashSet<u64> {
+    let infos = fs::read_dir(format!("/proc/{}/fdinfo", running.id())).unwrap().flatten();
+    let texts: String = infos.map(|info| fs::read_to_string(info.path()).unwrap_or_default()).collect();
+    let inode = |line: &str| {
+        let number = line.strip_prefix("inotify ")?.split(' ').find_map(|word| word.strip_prefix("ino:"))?;
+        u64::from_str_radix(number, 16).ok()
+    };
+    texts.lines().filter_map(inode).collect()
+}
+
+fn inode(path: impl AsRef<Path>) -> u64 {
+    fs::metadata(path).unwrap().ino()
+}
+
+/// Puts a link in the place of another one, as deployments do.
+fn lead(scratch: &Scratch, to: &str, link: &str) {
+    symlink(to, scratch.at("fresh-link")).unwrap();
+    fs::rename(scratch.at("fresh-link"), scratch.at(link)).unwrap();
+}
+
+/// Puts a file in the place of another one, as editors do.
+fn replace(scratch: &Scratch, path: &str, content: &str) {
+    fs::write(scratch.at("fresh-file"), content).unwrap();
+    fs::rename(scratch.at("fresh-file"), scratch.at(path)).unwrap();
+}
+
 #[test]
-fn a_watch_that_makes_no_sense_is_refused_with_a_sentence() {
+fn what_the_followed_links_lead_to_is_followed_too() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (option, remote) in [("-L", false), ("-L", true), ("-k", false), ("--copy-unsafe-links", false)] {
+        let scratch = Scratch::new();
+        for release in ["1", "2"] {
+            fs::create_dir_all(scratch.at(&format!("releases/{release}/app"))).unwrap();
+            fs::write(scratch.at(&format!("releases/{release}/app/number")), release).unwrap();
+        }
+        lead(&scratch, "1", "releases/current");
+        symlink(scratch.at("releases/current/app"), scratch.at("src/app")).unwrap();
+        // Around to the source itself, and to nothing else.
+        symlink(scratch.at("src/app"), scratch.at("releases/1/app/again")).unwrap();
+        let number = scratch.dst().join("app/number");
+        let (run, to) = if remote {
+            (sshd.run(Via::Ssh), sshd.operand(scratch.dst()))
+        } else {
+            (Run::dsync(), scratch.dst().into_os_string())
+        };
+        let source = slash(&scratch.src());
+        let running = begin(run, &[option, "-l"], &[source.as_ref(), &to], || has(&number, "1"));
+
+        fs::write(scratch.at("releases/1/app/number"), "1b").unwrap();
+        wait_for(|| has(&number, "1b"));
+        lead(&scratch, "2", "releases/current");
+        wait_for(|| has(&number, "2"));
+        fs::write(scratch.at("releases/2/app/number"), "2b").unwrap();
+        wait_for(|| has(&number, "2b"));
+        wait_for(|| !watched(&running).contains(&inode(scratch.at("releases/1/app"))));
+        interrupt(running);
+    }
+}
+
+#[test]
+fn operands_that_are_links_or_files_are_followed_by_their_names() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (version, content) in [("one", "one"), ("two", "second")] {
+        fs::create_dir(scratch.at(version)).unwrap();
+        fs::write(scratch.at(version).join("version"), content).unwrap();
+    }
+    lead(&scratch, "one", "link");
+    fs::write(scratch.at("file"), "1").unwrap();
+    let at = |path: &str| scratch.dst().join(path);
+    let (contents, link, file) = (slash(&scratch.at("link")), scratch.at("link"), scratch.at("file"));
+    let to = scratch.dst();
+    let operands = [contents.as_ref(), link.as_ref(), file.as_ref(), to.as_ref()];
+    let running =
+        begin(Run::dsync(), &["-l"], &operands, || has(&at("version"), "one") && has(&at("file"), "1"));
+
+    replace(&scratch, "file", "2");
+    wait_for(|| has(&at("file"), "2"));
+    fs::write(scratch.at("file"), "33").unwrap();
+    wait_for(|| has(&at("file"), "33"));
+    lead(&scratch, "two", "link");
+    wait_for(|| {
+        has(&at("version"), "second") && fs::read_link(at("link")).is_ok_and(|text| text == Path::new("two"))
+    });
+    fs::write(scratch.at("two/version"), "three").unwrap();
+    wait_for(|| has(&at("version"), "three"));
+    interrupt(running);
+}
+
+#[test]
+fn implied_directories_are_followed_with_links_on_the_way() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.at("src/real/deep")).unwrap();
+    fs::create_dir_all(scratch.at("src/other/deep")).unwrap();
+    fs::write(scratch.at("src/real/deep/file"), "real").unwrap();
+    fs::write(scratch.at("src/other/deep/file"), "other").unwrap();
+    lead(&scratch, "real", "src/way");
+    let at = |path: &str| scratch.dst().join(path);
+    let (source, to) = (scratch.at("src/./way/deep"), scratch.dst());
+    let operands = [source.as_ref(), to.as_ref()];
+    let running = begin(Run::dsync(), &["-R", "-p"], &operands, || has(&at("way/deep/file"), "real"));
+
+    lead(&scratch, "other", "src/way");
+    wait_for(|| has(&at("way/deep/file"), "other"));
+    fs::set_permissions(scratch.at("src/other"), fs::Permissions::from_mode(0o700)).unwrap();
+    wait_for(|| fs::metadata(at("way")).is_ok_and(|found| found.permissions().mode() & 0o777 == 0o700));
+    interrupt(running);
+}
+
+#[test]
+fn a_list_of_names_is_read_again_and_its_names_are_watched() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.at("src/deep/other")).unwrap();
+    for name in ["deep/file", "deep/other/file", "late"] {
+        fs::write(scratch.src().join(name), "1").unwrap();
+    }
+    replace(&scratch, "list", "deep/file\n");
+    let (list, at) =
+        (format!("--files-from={}", scratch.at("list").display()), |path: &str| scratch.dst().join(path));
+    let (source, to) = (scratch.src(), scratch.dst());
+    let operands = [source.as_ref(), to.as_ref()];
+    let running = begin(Run::dsync(), &[&list, "--no-r"], &operands, || has(&at("deep/file"), "1"));
+
+    replace(&scratch, "src/deep/file", "2");
+    wait_for(|| has(&at("deep/file"), "2"));
+    assert!(!watched(&running).contains(&inode(scratch.at("src/deep/other"))));
+    replace(&scratch, "list", "deep/file\nlate\nmissing/yet\n");
+    wait_for(|| has(&at("late"), "1"));
+    fs::create_dir(scratch.at("src/missing")).unwrap();
+    fs::write(scratch.at("src/missing/yet"), "1").unwrap();
+    wait_for(|| has(&at("missing/yet"), "1"));
+
+    // While there is no list nothing is copied, and nothing ends.
+    fs::remove_file(scratch.at("list")).unwrap();
+    fs::write(scratch.at("src/late"), "2").unwrap();
+    replace(&scratch, "list", "late\n");
+    wait_for(|| has(&at("late"), "2"));
+    interrupt(running);
+}
+
+#[test]
+fn what_is_left_out_takes_no_watch_until_it_takes_part() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for name in ["node_modules/a/b", "kept/node_modules/c", "kept/below", "by_file/below"] {
+        fs::create_dir_all(scratch.src().join(name)).unwrap();
+    }
+    fs::write(scratch.at("src/.rules"), "- /by_file\n").unwrap();
+    fs::write(scratch.at("src/by_file/below/file"), "1").unwrap();
+    let at = |path: &str| scratch.dst().join(path);
+    let (source, to) = (slash(&scratch.src()), scratch.dst());
+    let options = ["--exclude=node_modules", "--filter=: .rules"];
+    let running =
+        begin(Run::dsync(), &options, &[source.as_ref(), to.as_ref()], || at("kept/below").is_dir());
+    wait_for(|| watched(&running).contains(&inode(scratch.at("src/kept/below"))));
+    let inodes =
+        |names: &[&str]| names.iter().map(|name| inode(scratch.src().join(name))).collect::<Vec<_>>();
+    let modules = inodes(&[
+        "node_modules",
+        "node_modules/a",
+        "node_modules/a/b",
+        "kept/node_modules",
+        "kept/node_modules/c",
+    ]);
+    let by_file = inodes(&["by_file", "by_file/below"]);
+    let has_any = |of: &[u64]| of.iter().any(|inode| watched(&running).contains(inode));
+    assert!(!has_any(&modules) && !has_any(&by_file));
+
+    replace(&scratch, "src/.rules", "- nothing\n");
+    wait_for(|| has(&at("by_file/below/file"), "1"));
+    fs::write(scratch.at("src/by_file/below/file"), "2").unwrap();
+    wait_for(|| has(&at("by_file/below/file"), "2"));
+    replace(&scratch, "src/.rules", "- /by_file\n");
+    wait_for(|| !has_any(&by_file));
+    assert!(!has_any(&modules));
+    interrupt(running);
+}
+
+#[test]
+fn a_filesystem_that_is_not_entered_takes_no_watch() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.at("src/mounted")).unwrap();
+    let Some(_mounted) = Mount::tmpfs(&scratch.at("src/mounted"), "size=1m") else { return };
+    fs::create_dir(scratch.at("src/mounted/below")).unwrap();
+    let (source, to) = (slash(&scratch.src()), scratch.dst());
+    fs::write(scratch.at("src/first"), "1").unwrap();
+    let first = || has(&scratch.at("dst/first"), "1");
+    let running = begin(Run::dsync(), &["-x"], &[source.as_ref(), to.as_ref()], first);
+    let other = fs::metadata(scratch.at("src/mounted")).unwrap().dev();
+    let devices = |running: &Running| {
+        let infos = fs::read_dir(format!("/proc/{}/fdinfo", running.id())).unwrap().flatten();
+        infos.map(|info| fs::read_to_string(info.path()).unwrap_or_default()).collect::<String>()
+    };
+    let kernel_device = (rustix::fs::major(other) << 20) | rustix::fs::minor(other);
+    assert!(!devices(&running).contains(&format!("sdev:{kernel_device:x} ")));
+    interrupt(running);
+}
+
+#[test]
+fn a_source_that_goes_and_comes_back_is_followed_and_nothing_is_deleted_meanwhile() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let running = watch(&scratch, Run::dsync(), scratch.dst());
+    fs::rename(scratch.src(), scratch.at("away")).unwrap();
+    fs::write(scratch.at("away/second"), "second").unwrap();
+    fs::rename(scratch.at("away"), scratch.src()).unwrap();
+    wait_for(|| has(&scratch.at("dst/second"), "second"));
+    assert!(has(&scratch.at("dst/first"), "first"));
+
+    // Away until a run has failed for it, which is made again when the source is there.
+    fs::rename(scratch.src(), scratch.at("away")).unwrap();
+    wait_for(|| !watched(&running).is_empty());
+    fs::write(scratch.at("away/third"), "third").unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(has(&scratch.at("dst/first"), "first"));
+    fs::rename(scratch.at("away"), scratch.src()).unwrap();
+    wait_for(|| has(&scratch.at("dst/third"), "third"));
+    end(&scratch, running);
+}
+
+#[test]
+fn a_source_that_is_unmounted_empties_nothing_and_is_followed_when_it_is_mounted_again() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let Some(disk) = Mount::tmpfs(&scratch.src(), "size=1m") else { return };
+    let running = watch(&scratch, Run::dsync(), scratch.dst());
+    // No watch keeps it busy.
+    wait_for(|| Run::of("umount").arg(disk.path()).run().code() == Some(0));
+    drop(disk);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(has(&scratch.at("dst/first"), "first"));
+
+    let Some(_disk) = Mount::tmpfs(&scratch.src(), "size=1m") else { return };
+    fs::write(scratch.at("src/first"), "again").unwrap();
+    wait_for(|| has(&scratch.at("dst/first"), "again"));
+    fs::write(scratch.at("src/second"), "second").unwrap();
+    wait_for(|| has(&scratch.at("dst/second"), "second"));
+    end(&scratch, running);
+}
+
+#[test]
+fn more_directories_than_watches_are_told_with_the_cure() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    for number in 0..30 {
+        fs::create_dir(scratch.src().join(number.to_string())).unwrap();
+    }
+    fs::write(scratch.at("src/29/file"), "1").unwrap();
+    let limited = r#"echo 20 >/proc/sys/user/max_inotify_watches && exec "$@""#;
+    let run = Run::dsync().behind(["unshare", "--user", "--map-root-user", "sh", "-c", limited, "sh"]);
+    let (source, to) = (slash(&scratch.src()), scratch.dst());
+    let first = || has(&scratch.at("dst/29/file"), "1");
+    let running = begin(run, &[], &[source.as_ref(), to.as_ref()], first);
+    // The first directories have their watches, and what changes there is followed at once.
+    fs::write(scratch.at("src/file"), "1").unwrap();
+    wait_for(|| has(&scratch.at("dst/file"), "1"));
+    let said = interrupt(running);
+    assert!(
+        said.contains("more directories than fs.inotify.max_user_watches (raise it as root: sysctl"),
+        "{said}"
+    );
+    assert!(said.contains("the source is looked through every 60 s"), "{said}");
+    assert_eq!(said.matches("not everything can be watched").count(), 1, "{said}");
+}
+
+#[test]
+fn options_that_make_sense_work_in_a_watch() {
+    needs_dsync!();
+    for options in [
+        &["--delete", "--max-delete=10", "--delay-updates"][..],
+        &["--log-file=LOG", "-q"],
+        &["--bwlimit=50m", "--stop-after=600"],
+        &["--inplace", "-c", "--state", "--state-dir=STATE"],
+        &["-m", "--backup", "--suffix=.old", "--write-manifest=LOG"],
+        &["-z", "-y", "--partial", "--temp-dir=STATE", "-v", "--stats"],
+        &["--json", "--checksum"],
+        &["--delete", "--delete-excluded", "--exclude=/none", "--exclude-from=LIST"],
+    ] {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.at("state")).unwrap();
+        fs::write(scratch.at("exclude"), "*.tmp\n").unwrap();
+        let place = |option: &&str| {
+            let path = |name: &str| scratch.at(name).display().to_string();
+            option
+                .replace("LOG", &path("log"))
+                .replace("STATE", &path("state"))
+                .replace("LIST", &path("exclude"))
+        };
+        let options: Vec<String> = options.iter().map(place).collect();
+        let running = watch(&scratch, Run::dsync().args(&options), scratch.dst());
+        fs::write(scratch.at("src/second"), "second").unwrap();
+        wait_for(|| has(&scratch.at("dst/second"), "second"));
+        fs::write(scratch.at("src/second"), "2").unwrap();
+        wait_for(|| has(&scratch.at("dst/second"), "2"));
+        let said = interrupt(running);
+        assert!(!said.contains("trying again"), "{said}");
+    }
+}
+
+#[test]
+fn files_that_are_removed_after_their_copy_lead_to_no_endless_runs() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (source, to) = (slash(&scratch.src()), scratch.dst());
+    fs::write(scratch.at("src/first"), "1").unwrap();
+    let first = || has(&scratch.at("dst/first"), "1");
+    let options = ["--remove-source-files", "--json"];
+    let running = begin(Run::dsync(), &options, &[source.as_ref(), to.as_ref()], first);
+    wait_for(|| !scratch.at("src/first").exists());
+    fs::write(scratch.at("src/second"), "2").unwrap();
+    wait_for(|| has(&scratch.at("dst/second"), "2") && !scratch.at("src/second").exists());
+    let said = interrupt(running);
+    assert!(said.matches(r#""event":"start""#).count() <= 6, "{said}");
+}
+
+#[test]
+fn an_entry_that_fails_does_not_hold_up_the_others() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    symlink("nowhere", scratch.at("src/dangling")).unwrap();
+    fs::write(scratch.at("src/first"), "1").unwrap();
+    let (source, to) = (slash(&scratch.src()), scratch.dst());
+    let first = || has(&scratch.at("dst/first"), "1");
+    let running = begin(Run::dsync(), &["-L"], &[source.as_ref(), to.as_ref()], first);
+    for content in ["2", "33", "444", "5555"] {
+        fs::write(scratch.at("src/first"), content).unwrap();
+        wait_for(|| has(&scratch.at("dst/first"), content));
+    }
+    fs::write(scratch.at("src/nowhere"), "there").unwrap();
+    wait_for(|| has(&scratch.at("dst/dangling"), "there"));
+    interrupt(running);
+}
+
+#[test]
+fn a_watch_that_makes_no_sense_is_refused_with_reason_and_cure() {
     needs_dsync!();
     let scratch = Scratch::new();
     fs::write(scratch.at("src/file"), "x").unwrap();
-    let run = |options: &[&str], from: PathBuf| {
+    let run = |options: &[&str], from: &OsStr| {
         Run::dsync().args(["-a", "--watch"]).args(options).arg(from).arg(scratch.dst()).run()
     };
-    for option in ["-n", "--progress", "--list-only", "-L", "-k", "--files-from=x"] {
-        let outcome = run(&[option], scratch.src()).expect_code(1);
-        assert!(outcome.stderr_text().contains("--watch"), "{}", outcome.account());
+    for (option, with, cure) in [
+        ("-n", "--dry-run (-n)", "for one look leave --watch out"),
+        ("--list-only", "--list-only", "for one list leave --watch out"),
+        ("--progress", "--progress (-P)", "-v or --json tells what each one did"),
+        ("-P", "--progress (-P)", "-v or --json tells what each one did"),
+        ("--write-batch=b", "--write-batch", "record a single run without --watch"),
+        ("--only-write-batch=b", "--only-write-batch", "record a single run without --watch"),
+        ("--files-from=-", "--files-from=-", "put it into a file"),
+        ("--files-from=/dev/stdin", "a list of --files-from that is a pipe", "put it into a file"),
+    ] {
+        let outcome = run(&[option], scratch.src().as_ref()).expect_code(1);
+        let said = outcome.stderr_text();
+        assert!(said.contains(&format!("--watch does not work with {with}: ")), "{}", outcome.account());
+        assert!(said.contains(cure), "{}", outcome.account());
     }
-    let outcome = run(&[], scratch.at("src/file")).expect_code(4);
-    assert!(outcome.stderr_text().contains("--watch of a file"), "{}", outcome.account());
-    let pull = Run::dsync().args(["-a", "--watch", "host:src/"]).arg(scratch.dst()).run();
-    let pull = pull.expect_code(4);
-    assert!(pull.stderr_text().contains("--watch of a remote source"), "{}", pull.account());
+    let batch =
+        Run::dsync().args(["-a", "--watch", "--read-batch=b"]).arg(scratch.dst()).run().expect_code(1);
+    assert!(batch.stderr_text().contains("apply it without --watch"), "{}", batch.account());
+    let push =
+        Run::dsync().args(["-a", "--watch", "--files-from=:list"]).arg(scratch.src()).arg("host:x").run();
+    let push = push.expect_code(1);
+    assert!(push.stderr_text().contains("put the list into a file here"), "{}", push.account());
+    for source in ["host:src/", "host::share/src/", "dsync://host/share/src/"] {
+        let pull = run(&[], source.as_ref()).expect_code(4);
+        let said = pull.stderr_text();
+        assert!(
+            said.contains("--watch of a remote source (no host tells another one what changes"),
+            "{said}"
+        );
+        assert!(said.contains("run dsync at the host that has the source, as a push"), "{said}");
+    }
+    let outcome = run(&[], scratch.at("src/none").as_ref()).expect_code(23);
+    assert!(outcome.stderr_text().contains("src/none"), "{}", outcome.account());
     assert!(!scratch.dst().exists() || fs::read_dir(scratch.dst()).unwrap().next().is_none());
 }

@@ -57,7 +57,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use dsync_engine::{CancelToken, Job, Summary, SyncError, TypeCounts, exit_code};
+use dsync_engine::{CancelToken, Job, Summary, SyncError, TreeWatch, TypeCounts, exit_code};
 
 use crate::{
     bar::{Bar, Shown},
@@ -164,7 +164,7 @@ fn run(flags: &Flags) -> u8 {
         Ok(None) => {}
         Err(error) => return refuse(&error),
     }
-    let Order { job, rules, report, doubtful, share, watched } =
+    let Order { job, rules, report, doubtful, share, is_watched } =
         match resolve::order(flags, &|name| std::env::var_os(name)) {
             Ok(order) => order,
             Err(error) => return refuse(&error),
@@ -173,7 +173,7 @@ fn run(flags: &Flags) -> u8 {
     // A log and a bar would tear each other.
     let draws = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     // Nobody looks at the one of a watch for long.
-    let shown = if watched.is_some() { Shown::Nothing } else { report.bar(draws && !logs) };
+    let shown = if is_watched { Shown::Nothing } else { report.bar(draws && !logs) };
     let bar = Arc::new(Bar::new(shown));
     let has_bar = bar.is_drawn();
     if let Err(error) = signals::watch(cancel.clone(), Arc::clone(&bar)) {
@@ -188,26 +188,32 @@ fn run(flags: &Flags) -> u8 {
     };
 
     let stopped = || stop.as_ref().is_some_and(|reached| reached.load(Ordering::Acquire));
-    let sums_up = has_bar || watched.is_some() && !report.voice.quiet;
-    let once = || {
+    let sums_up = has_bar || is_watched && !report.voice.quiet;
+    let once = |job: Job| {
         let console = open_console(&report, Arc::clone(&bar));
-        let outcome = perform(flags, job.clone(), &report, (&console, &cancel));
+        let outcome = perform(flags, job, &report, (&console, &cancel));
         let words =
             Words { rules: &rules, doubtful: &doubtful, stopped: stopped(), dialled: share.is_some() };
         let code = finish(&outcome, &console, &words, &report, sums_up);
         Ran { code, ended: outcome.is_ok() }
     };
 
-    let Some(paths) = &watched else { return once().code };
-    match Watch::begin(paths, &cancel).map(|watch| watch.go(once)) {
-        Ok(Some(code)) => code,
-        Ok(None) => {
-            let (code, line) = interrupted(stopped());
-            say(&line);
-            code
-        }
-        Err(error) => refuse(&error),
+    if !is_watched {
+        return once(job).code;
     }
+    let again = |trees: Option<&TreeWatch>| {
+        let job = trees.map_or_else(|| job.clone(), |trees| job.clone().watch(trees));
+        match resolve::with_list(flags, &|name| std::env::var_os(name), job, trees) {
+            Ok(job) => once(job),
+            // It was read when the watch began: the next change of the list repairs it.
+            Err(error) => Ran { code: refuse(&error), ended: true },
+        }
+    };
+    Watch::new(&cancel).go(again).unwrap_or_else(|| {
+        let (code, line) = interrupted(stopped());
+        say(&line);
+        code
+    })
 }
 
 /// Carries a run out, with what is said before and in it.

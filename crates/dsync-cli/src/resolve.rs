@@ -9,6 +9,7 @@ mod reporting;
 mod rights;
 mod spelling;
 mod users;
+mod watched;
 mod writing;
 
 use std::{
@@ -24,7 +25,7 @@ use dsync_engine::{
     Source, SyncOptions, TransportChoice, WritePolicy, notation::Owner, verify::RemoteTree,
 };
 
-pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting};
+pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting, watched::with_list};
 use self::{
     reporting::{check_hashes, reporting},
     rights::{FAKE, REAL, WITHOUT, set_rights},
@@ -48,9 +49,12 @@ pub(crate) struct Order {
     pub(crate) doubtful: Vec<OsString>,
     /// The share that the run goes to, if it goes to one.
     pub(crate) share: Option<ShareAddress>,
-    /// The directories to watch.
-    pub(crate) watched: Option<Vec<PathBuf>>,
+    /// Whether the run is made again whenever its source has changed.
+    pub(crate) is_watched: bool,
 }
+
+/// A question for the variables of the environment.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Makes a run of the command line. `environment` returns the variables that matter.
 ///
@@ -71,7 +75,7 @@ pub(crate) fn order(
     if matches!(source, Source::Remote { .. }) {
         batch::check_pull(flags)?;
     }
-    let watched = watched(flags, (&source, &destination))?;
+    let is_watched = watched::is_watched(flags, &source, &destination)?;
     let files = operator_files(flags, &destination);
     let spelling = spelling::spelling(flags, environment, (&source, &destination))?;
     let rules = Arc::new(rules(flags, &files, &source)?);
@@ -111,7 +115,7 @@ pub(crate) fn order(
         job = job.write_manifest(ManifestFile::new(file).links(links));
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
-    Ok(Order { job: job.resources(resources), rules, report, doubtful, share, watched })
+    Ok(Order { job: job.resources(resources), rules, report, doubtful, share, is_watched })
 }
 
 /// Collects the filter rules of a run.
@@ -154,23 +158,6 @@ fn batch_ends(
     let files = operator_files(flags, &destination);
     let source = batch::source(flags, &files, resources)?.ok_or(UsageError::NoOperands)?;
     Ok((source, destination))
-}
-
-/// Returns the directories to watch, if the source is to be watched.
-fn watched(
-    flags: &Flags,
-    (source, destination): (&Source, &Destination),
-) -> Result<Option<Vec<PathBuf>>, UsageError> {
-    match (source, destination) {
-        _ if !flags.stopping.watch => Ok(None),
-        (Source::Remote { .. }, _) => Err(UsageError::UnsupportedUse {
-            text: "--watch of a remote source (run it at the host that has the source, as a push)",
-        }),
-        (_, Destination::Nowhere) => Err(UsageError::Needs { option: "--watch", needed: "a destination" }),
-        (Source::Batch(_), _) => Err(UsageError::UnsupportedUse { text: "--watch with --read-batch" }),
-        (Source::Local { paths }, _) => Ok(Some(paths.clone())),
-        _ => Ok(None),
-    }
 }
 
 /// Refuses a single word that a person types to ask for help, unless there is a file of its name.

@@ -47,6 +47,8 @@ pub(crate) enum UsageError {
     ValueInvalid { option: String, reason: String },
     /// Two options that cannot be given together.
     Conflict { one: &'static str, other: &'static str },
+    /// A run that `--watch` cannot make again.
+    NotWatched { with: &'static str, why: &'static str },
     /// An option that needs another one.
     Needs { option: &'static str, needed: &'static str },
     /// An operand cannot be read.
@@ -180,6 +182,7 @@ impl fmt::Display for UsageError {
             }
             Self::ValueInvalid { option, reason } => write!(f, "{option}: {reason}"),
             Self::Conflict { one, other } => write!(f, "'{one}' cannot be combined with '{other}'"),
+            Self::NotWatched { with, why } => write!(f, "--watch does not work with {with}: {why}"),
             Self::Needs { option, needed } => write!(f, "{option} does not work without {needed}"),
             Self::CommandMissing { command, file } => {
                 write!(f, "'{command}' is the name of a command that this version does not have; ")?;

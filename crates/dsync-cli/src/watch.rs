@@ -1,24 +1,22 @@
 //! `--watch`: runs again whenever the source has changed and rests.
 //!
-//! The law: a change at the source is in some run that begins after it. Watches are set before a run
-//! lists the tree; what they tell up to its beginning is in that run, and what they tell later
-//! leads to another one. Each is a whole run, with a lock and a connection of its own: what it does
-//! does not depend on what was seen, so a change that no watch tells of is in the next one as well.
+//! The law: a change at the source is in some run that begins after it. A run watches whatever it
+//! reads before it looks ([`TreeWatch`]), so a change is in it, or is seen and leads to another one.
+//! Each is a whole run, with a lock and a connection of its own: what it does does not depend on what
+//! was seen, so a change that no watch tells of is in the next one as well.
 
 use std::{
     io,
-    path::PathBuf,
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use dsync_engine::{CancelToken, Seen, TreeWatch, exit_code, schema::errno_name, watch_trees};
+use dsync_engine::{CancelToken, Seen, TreeWatch, exit_code, schema::errno_name};
 
-use crate::{console::say, escape::escape_text, usage::UsageError, words};
+use crate::{console::say, escape::escape_text, words};
 
-/// The watch on the directories of a run's source.
+/// The watch on what the runs of a source read.
 pub(crate) struct Watch<'a> {
-    paths: &'a [PathBuf],
     cancel: &'a CancelToken,
     /// `None` if there can be no watches.
     trees: Option<TreeWatch>,
@@ -34,30 +32,20 @@ pub(crate) struct Ran {
 }
 
 impl<'a> Watch<'a> {
-    /// Begins to watch directories.
-    ///
-    /// # Errors
-    /// [`UsageError`] for an operand that is a file.
-    pub(crate) fn begin(paths: &'a [PathBuf], cancel: &'a CancelToken) -> Result<Self, UsageError> {
-        let is_file = |error: &io::Error| error.kind() == io::ErrorKind::NotADirectory;
-        let trees = watch_trees(paths);
-        if trees.as_ref().is_err_and(is_file) {
-            return Err(UsageError::UnsupportedUse { text: "--watch of a file (give its directory)" });
-        }
-        let mut watch = Self { paths, cancel, trees: None, told: false };
-        watch.accept(trees);
-        Ok(watch)
+    /// Makes a watch without a run.
+    pub(crate) fn new(cancel: &'a CancelToken) -> Self {
+        Self { cancel, trees: None, told: false }
     }
 
-    /// Runs again and again. Returns the exit code of a first run that did not come to its end, or
-    /// of one that was interrupted; `None` if the interrupt came between two runs.
-    pub(crate) fn go(mut self, mut run: impl FnMut() -> Ran) -> Option<u8> {
+    /// Runs again and again, with watches if there can be any. Returns the exit code of a first run
+    /// that did not come to its end, or of one that was interrupted; `None` if the interrupt came
+    /// between two runs.
+    pub(crate) fn go(mut self, mut run: impl FnMut(Option<&TreeWatch>) -> Ran) -> Option<u8> {
         let mut failed = 0;
         let mut is_first = true;
         loop {
-            // The changes so far are in the run that begins now.
-            self.take(Duration::ZERO);
-            let Ran { code, ended } = run();
+            self.begin();
+            let Ran { code, ended } = run(self.trees.as_ref());
             // An interrupt may come too late for the run, and ends the watch all the same.
             if self.cancel.is_cancelled() && ended {
                 return None;
@@ -68,14 +56,16 @@ impl<'a> Watch<'a> {
             }
             is_first = false;
 
+            self.tell_lacking();
             if code == exit_code::OK {
                 failed = 0;
-                self.await_change();
+                self.await_change(None);
             } else {
                 failed += 1;
                 let pause = pause_after(failed);
                 say(&format!("dsync: trying again in {} s", pause.as_secs()));
-                self.rest(pause);
+                // What failed with some entries may be repaired by the next change; a connection is not.
+                if ended { self.await_change(Some(pause)) } else { self.rest(pause) }
             }
             if self.cancel.is_cancelled() {
                 return None;
@@ -83,16 +73,26 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Waits until something has changed and nothing has for a moment, or until it is time to look.
-    fn await_change(&mut self) {
+    /// Makes watches possible, and takes the changes so far: they are in the run that begins now.
+    fn begin(&mut self) {
+        if self.trees.is_none() {
+            match TreeWatch::new() {
+                Ok(trees) => self.trees = Some(trees),
+                Err(error) => self.tell_why(&error),
+            }
+        }
+        self.take(Duration::ZERO);
+    }
+
+    /// Waits until something has changed and nothing has for a moment, or until it is time to look:
+    /// after so long at the most.
+    fn await_change(&mut self, most: Option<Duration>) {
         let is_blind = self.trees.as_ref().is_none_or(|trees| trees.lacking().is_some());
+        let most = most.into_iter().chain(is_blind.then_some(LOOK_EVERY)).min();
         let began = Instant::now();
         while self.take(SLICE) == Seen::Nothing {
-            if self.cancel.is_cancelled() {
+            if self.cancel.is_cancelled() || most.is_some_and(|most| began.elapsed() >= most) {
                 return;
-            }
-            if is_blind && began.elapsed() >= LOOK_EVERY {
-                return self.renew();
             }
         }
 
@@ -105,48 +105,43 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Takes the changes that are known, after waiting for one at most so long.
-    fn take(&mut self, most: Duration) -> Seen {
-        let Some(trees) = &mut self.trees else {
-            sleep(most);
-            return Seen::Nothing;
-        };
-        match trees.take(most) {
-            Ok(Seen::Lost) | Err(_) => {
-                self.renew();
-                Seen::Lost
-            }
-            Ok(seen) => seen,
-        }
-    }
-
-    fn rest(&self, pause: Duration) {
+    /// Waits, but not for a source that has come back.
+    fn rest(&mut self, pause: Duration) {
         let began = Instant::now();
         while began.elapsed() < pause && !self.cancel.is_cancelled() {
-            sleep(SLICE);
+            if self.take(SLICE) == Seen::Replaced {
+                return;
+            }
         }
     }
 
-    /// Sets new watches on all that is there now.
-    fn renew(&mut self) {
-        // The old ones count until they are gone.
-        self.trees = None;
-        self.accept(watch_trees(self.paths));
+    /// Takes the changes that are known, after waiting for one at most so long.
+    fn take(&mut self, most: Duration) -> Seen {
+        let taken = match &self.trees {
+            Some(trees) => trees.take(most),
+            None => {
+                sleep(most);
+                return Seen::Nothing;
+            }
+        };
+        taken.unwrap_or_else(|_| {
+            // The next run has new ones.
+            self.trees = None;
+            Seen::Changed
+        })
     }
 
-    /// Takes new watches, and says once what they lack.
-    fn accept(&mut self, trees: io::Result<TreeWatch>) {
-        let why = match trees {
-            Ok(trees) => {
-                let lacking = trees.lacking().map(why_lacking);
-                self.trees = Some(trees);
-                lacking
-            }
-            Err(error) => Some(why_lacking(&error)),
-        };
-        if let Some(why) = why.filter(|_| !self.told) {
+    /// Says once what the watches lack.
+    fn tell_lacking(&mut self) {
+        if let Some(error) = self.trees.as_ref().and_then(TreeWatch::lacking) {
+            self.tell_why(&error);
+        }
+    }
+
+    fn tell_why(&mut self, error: &io::Error) {
+        if !self.told {
             self.told = true;
-            let every = LOOK_EVERY.as_secs();
+            let (why, every) = (why_lacking(error), LOOK_EVERY.as_secs());
             say(&escape_text(&format!(
                 "dsync: not everything can be watched: {why}; the source is looked through every {every} s"
             )));

@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-use dsync_fs::{Chooser, FileList, Spelling};
+use dsync_fs::{Chooser, FileList, Spelling, TreeWatch};
 use dsync_transport::Throttle;
 use dsync_wire::{
     budget::Budget,
@@ -93,6 +93,7 @@ pub struct Job {
     recording: Option<Recording>,
     manifest_file: Option<ManifestFile>,
     filter: Option<Filter>,
+    watch: Option<TreeWatch>,
     /// The paths of a manifest's entries, if not all of them are copied.
     only: Option<RelativePaths>,
     /// The manifest, once the source is the list of its names.
@@ -105,7 +106,7 @@ impl Job {
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
         let (cage, files_from, spelling, recording, filter) = Default::default();
-        let (only, manifest, manifest_file) = Default::default();
+        let (only, manifest, manifest_file, watch) = Default::default();
         let resources = Resources::default();
         Self {
             source,
@@ -119,6 +120,7 @@ impl Job {
             recording,
             manifest_file,
             filter,
+            watch,
             only,
             manifest,
         }
@@ -268,6 +270,7 @@ impl Job {
         let guarded = Guarded::new(heard, cancel);
         let chooser = self.filter.as_ref().map(|filter| guarded.chooser(filter, self.spelling));
         let left_out = tree.as_ref().and_then(ManifestHears::left_out);
+        let watch = self.watch.clone();
         let means = Own { connector, throttle, chooser: chooser.as_ref(), left_out };
         let outcome = match self.spelling {
             None => self.dispatch(means, &guarded, guarded.cancel()),
@@ -286,6 +289,9 @@ impl Job {
             report.failed += recording.lacking().saturating_sub(counted);
         }
         tree.map_or(Ok(()), ManifestHears::finish)?;
+        if let Some(watch) = watch {
+            watch.settle();
+        }
 
         Ok(Summary {
             report,
@@ -334,12 +340,12 @@ impl Job {
             spelling,
             recording,
             chooser,
+            watch: self.watch.as_ref(),
             left_out,
             manifest: self.manifest.as_ref(),
         };
-        let destination = somewhere(destination, &options)?;
 
-        match (source.for_list(remote.files_from), destination, connector) {
+        match (source.for_list(remote.files_from), somewhere(destination, &options)?, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local::run(Files::Paths(&paths), &path, options, remote, observer, cancel)
             }
@@ -416,6 +422,8 @@ struct Remote<'a> {
     recording: Option<(&'a Recording, EventLevel)>,
     /// The judge of the source's entries.
     chooser: Option<&'a Chooser>,
+    /// The watch on what the source reads.
+    watch: Option<&'a TreeWatch>,
     /// A file that a destination of this machine leaves out of what it tells: filesystem and inode.
     left_out: Option<(u64, u64)>,
     /// The manifest that the source's entries are held to.
@@ -476,7 +484,8 @@ impl<'a> Files<'a> {
         };
 
         let filter = rules::above_source(rules::compile(options)?, paths, (None, remote.spelling))?;
-        let place = Place { spelling: remote.spelling, chooser: remote.chooser, ..Place::default() };
+        let Remote { spelling, chooser, watch, .. } = remote;
+        let place = Place { spelling, chooser, watch, ..Place::default() };
         let spools = remote.resources.spool_home();
         let tree = open_tree((paths, list), (options, filter), (files, recording), spools, place)?;
         Ok(Tree { manifest: remote.manifest.cloned(), ..tree })

@@ -52,7 +52,6 @@ pub mod summary;
 mod tally;
 mod under_way;
 pub mod verify;
-mod watch;
 mod way;
 mod whole_file;
 mod workers;
@@ -113,7 +112,6 @@ pub use crate::{
     states::States,
     summary::{Summary, Verdict},
     tally::Tally,
-    watch::watch_trees,
     way::Connector,
     workers::Workers,
 };

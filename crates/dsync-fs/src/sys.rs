@@ -102,7 +102,7 @@ pub(crate) fn is_interposed() -> bool {
 }
 
 /// Returns the path in `/proc` that leads to the object of a descriptor, and nowhere else.
-fn proc_link(fd: BorrowedFd<'_>) -> String {
+pub(crate) fn proc_link(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 

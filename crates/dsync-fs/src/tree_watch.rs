@@ -1,44 +1,99 @@
-//! Watches directory trees for changes, by inotify.
+//! Watches what runs read of a source, by inotify.
 //!
-//! The law: a change that happens after [`TreeWatch::new`] has returned is seen by a later
-//! [`TreeWatch::take`], or that says [`Seen::Lost`]. Each directory gets its watch before it is
-//! listed, so a directory that is made meanwhile is in the list, or its making is an event.
+//! The law: a walk watches before it looks. Each directory gets its watch before it is listed, and
+//! each name on the way of an operand, of a line of a list, or of a link that is followed gets one
+//! before it is looked up (module `way`). So a change of anything that a walk has met is seen by a
+//! later [`TreeWatch::take`], and rules, links and filesystems decide here what they decide there: a
+//! directory that the walk leaves out takes no watch.
 //!
-//! It tells that something has changed, and not what: whoever asks compares the trees. Changes
-//! behind symbolic links and below mounts that come later are not seen.
+//! A watch is of an inode and not of a path: a directory that is moved keeps it, and one that several
+//! links lead to has one. [`TreeWatch::settle`] ends the watches that the last run did not ask for.
+//!
+//! It tells that something has changed, and not what: whoever asks compares the trees. A mount says
+//! nothing to inotify, so the identities of the operands are compared as well.
+
+mod way;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    ffi::OsString,
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd as _, OwnedFd},
-    sync::Arc,
-    time::Duration,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    fs::{
+        CWD,
+        inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    },
     io::Errno,
 };
 
-use crate::{component::Component, dir::Dir, metadata::Kind, shared_path::SharedPath};
+pub(crate) use self::way::Steps;
+use crate::{
+    dir::{Dir, Target},
+    sys::proc_link,
+};
 
-/// Watches on all directories of some trees.
+/// The watches on what the runs of a source read. Cheap to clone; all clones are one.
+///
+/// Cost: a watch of the user's for each directory that a run lists, and one for each directory on the
+/// way of an operand and of a link that is followed.
+#[derive(Debug, Clone)]
+pub struct TreeWatch(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct TreeWatch {
+struct Inner {
     inotify: OwnedFd,
-    roots: Vec<Arc<Dir>>,
+    watches: Mutex<Watches>,
+}
+
+#[derive(Debug, Default)]
+struct Watches {
+    /// Runs that have settled.
+    round: u64,
     /// The directories by their watches.
-    watched: HashMap<i32, Watched>,
-    lacking: Option<io::Error>,
+    directories: HashMap<i32, Watched>,
+    /// The operands by their text: a slash at the end makes another one, which a `Path` would not.
+    operands: HashMap<OsString, Operand>,
+    /// The last watch that failed, and in which round.
+    lacking: Option<(u64, Errno)>,
+    /// The last look at the operands.
+    looked: Option<Instant>,
 }
 
 /// A directory that has a watch.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Watched {
-    root: usize,
-    path: SharedPath,
+    round: u64,
+    interest: Interest,
+}
+
+/// The events of a directory that count.
+#[derive(Debug)]
+enum Interest {
+    /// All of them.
+    All,
+    /// Those of some names.
+    Names(HashSet<Box<[u8]>>),
+}
+
+/// The entry that an operand led to.
+#[derive(Debug)]
+struct Operand {
+    round: u64,
+    /// Whether a link in its place is followed.
+    follows: bool,
+    /// `None` if nothing was there.
+    found: Option<Target>,
 }
 
 /// The changes since the last question.
@@ -49,60 +104,114 @@ pub enum Seen {
     Nothing,
     /// Something.
     Changed,
-    /// Something, and further changes may be missed: there were too many, or a directory was moved.
-    /// Another [`TreeWatch`] sees them.
-    Lost,
+    /// An operand has gone, has come back, or is another directory now: one that was mounted there or
+    /// unmounted, too.
+    Replaced,
 }
 
 impl TreeWatch {
-    /// Watches trees. Where a directory could not get a watch, [`lacking`](Self::lacking) says why.
+    /// Makes a watch on nothing: the runs that have it add what they read.
     ///
     /// # Errors
-    /// The system's error when there can be no watches at all.
-    pub fn new(roots: Vec<Arc<Dir>>) -> io::Result<Self> {
+    /// The system's error when there can be no watches at all: `EMFILE` for more watching programs
+    /// than `fs.inotify.max_user_instances` allows.
+    pub fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let mut watch = Self { inotify, roots, watched: HashMap::new(), lacking: None };
-        for root in 0..watch.roots.len() {
-            watch.add(Watched { root, path: SharedPath::root() });
-        }
-        Ok(watch)
+        Ok(Self(Arc::new(Inner { inotify, watches: Mutex::default() })))
+    }
+
+    /// Watches a file, or whatever else a path leads to, for the next run: one that the run depends on
+    /// beside its source. The file itself, a rename over it, and the directories and links on its way
+    /// count.
+    pub fn file(&self, path: &Path) {
+        self.way(CWD, path.as_os_str().as_bytes(), Steps { follow_last: true, all: false });
     }
 
     /// Returns why some directories are not watched: the user has as many watches as
     /// `fs.inotify.max_user_watches` allows (`ENOSPC`), or something else failed.
-    pub fn lacking(&self) -> Option<&io::Error> {
-        self.lacking.as_ref()
+    pub fn lacking(&self) -> Option<io::Error> {
+        let watches = self.lock();
+        // The round of the last run counts until another has settled.
+        let is_recent = |&(round, _): &(u64, Errno)| round + 1 >= watches.round;
+        watches.lacking.filter(is_recent).map(|(_, error)| error.into())
+    }
+
+    /// Ends the watches on what the run that is over did not read. To be called when a run has come to
+    /// its end: one that broke off has not asked for all that matters.
+    pub fn settle(&self) {
+        let mut watches = self.lock();
+        let round = watches.round;
+        watches.operands.retain(|_, operand| operand.round == round);
+        watches.directories.retain(|&number, watched| {
+            let stays = watched.round == round;
+            if !stays {
+                // A directory that has gone has lost its watch already.
+                let _ = inotify::remove_watch(&self.0.inotify, number);
+            }
+            stays
+        });
+        watches.round += 1;
     }
 
     /// Waits for a change, at most so long, and takes all that are known.
     ///
     /// # Errors
     /// The system's error.
-    pub fn take(&mut self, most: Duration) -> io::Result<Seen> {
+    pub fn take(&self, most: Duration) -> io::Result<Seen> {
         let timeout = Timespec::try_from(most).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&self.inotify, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.0.inotify, PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
 
-        let mut seen = Seen::Nothing;
-        for event in self.events()? {
-            seen = seen.max(self.see(event));
+        let events = self.events()?;
+        let mut watches = self.lock();
+        let mut seen = watches.look_at_operands();
+        for event in events {
+            seen = seen.max(watches.see(&event));
         }
         Ok(seen)
+    }
+
+    /// Watches a directory that is about to be listed.
+    pub(crate) fn directory(&self, dir: &Dir) {
+        self.add(dir.as_fd(), EVENTS, None);
+    }
+
+    /// Watches the way of an operand, and notes what is at its end.
+    pub(crate) fn operand(&self, path: &Path, steps: Steps) {
+        self.way(CWD, path.as_os_str().as_bytes(), steps);
+        let found = way::end(path, steps.follow_last);
+        let mut watches = self.lock();
+        let operand = Operand { round: watches.round, follows: steps.follow_last, found };
+        watches.operands.insert(path.into(), operand);
+    }
+
+    /// Watches a directory for some events, of one name or of all.
+    fn add(&self, dir: BorrowedFd<'_>, events: WatchFlags, name: Option<&[u8]>) {
+        // inotify takes no descriptor of a directory, but a path to one.
+        let place = proc_link(dir);
+        let events = events | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD;
+        let mut watches = self.lock();
+        match inotify::add_watch(&self.0.inotify, place, events) {
+            Ok(number) => watches.note(number, name),
+            // It has gone again, or the source cannot read it either.
+            Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
+            Err(error) => watches.lacking = Some((watches.round, error)),
+        }
     }
 
     /// Reads all events that wait.
     fn events(&self) -> io::Result<Vec<Event>> {
         let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut reader = Reader::new(&self.0.inotify, &mut buffer);
         let mut events = Vec::new();
         while events.len() < MOST_EVENTS {
             match reader.next() {
                 Ok(event) => events.push(Event {
                     watch: event.wd(),
                     what: event.events(),
-                    name: event.file_name().and_then(|name| Component::new(name.to_bytes()).ok()),
+                    name: event.file_name().map(|name| name.to_bytes().into()),
                 }),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -112,71 +221,64 @@ impl TreeWatch {
         Ok(events)
     }
 
-    fn see(&mut self, Event { watch, what, name }: Event) -> Seen {
+    fn lock(&self) -> MutexGuard<'_, Watches> {
+        self.0.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watches {
+    /// Records what a directory is watched for. A directory's first watch of a round begins anew.
+    fn note(&mut self, number: i32, name: Option<&[u8]>) {
+        let round = self.round;
+        let fresh = || Watched { round, interest: Interest::Names(HashSet::new()) };
+        let watched = self.directories.entry(number).or_insert_with(fresh);
+        if watched.round != round {
+            *watched = fresh();
+        }
+        match (name, &mut watched.interest) {
+            (None, interest) => *interest = Interest::All,
+            (Some(name), Interest::Names(names)) => {
+                names.insert(name.into());
+            }
+            (Some(_), Interest::All) => {}
+        }
+    }
+
+    fn see(&mut self, Event { watch, what, name }: &Event) -> Seen {
+        // All watches are still there, and the next run looks at everything.
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return Seen::Lost;
+            return Seen::Changed;
         }
         if what.contains(ReadFlags::IGNORED) {
-            // Of a directory that was removed, which was an event of its parent's.
-            let was_root = self.watched.remove(&watch).is_some_and(|watched| watched.path.is_root());
-            return if was_root { Seen::Lost } else { Seen::Nothing };
+            // A directory was removed, or its filesystem unmounted.
+            return self.directories.remove(watch).map_or(Seen::Nothing, |_| Seen::Changed);
         }
-        let Some(watched) = self.watched.get(&watch).cloned() else { return Seen::Nothing };
 
-        let is_dir = what.contains(ReadFlags::ISDIR);
-        match name {
-            // Its watches have paths that are others now.
-            _ if is_dir && what.contains(ReadFlags::MOVED_FROM) => Seen::Lost,
-            _ if what.contains(ReadFlags::MOVE_SELF) && watched.path.is_root() => Seen::Lost,
-            Some(name) if is_dir && what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
-                self.add(Watched { root: watched.root, path: watched.path.join(&name) });
-                Seen::Changed
-            }
-            _ => Seen::Changed,
-        }
-    }
-
-    /// Watches a directory and all below it.
-    fn add(&mut self, first: Watched) {
-        let mut next = vec![first];
-        while let Some(directory) = next.pop() {
-            match self.add_one(&directory) {
-                Ok(children) => next.extend(children),
-                // It has gone again, or the source cannot read it either.
-                Err(error) if is_no_loss(&error) => {}
-                Err(error) => {
-                    let is_full = Errno::from_io_error(&error) == Some(Errno::NOSPC);
-                    self.lacking = Some(error);
-                    // Each further one would fail as well.
-                    if is_full {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Watches a directory. Returns the directories in it.
-    fn add_one(&mut self, directory: &Watched) -> io::Result<Vec<Watched>> {
-        let Some(root) = self.roots.get(directory.root) else { return Ok(Vec::new()) };
-        let opened = if directory.path.is_root() {
-            Arc::clone(root)
-        } else {
-            Arc::new(root.open_beneath(&directory.path.to_path())?)
+        let counts = match self.directories.get(watch).map(|watched| &watched.interest) {
+            None => false,
+            Some(Interest::All) => true,
+            Some(Interest::Names(names)) => name.as_ref().is_some_and(|name| names.contains(name)),
         };
-        // inotify takes no descriptor of a directory, but a path to one.
-        let place = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(&*opened).as_raw_fd());
-        let watch = inotify::add_watch(&self.inotify, place, EVENTS)?;
-        self.watched.insert(watch, directory.clone());
+        if counts { Seen::Changed } else { Seen::Nothing }
+    }
 
-        let mut children = Vec::new();
-        let listing = opened.list();
-        for (name, metadata) in listing.entries {
-            if metadata.is_ok_and(|metadata| metadata.kind == Kind::Dir) {
-                children.push(Watched { root: directory.root, path: directory.path.join(&name) });
+    /// Compares what the operands lead to with what they led to before, now and then.
+    fn look_at_operands(&mut self) -> Seen {
+        let now = Instant::now();
+        if self.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+            return Seen::Nothing;
+        }
+        self.looked = Some(now);
+
+        let mut seen = Seen::Nothing;
+        for (path, operand) in &mut self.operands {
+            let found = way::end(Path::new(path), operand.follows);
+            if found != operand.found {
+                operand.found = found;
+                seen = Seen::Replaced;
             }
         }
-        listing.error.map_or(Ok(children), Err)
+        seen
     }
 }
 
@@ -184,41 +286,57 @@ impl TreeWatch {
 struct Event {
     watch: i32,
     what: ReadFlags,
-    name: Option<Component>,
+    name: Option<Box<[u8]>>,
 }
 
-fn is_no_loss(error: &io::Error) -> bool {
-    let harmless = [Errno::NOENT, Errno::ACCESS, Errno::NOTDIR, Errno::LOOP];
-    Errno::from_io_error(error).is_some_and(|error| harmless.contains(&error))
-        || crate::dir::is_no_directory(error)
-}
-
+/// Events that come and go with a name.
+const MOVES: WatchFlags =
+    WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
 /// The changes of a directory that a copy of it may have to follow.
-const EVENTS: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::ATTRIB)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::MOVE_SELF)
-    .union(WatchFlags::ONLYDIR);
+const EVENTS: WatchFlags = MOVES.union(WatchFlags::MODIFY).union(WatchFlags::ATTRIB);
 const BUFFER_BYTES: usize = 64 << 10;
 /// Events that are taken at a time, so that a tree that never rests does not hold a caller.
 const MOST_EVENTS: usize = 1 << 16;
+/// Time between two looks at the operands: a question to the system for each.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
+    use crate::{FileListWriter, FilterSet, FollowLinks, RuleSpec, SpoolHome, Walk, WalkOptions};
 
-    fn watch(path: &std::path::Path) -> TreeWatch {
-        TreeWatch::new(vec![Arc::new(Dir::open_operand(path).unwrap())]).unwrap()
+    /// Walks operands as a run does, and ends the watches of earlier walks.
+    fn walk(watch: &TreeWatch, operands: &[&Path], options: WalkOptions) {
+        let watched = Some(watch.clone());
+        let walk = Walk::open(operands, WalkOptions { recursive: true, watch: watched, ..options }).unwrap();
+        walk.for_each(drop);
+        watch.settle();
+        assert!(watch.lacking().is_none());
+        drain(watch);
+    }
+
+    fn walked(operand: &Path, options: WalkOptions) -> TreeWatch {
+        let watch = TreeWatch::new().unwrap();
+        walk(&watch, &[operand], options);
+        watch
+    }
+
+    fn following() -> WalkOptions {
+        WalkOptions { follow: FollowLinks { all: true, ..FollowLinks::default() }, ..WalkOptions::default() }
+    }
+
+    fn drain(watch: &TreeWatch) {
+        while watch.take(Duration::ZERO).unwrap() != Seen::Nothing {}
     }
 
     /// Takes changes until there is one.
-    fn next(watch: &mut TreeWatch) -> Seen {
+    fn next(watch: &TreeWatch) -> Seen {
         loop {
             let seen = watch.take(Duration::from_secs(1)).unwrap();
             if seen != Seen::Nothing {
@@ -227,49 +345,202 @@ mod tests {
         }
     }
 
+    /// Returns whether a change is seen at once: inotify's events are there when the call returns.
+    fn sees(watch: &TreeWatch, change: impl FnOnce()) -> bool {
+        drain(watch);
+        change();
+        watch.take(Duration::ZERO).unwrap() != Seen::Nothing
+    }
+
+    fn count(watch: &TreeWatch) -> usize {
+        watch.lock().directories.len()
+    }
+
+    fn write(path: impl AsRef<Path>) {
+        fs::write(path, "x").unwrap();
+    }
+
     #[test]
     fn each_kind_of_change_is_seen_also_in_a_directory_that_came_later() {
         let tree = tempfile::tempdir().unwrap();
         let root = tree.path();
         fs::create_dir_all(root.join("a/b")).unwrap();
-        fs::write(root.join("a/b/file"), "x").unwrap();
-        let mut watch = watch(root);
-        assert!(watch.lacking().is_none());
-        assert_eq!(watch.take(Duration::ZERO).unwrap(), Seen::Nothing);
+        write(root.join("a/b/file"));
+        let watch = walked(&root.join(""), WalkOptions::default());
 
         let changes: [&dyn Fn(); 7] = [
-            &|| fs::write(root.join("a/b/file"), "y").unwrap(),
-            &|| {
-                fs::set_permissions(root.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                    .unwrap();
-            },
+            &|| write(root.join("a/b/file")),
+            &|| fs::set_permissions(root.join("a/b"), PermissionsExt::from_mode(0o700)).unwrap(),
             &|| fs::create_dir_all(root.join("new/deep/er")).unwrap(),
-            &|| fs::write(root.join("new/deep/er/file"), "z").unwrap(),
+            &|| write(root.join("new/deep/er/file")),
             &|| fs::rename(root.join("new/deep/er/file"), root.join("file")).unwrap(),
             &|| fs::remove_file(root.join("file")).unwrap(),
-            &|| std::os::unix::fs::symlink("x", root.join("a/link")).unwrap(),
+            &|| symlink("x", root.join("a/link")).unwrap(),
         ];
-        for change in changes {
-            change();
-            assert_eq!(next(&mut watch), Seen::Changed);
-            while watch.take(Duration::ZERO).unwrap() != Seen::Nothing {}
+        for (number, change) in changes.iter().enumerate() {
+            assert!(sees(&watch, change), "{number}");
+            walk(&watch, &[&root.join("")], WalkOptions::default());
         }
-        fs::remove_dir_all(root.join("a")).unwrap();
-        assert_eq!(next(&mut watch), Seen::Changed);
+        // The watches of what a moved directory holds are those that it had.
+        fs::rename(root.join("a"), root.join("c")).unwrap();
+        assert!(sees(&watch, || write(root.join("c/b/file"))));
+        assert!(sees(&watch, || fs::remove_dir_all(root.join("c")).unwrap()));
     }
 
     #[test]
-    fn a_directory_that_was_moved_asks_for_new_watches() {
+    fn a_directory_that_rules_leave_out_takes_no_watch_until_they_no_longer_do() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path();
+        fs::create_dir_all(root.join("kept/below")).unwrap();
+        fs::create_dir_all(root.join("modules/a/b")).unwrap();
+        fs::write(root.join(".rules"), "- /modules\n").unwrap();
+        let options = || WalkOptions {
+            filter: FilterSet::of(&[RuleSpec::from_modifiers(false, ":", b".rules").unwrap()]).unwrap(),
+            ..WalkOptions::default()
+        };
+        let watch = walked(&root.join(""), options());
+        assert!(!sees(&watch, || write(root.join("modules/a/file"))));
+        assert!(sees(&watch, || write(root.join("kept/below/file"))));
+
+        assert!(sees(&watch, || fs::write(root.join(".rules"), "- /nothing\n").unwrap()));
+        walk(&watch, &[&root.join("")], options());
+        assert!(sees(&watch, || write(root.join("modules/a/file"))));
+
+        fs::write(root.join(".rules"), "- /modules\n").unwrap();
+        walk(&watch, &[&root.join("")], options());
+        assert!(!sees(&watch, || write(root.join("modules/a/file"))));
+    }
+
+    #[test]
+    fn directories_that_a_pruning_walk_leaves_out_are_watched() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        let watch = walked(&root.join(""), WalkOptions { prune: true, ..WalkOptions::default() });
+        assert!(sees(&watch, || write(root.join("a/b/c/file"))));
+    }
+
+    #[test]
+    fn what_links_lead_to_is_watched_once_however_they_lead_there() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        fs::create_dir_all(at("source/sub")).unwrap();
+        fs::create_dir_all(at("far/deep")).unwrap();
+        fs::create_dir_all(at("other")).unwrap();
+        write(at("far/file"));
+        write(at("far/unrelated"));
+        symlink(at("far/deep"), at("source/one")).unwrap();
+        let plain = walked(&at("source/"), WalkOptions::default());
+        assert!(!sees(&plain, || write(at("far/deep/unseen"))));
+
+        let watch = walked(&at("source/"), following());
+        let watches = count(&watch);
+        for link in ["two", "sub/three", "sub/four"] {
+            symlink(at("far/deep"), at("source").join(link)).unwrap();
+        }
+        // Links that lead around, and to themselves.
+        symlink("..", at("source/sub/up")).unwrap();
+        symlink("self", at("source/self")).unwrap();
+        walk(&watch, &[&at("source/")], following());
+        assert_eq!(count(&watch), watches);
+        assert!(sees(&watch, || write(at("far/deep/file"))));
+
+        // A file takes a watch of its name in its directory.
+        symlink("../far/file", at("source/file")).unwrap();
+        walk(&watch, &[&at("source/")], following());
+        assert!(!sees(&watch, || write(at("far/unrelated"))));
+        assert!(sees(&watch, || write(at("far/file"))));
+        write(at("far/fresh"));
+        assert!(sees(&watch, || fs::rename(at("far/fresh"), at("far/file")).unwrap()));
+    }
+
+    #[test]
+    fn a_link_that_leads_elsewhere_is_seen_wherever_it_is_on_the_way() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        for directory in ["source", "releases/1/app", "releases/2/app"] {
+            fs::create_dir_all(at(directory)).unwrap();
+        }
+        let lead = |text: &str, path: &str| {
+            symlink(text, at("fresh")).unwrap();
+            fs::rename(at("fresh"), at(path)).unwrap();
+        };
+        lead("1", "releases/current");
+        lead("../releases/current/app", "source/app");
+        lead("../late/file", "source/dangling");
+        lead("source", "operand");
+        let watch = walked(&at("operand/"), following());
+        assert!(sees(&watch, || write(at("releases/1/app/file"))));
+        assert!(sees(&watch, || lead("2", "releases/current")));
+        walk(&watch, &[&at("operand/")], following());
+        assert!(sees(&watch, || write(at("releases/2/app/file"))));
+        assert!(!sees(&watch, || write(at("releases/1/app/file"))));
+
+        // What a dangling link waits for, one step after the other.
+        assert!(sees(&watch, || fs::create_dir(at("late")).unwrap()));
+        walk(&watch, &[&at("operand/")], following());
+        assert!(sees(&watch, || write(at("late/file"))));
+
+        assert!(sees(&watch, || lead("releases", "operand")));
+        walk(&watch, &[&at("operand/")], following());
+        assert!(!sees(&watch, || write(at("source/file"))));
+        assert!(sees(&watch, || write(at("releases/file"))));
+    }
+
+    #[test]
+    fn operands_and_lines_of_a_list_are_watched_by_their_names() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        fs::create_dir_all(at("a/b")).unwrap();
+        write(at("a/file"));
+        write(at("a/b/deep"));
+        let watch = walked(&at("a/file"), WalkOptions::default());
+        assert!(!sees(&watch, || write(at("a/b/deep"))) && !sees(&watch, || write(at("a/other"))));
+        assert!(sees(&watch, || write(at("a/file"))));
+        write(at("a/fresh"));
+        assert!(sees(&watch, || fs::rename(at("a/fresh"), at("a/file")).unwrap()));
+
+        let mut list = FileListWriter::new(true, &SpoolHome::default());
+        list.read(&b"b/deep\nlate/er\n"[..], false).unwrap();
+        let list = list.finish().unwrap();
+        let listed = TreeWatch::new().unwrap();
+        let again = || {
+            let options = WalkOptions { watch: Some(listed.clone()), ..WalkOptions::default() };
+            Walk::open_list(&at("a"), &list, options).unwrap().for_each(drop);
+            listed.settle();
+        };
+        again();
+        assert!(!sees(&listed, || write(at("a/file"))) && !sees(&listed, || write(at("a/b/other"))));
+        assert!(sees(&listed, || write(at("a/b/deep"))));
+        assert!(sees(&listed, || fs::create_dir(at("a/late")).unwrap()));
+        again();
+        assert!(sees(&listed, || write(at("a/late/er"))));
+    }
+
+    #[test]
+    fn a_link_and_what_it_leads_to_are_two_operands() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir(tree.path().join("directory")).unwrap();
+        symlink("directory", tree.path().join("link")).unwrap();
+        let (link, contents) = (tree.path().join("link"), tree.path().join("link/"));
+        let watch = TreeWatch::new().unwrap();
+        for operands in [[&*link, &*contents], [&*contents, &*link]] {
+            walk(&watch, &operands, WalkOptions::default());
+            watch.lock().looked = None;
+            assert_eq!(watch.take(Duration::ZERO).unwrap(), Seen::Nothing);
+        }
+    }
+
+    #[test]
+    fn an_operand_that_goes_and_comes_back_is_replaced() {
         let tree = tempfile::tempdir().unwrap();
         let root = tree.path().join("root");
-        fs::create_dir_all(root.join("a/b")).unwrap();
-        let mut first = watch(&root);
-        fs::rename(root.join("a"), root.join("c")).unwrap();
-        assert_eq!(next(&mut first), Seen::Lost);
-        let mut second = watch(&root);
-        fs::write(root.join("c/b/file"), "x").unwrap();
-        assert_eq!(next(&mut second), Seen::Changed);
+        fs::create_dir(&root).unwrap();
+        let watch = walked(&root.join(""), WalkOptions::default());
+        let replaced = || while next(&watch) != Seen::Replaced {};
         fs::rename(&root, tree.path().join("elsewhere")).unwrap();
-        while next(&mut second) != Seen::Lost {}
+        replaced();
+        fs::create_dir(&root).unwrap();
+        replaced();
     }
 }

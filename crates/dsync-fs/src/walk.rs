@@ -288,6 +288,7 @@ impl Walk {
     /// [`WalkError::Root`]; [`WalkError::Keep`]; [`WalkError::InvalidOperand`] for a directory that
     /// cannot be a path.
     pub fn open_list(root: &Path, list: &FileList, options: WalkOptions) -> Result<Self, WalkError> {
+        options.watch_operand(root, true);
         let dir = options.open(root).map_err(WalkError::Root)?;
         let paths = PathSorter::new(&options.spools);
         let mut opening = Opening { paths, list: Some((dir, root.to_owned())), ..Opening::default() };
@@ -302,6 +303,10 @@ impl Walk {
             first.chain(list.named().map(|named| (named, false)))
         {
             let invalid = |source| WalkError::InvalidOperand { index: 0, source };
+            if let Some((dir, _)) = &opening.list {
+                let names = [base, path].into_iter().filter(|names| !names.is_empty());
+                options.watch_path(dir, &names.collect::<Vec<_>>().join(&b'/'), contents);
+            }
             let base = root.join(OsStr::from_bytes(base));
             let named = {
                 let path = base.join(OsStr::from_bytes(path));

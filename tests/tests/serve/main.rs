@@ -25,6 +25,7 @@ mod status;
 mod taken_over;
 mod thief;
 mod versions;
+mod watched;
 mod without_landlock;
 
 use std::{

@@ -82,6 +82,8 @@ const COMMON: &[i64] = &[
     libc::SYS_renameat2,
     libc::SYS_unlinkat,
     libc::SYS_getcwd,
+    // A push that watches its source; the ends that serve have no queue to add to.
+    libc::SYS_inotify_add_watch,
     libc::SYS_umask,
     // Attributes.
     libc::SYS_fchmod,

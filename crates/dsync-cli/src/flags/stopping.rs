@@ -38,13 +38,14 @@ pub(crate) struct Stopping {
     pub(crate) stop_at: Option<Moment>,
     /// Run again whenever the source has changed, until an interrupt, with exit code 20
     ///
-    /// Of a local source, whose operands are directories: to another directory, or as a push. A run
-    /// begins when nothing has changed for half a second, or every 10 s in a tree that never rests;
-    /// each is a whole run with a summary of its own, so nothing is missed. A run that fails is told
-    /// and made again after 1 s, then 2 s, up to a minute; if the first one cannot be made, the
-    /// command ends. Where the system allows fewer watches than there are directories, that is said,
-    /// and the source is looked through every minute as well. Changes that symbolic links lead to are
-    /// not seen. With --json each run is a stream from `start` to `summary`.
+    /// Of a local source: to another directory, or as a push. A run begins when nothing has changed for
+    /// half a second, or every 10 s in a tree that never rests; each is a whole run with a summary of
+    /// its own, so nothing is missed. What rules leave out takes no watch, links are watched wherever
+    /// they are followed, and a changed list of --files-from begins a run with the new names. A run
+    /// that fails is told and made again after 1 s, then 2 s, up to a minute, or at the next change if
+    /// only some entries failed; if the first one cannot be made, the command ends. Where the system
+    /// allows fewer watches than there are directories, that is said, and the source is looked through
+    /// every minute as well. With --json each run is a stream from `start` to `summary`.
     #[arg(long)]
     pub(crate) watch: bool,
 }

@@ -53,22 +53,40 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     check_accepted(flags)
 }
 
-/// Refuses options of a watch that make no sense for a run that is made again.
+/// Refuses options that make no sense for a run that is made again.
 fn check_watch(flags: &Flags) -> Result<(), UsageError> {
-    let Flags { links, output, selection, .. } = flags;
-    none_with(
-        (flags.stopping.watch, "--watch"),
-        &[
-            (flags.writing.dry_run, "--dry-run"),
-            (output.list_only, "--list-only"),
-            (output.progress_kind.is_some() || output.partial_progress, "--progress"),
-            (selection.files_from.is_some(), "--files-from"),
-            // The changes of what a link leads to are not seen.
-            (links.copy_links, "--copy-links"),
-            (links.copy_dirlinks, "--copy-dirlinks"),
-            (links.copy_unsafe_links, "--copy-unsafe-links"),
-        ],
-    )
+    let Flags { batch, output, .. } = flags;
+    let shows_progress = output.progress_kind.is_some() || output.partial_progress;
+    let replaced = "each run would replace the batch of the one before; record a single run without --watch";
+    let refused = [
+        (
+            flags.writing.dry_run,
+            "--dry-run (-n)",
+            "a run that changes nothing would be made again and again; for one look leave --watch out",
+        ),
+        (
+            output.list_only,
+            "--list-only",
+            "there is nothing to copy when something changes; for one list leave --watch out",
+        ),
+        (
+            shows_progress,
+            "--progress (-P)",
+            "nobody looks at a run that starts by itself; -v or --json tells what each one did",
+        ),
+        (
+            batch.read_batch.is_some(),
+            "--read-batch",
+            "a batch file does not change; apply it without --watch",
+        ),
+        (batch.write_batch.is_some(), "--write-batch", replaced),
+        (batch.only_write_batch.is_some(), "--only-write-batch", replaced),
+    ];
+
+    match refused.into_iter().find(|(given, ..)| flags.stopping.watch && *given) {
+        Some((_, with, why)) => Err(UsageError::NotWatched { with, why }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses options that are taken without effect where rsync would do something else.

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     io,
     os::unix::ffi::OsStrExt as _,
     path::Path,
@@ -40,6 +41,12 @@ pub(super) fn files_from(
 
     let nul = selection.from0;
     if let Some(path) = remote_path(file, remote)? {
+        if flags.stopping.watch {
+            return Err(UsageError::NotWatched {
+                with: "a list of --files-from on the remote host",
+                why: "no host tells another one what changes; put the list into a file here",
+            });
+        }
         return Ok(Some(FilesFrom::AtPeer { path, nul }));
     }
     let mut list = resources.file_list(selection.relative);
@@ -47,6 +54,13 @@ pub(super) fn files_from(
         list.read(io::stdin().lock(), nul)
     } else {
         let opened = files.open(Path::new(file)).map_err(FileListError::Read);
+        let is_file = |text: &File| text.metadata().is_ok_and(|found| found.is_file());
+        if flags.stopping.watch && opened.as_ref().is_ok_and(|text| !is_file(text)) {
+            return Err(UsageError::NotWatched {
+                with: "a list of --files-from that is a pipe",
+                why: "a pipe is read once, and each run reads the list; put it into a file",
+            });
+        }
         opened.and_then(|text| list.read(text, nul))
     };
     let failed = |source| UsageError::ListUnreadable { list: file.clone(), source };

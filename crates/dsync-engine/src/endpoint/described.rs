@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Choice, Spelling};
+use dsync_fs::{Choice, Spelling, TreeWatch};
 use dsync_wire::{options::SyncOptions, path::EntryPath};
 
 use super::Job;
@@ -198,6 +198,45 @@ impl Job {
     #[must_use]
     pub fn filter(mut self, filter: impl Fn(&Candidate<'_>) -> Choice + Send + Sync + 'static) -> Self {
         self.filter = Some(Filter::new(filter));
+        self
+    }
+
+    /// Adds a watch on all that the run reads of a local source: the directories that it lists, the
+    /// ways of its operands, and where the links lead that it follows. What the options leave out takes
+    /// no watch. A run that comes to its end ends the watches of earlier ones that it did not need.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use dsync_engine::{
+    ///     CancelToken, Destination, Job, Seen, Silent, Source, SyncOptions, TreeWatch,
+    /// };
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// let watch = TreeWatch::new()?;
+    /// // The program's own settings decide on the next run too.
+    /// watch.file(&home.path().join("settings"));
+    /// let source = Source::Local { paths: vec![from.join("")] };
+    /// let job = Job::new(source, Destination::Local { path: to.clone() })
+    ///     .options(SyncOptions::archive())
+    ///     .watch(&watch);
+    /// job.clone().run(&Silent, &CancelToken::new())?;
+    /// if let Some(error) = watch.lacking() {
+    ///     eprintln!("some directories are not watched: {error}");
+    /// }
+    ///
+    /// // Whatever changes from the beginning of the run on is noticed.
+    /// std::fs::write(from.join("new"), "")?;
+    /// assert_eq!(watch.take(Duration::from_secs(600))?, Seen::Changed);
+    /// job.run(&Silent, &CancelToken::new())?;
+    /// assert!(to.join("new").exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn watch(mut self, watch: &TreeWatch) -> Self {
+        self.watch = Some(watch.clone());
         self
     }
 

@@ -64,6 +64,7 @@ fn source_means<'a>(
         batch,
         recording: remote.recording.map(|(recording, _)| recording.clone()),
         chooser: remote.chooser,
+        watch: remote.watch,
         manifest: remote.manifest,
         is_direct,
         ..means

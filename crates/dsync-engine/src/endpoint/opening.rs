@@ -8,7 +8,7 @@ use std::{
 
 use dsync_fs::{
     Chooser, Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, Spelling, SpoolHome,
-    Walk, WalkError, WalkOperation, WalkOptions, WantedRulings,
+    TreeWatch, Walk, WalkError, WalkOperation, WalkOptions, WantedRulings,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -31,6 +31,8 @@ pub(crate) struct Place<'a> {
     pub(crate) spelling: Option<Spelling>,
     /// The judge of their entries.
     pub(crate) chooser: Option<&'a Chooser>,
+    /// The watch on what is read of them.
+    pub(crate) watch: Option<&'a TreeWatch>,
 }
 
 /// Opens the source operands; a missing one is an error when it is the only one. With a list they
@@ -40,7 +42,7 @@ pub(crate) fn open_tree(
     (options, filter): (&SyncOptions, FilterSet),
     (files, recording): (ListedFiles, Option<Recording>),
     spools: SpoolHome,
-    Place { floor, barred, spelling, chooser }: Place<'_>,
+    Place { floor, barred, spelling, chooser, watch }: Place<'_>,
 ) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
@@ -62,6 +64,7 @@ pub(crate) fn open_tree(
         names_hidden: options.names_hidden,
         spelling,
         spools,
+        watch: watch.cloned(),
         floor,
     };
 
@@ -72,7 +75,6 @@ pub(crate) fn open_tree(
     };
     let walk = walk.map_err(|error| invalid(paths, error))?;
     let problems = walk.operand_problems();
-
     for problem in problems {
         if let Some(step) = LeadsOut::of(&problem.error) {
             let path = paths.get(problem.index).cloned().unwrap_or_default();

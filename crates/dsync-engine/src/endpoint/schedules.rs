@@ -177,6 +177,7 @@ impl Case {
                     files_from: None,
                     spelling: None,
                     chooser: None,
+                    watch: None,
                     manifest: None,
                     recording: None,
                     left_out: None,

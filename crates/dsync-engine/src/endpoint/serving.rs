@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{Chooser, FileList, OperatorFiles, Spelling, SpoolHome};
+use dsync_fs::{Chooser, FileList, OperatorFiles, Spelling, SpoolHome, TreeWatch};
 use dsync_transport::{Sides, Throttle, throttled};
 use dsync_wire::{
     link::Link,
@@ -60,6 +60,8 @@ pub(crate) struct Means<'a> {
     pub(crate) spelling: Option<Spelling>,
     /// The judge of the source's entries, where the client is this process.
     pub(crate) chooser: Option<&'a Chooser>,
+    /// The watch on what the source reads, where the client is this process.
+    pub(crate) watch: Option<&'a TreeWatch>,
     /// The manifest that the source's entries are held to, where the client is this process.
     pub(crate) manifest: Option<&'a Manifest>,
     /// Whether the destination is in this process and reads the source's files itself.
@@ -79,7 +81,7 @@ impl Means<'_> {
     pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
         let (cage, operands, list, barred, spelling, chooser) = Default::default();
-        let manifest = None;
+        let (manifest, watch) = (None, None);
         let (inmates, (batch, recording)) = (Inmates::Thread, Default::default());
 
         Self {
@@ -95,6 +97,7 @@ impl Means<'_> {
             recording,
             spelling,
             chooser,
+            watch,
             manifest,
             is_direct: false,
             wording,
@@ -212,6 +215,7 @@ fn serve_source(
                 barred: means.barred,
                 spelling: means.spelling,
                 chooser: means.chooser,
+                watch: means.watch,
             };
             open_tree((&paths, list.as_ref()), terms, (files, means.recording), means.spools, place)
         };

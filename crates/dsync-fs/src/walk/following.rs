@@ -3,7 +3,7 @@
 //! The law: a walk that follows links ends. A link to a directory that the path has come through
 //! already, or one behind more links than the kernel would follow, is a problem of its path.
 
-use std::io;
+use std::{io, os::fd::AsFd};
 
 use rustix::io::Errno;
 
@@ -15,11 +15,13 @@ use crate::{
     component::Component,
     dir::{Dir, Target},
     metadata::{Kind, Metadata, Origin},
+    tree_watch::{Steps, TreeWatch},
 };
 
 impl FollowLinks {
     /// Returns the attributes of the entry that a link leads to, which has `depth` directories above
-    /// it; `None` if the link is not followed.
+    /// it; `None` if the link is not followed. Whatever is on the way of a link that may be followed
+    /// gets a watch.
     ///
     /// # Errors
     /// The operation that failed, and the reason.
@@ -29,6 +31,7 @@ impl FollowLinks {
         depth: impl FnOnce() -> usize,
         name: &Component,
         link: &Metadata,
+        watch: Option<&TreeWatch>,
     ) -> Result<Option<Metadata>, (WalkOperation, io::Error)> {
         if !self.any() || link.kind != Kind::Symlink {
             return Ok(None);
@@ -40,6 +43,10 @@ impl FollowLinks {
             // A link that `--fake-super` keeps in a file leads nowhere here.
             let refusal = (WalkOperation::FollowLink, Errno::OPNOTSUPP.into());
             return if follow { Err(refusal) } else { Ok(None) };
+        }
+        if let Some(watch) = watch.filter(|_| follow || self.to_directories) {
+            let name = dir.spelled(name).map_err(|error| (WalkOperation::FollowLink, error))?;
+            watch.way(dir.as_fd(), name.to_bytes(), Steps { follow_last: true, all: false });
         }
         if !follow {
             let to_directory = self.to_directories.then(|| dir.stat_target(name).ok()).flatten();

@@ -149,6 +149,7 @@ impl Opening {
     ) -> Result<Opened, WalkError> {
         let form = OperandForm::of(operand).and_then(|form| form.spelled(options.spelling.as_ref()));
         let form = form.map_err(|source| WalkError::InvalidOperand { index, source })?;
+        options.watch_operand(operand, matches!(form, OperandForm::Contents(_)));
         Ok(match form {
             OperandForm::Contents(path) => self.contents(&path, options).map_err(Unopened::from),
             OperandForm::Entry { parent, name } => {
@@ -173,6 +174,7 @@ impl Opening {
                 InvalidRelative::Upwards => WalkError::Upwards { index },
                 InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
             })?;
+        options.watch_operand(operand, form.contents || form.path.is_root());
         let base = Path::new(OsStr::from_bytes(&form.base));
         if form.path.is_root() {
             return Ok(self.contents(base, options).map_err(Unopened::from));
@@ -406,7 +408,7 @@ impl Opening {
 /// Returns the attributes of an entry that an operand names, or of what it leads to.
 fn target_of(dir: &Dir, depth: usize, name: &Component, options: &WalkOptions) -> Result<Metadata, Unopened> {
     let link = dir.stat(name)?;
-    let target = options.follow.target(dir, || depth, name, &link);
+    let target = options.follow.target(dir, || depth, name, &link, options.watch.as_ref());
     let target = target.map_err(|(operation, error)| Unopened {
         missing: None,
         // As with rsync, an operand is what it leads to where every link is followed.

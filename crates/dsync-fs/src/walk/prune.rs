@@ -125,6 +125,9 @@ fn directories_of(
         return Ok(Some((Vec::new(), Scope::default())));
     }
 
+    if let Some(watch) = &options.watch {
+        watch.directory(&dir);
+    }
     let scope = scope.enter(&dir, path).map_err(io::Error::other)?;
     let mut entries = Within::new(&options.filter, path);
     let (mut found, mut complete) = (Vec::new(), path.depth() < MAX_DEPTH as usize);

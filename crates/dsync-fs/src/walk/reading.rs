@@ -201,13 +201,18 @@ impl Reading {
         let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
         let mut entered = Vec::new();
         for Listed { layer, .. } in Arc::clone(&self.listed).iter().copied() {
-            match self.handle.open_layer(layer) {
+            let opened = self.handle.open_layer(layer);
+            if let (Ok(dir), Some(watch)) = (&opened, &self.options().watch) {
+                watch.directory(dir);
+            }
+            match opened {
                 // Without its rules it is not known what of it takes part: then nothing does.
                 Ok(dir) if !self.enter(&dir, layer, &mut entered) => {}
                 Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
                 Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
             }
         }
+
         self.scopes = (!entered.is_empty()).then(|| entered.into());
         let mut named = named.into_iter().map(|(name, layer)| Name { name, layer, ino: 0 });
         let kept =
@@ -381,8 +386,9 @@ impl Reading {
     }
 
     fn take(&mut self, dir: &Dir, layer: u32, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
-        let follow = self.handle.shared().options.follow;
-        let (metadata, followed) = match follow.target(dir, || self.path.depth(), &name, &metadata) {
+        let WalkOptions { follow, watch, .. } = &self.handle.shared().options;
+        let found = follow.target(dir, || self.path.depth(), &name, &metadata, watch.as_ref());
+        let (metadata, followed) = match found {
             Ok(None) => (metadata, None),
             Ok(Some(target)) => (target, Some(Target::of(&target))),
             Err((operation, error)) => {

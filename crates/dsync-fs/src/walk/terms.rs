@@ -2,16 +2,18 @@
 
 use std::{
     io,
+    os::fd::AsFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::{choice::Chooser, rulings::WantedRulings};
 use crate::{
-    Dir, FilterSet, Links, Spelling, SpoolHome,
+    Dir, FilterSet, Links, Spelling, SpoolHome, TreeWatch,
     component::RelPath,
     source_file::Opening,
     spelling::{is_unspelled, unspellable},
+    tree_watch::Steps,
 };
 
 /// The links that are followed.
@@ -74,6 +76,8 @@ pub struct WalkOptions {
     pub spools: SpoolHome,
     /// The rulings that are wanted.
     pub rulings: WantedRulings,
+    /// The watch that all which the walk reads is added to.
+    pub watch: Option<TreeWatch>,
     /// The directory where the operands start and that confines them; none: the process's own.
     pub floor: Option<Arc<Dir>>,
 }
@@ -87,6 +91,22 @@ impl WalkOptions {
     /// Returns the way in which files are opened.
     pub(super) fn opening(&self) -> Opening {
         Opening { noatime: self.open_noatime, devices: self.copy_devices }
+    }
+
+    /// Watches what an operand leads to, and its way, before it is opened. With `follow_last` a link at
+    /// its end is followed.
+    pub(super) fn watch_operand(&self, path: &Path, follow_last: bool) {
+        if let Some(watch) = &self.watch {
+            watch.operand(path, Steps { follow_last, all: self.relative });
+        }
+    }
+
+    /// Watches what a path below `base` leads to, and its way, before it is opened.
+    pub(super) fn watch_path(&self, base: &Dir, path: &[u8], follow_last: bool) {
+        if let Some(watch) = &self.watch {
+            let path = self.spelling.map_or_else(|| path.to_vec(), |spelling| spelling.path_to_here(path));
+            watch.way(base.as_fd(), &path, Steps { follow_last, all: true });
+        }
     }
 
     /// Opens a directory on the way to what an operand, or a line of a list, names below `base`.
