@@ -58,9 +58,6 @@ pub(crate) fn problem(problem: &Problem) -> String {
             "cannot {what} '{name}': a link on the way belongs to another user and leads out of the source, \
              or leads in a circle"
         ),
-        Cause::LeadsOut => {
-            format!("cannot {what} '{name}': it leads out of what the other end may use")
-        }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => {
             format!("'{name}': content check failed three times; what had the name stays as it was")
@@ -69,10 +66,6 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
 
-        // A backup stands before its original gives way, so the two fail alike.
-        Cause::Os(IS_A_DIRECTORY) => {
-            format!("cannot {what} '{name}': a directory has its name or the name of its backup")
-        }
         // Only a directory causes it, in a link's place.
         Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {
             format!(
@@ -238,6 +231,9 @@ pub(crate) const OUTPUT: u8 = 13;
 
 fn cause_words(cause: Cause) -> String {
     match cause {
+        // A backup stands before its original gives way, so the two fail alike.
+        Cause::Os(IS_A_DIRECTORY) => "a directory has its name or the name of its backup".into(),
+        Cause::LeadsOut => "it leads out of what the other end may use".into(),
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::DirectoryInTheWay => {
             "a directory that is not empty is in the way (--delete removes what no filter keeps)".into()
