@@ -50,7 +50,7 @@ dsync enroll [\-n] [\-y] [\-\-share NAME] [\-\-role ROLE] [\-\-directory DIR] [U
 Makes this user's key known to the server at HOST, and the server here, over ssh; shows first what would be written.
 .TP
 dsync key [\-\-file FILE] [\-\-comment TEXT]
-Makes a key for servers that need no ssh if there is none, and prints its public line.
+Makes a key for servers that need no ssh if there is none, and prints its public line. With \-\-certify it signs a certificate for another key.
 .TP
 dsync verify [HOST:]DIR
 Compares DIR with its manifest and tells rot from edits; \-\-record writes the manifest, \-\-help has its options.
@@ -230,6 +230,7 @@ mod tests {
     dsync HOST::
     dsync enroll [-n] [-y] [--share NAME] [--role ROLE] [--directory DIR] [USER@]HOST
     dsync key [--file FILE] [--comment TEXT]
+    dsync key --certify KEY --as client|server --name NAME --expires DATE [--file FILE]
     dsync serve [--config FILE]
     dsync serve --stdio --share NAME --key NAME [--log] [--config FILE]
     dsync serve --check [--config FILE]

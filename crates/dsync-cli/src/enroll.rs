@@ -26,7 +26,7 @@ use crate::{
     console::{blame, print, say},
     escape::escape_text,
     flags,
-    keys::{self, KnownHosts},
+    keys::{self, Known as KnownHere, KnownHosts},
     messages, resolve,
     rules::Rules,
     serve::enrolment::{Answer, Directory, Known, Request},
@@ -298,9 +298,10 @@ impl Server {
         let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
         let known = KnownHosts::own().map_err(unusable)?;
         match known.find(&self.host, self.port).map_err(unusable)? {
-            None => Ok(true),
-            Some(pinned) if pinned == self.key => Ok(false),
-            Some(pinned) => Err(unusable(format!(
+            // Over ssh the server's key is known for sure, whoever may certify it.
+            KnownHere::Nothing | KnownHere::Authorities(_) => Ok(true),
+            KnownHere::Key(pinned) if pinned == self.key => Ok(false),
+            KnownHere::Key(pinned) => Err(unusable(format!(
                 "'{}' port {} has another key than before: fingerprint {}, known was {}. If its administrator says \
                  that this one is right, remove the line of '{}:{}' from {} and run the same again",
                 self.host,

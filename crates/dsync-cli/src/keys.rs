@@ -18,10 +18,11 @@ use std::{
 use clap::Parser;
 use dsync_engine::{
     Links, append_operator_file, exit_code, open_operator_file,
-    standing::{PrivateKey, PublicKey, from_hexadecimal, hexadecimal},
+    standing::{CertificateKind, PrivateKey, PublicKey, from_hexadecimal, hexadecimal, host_fits},
 };
 
 use crate::{
+    certificates::{self, Wanted},
     commands::is_here,
     console::{blame, print, say},
     escape::escape_text,
@@ -42,13 +43,37 @@ struct Words {
     /// The words at the end of the line
     #[arg(long, value_name = "TEXT", default_value = "")]
     comment: String,
+    /// Sign a certificate for this public line with the private key, as an authority; the line stands in quotes
+    #[arg(long, value_name = "KEY", requires_all = ["kind", "name", "expires"])]
+    certify: Option<String>,
+    /// With --certify: the end that the key is of
+    #[arg(long = "as", value_name = "END", value_parser = ["client", "server"], requires = "certify")]
+    kind: Option<String>,
+    /// With --certify: the key's name in servers' configurations, or the server's host, or *.DOMAIN
+    #[arg(long, value_name = "NAME", requires = "certify")]
+    name: Option<String>,
+    /// With --certify: the first day, in UTC, on which the certificate is no longer valid
+    #[arg(long, value_name = "DATE", requires = "certify")]
+    expires: Option<String>,
+}
+
+impl Words {
+    /// Returns the certificate that is asked for.
+    fn wanted(&self) -> Option<Wanted<'_>> {
+        let kind = match self.kind.as_deref()? {
+            "server" => CertificateKind::Server,
+            _ => CertificateKind::Client,
+        };
+        let (name, expires) = (self.name.as_deref()?, self.expires.as_deref()?);
+        Some(Wanted { public: self.certify.as_deref()?, kind, name, expires })
+    }
 }
 
 /// Carries `dsync key` out and returns the exit code.
 pub(crate) fn run(words: &[OsString]) -> u8 {
     let dashes = |word: &OsString, text: &[u8]| word.as_bytes().starts_with(text);
     if words.iter().any(|word| !dashes(word, b"-")) && !words.iter().any(|word| dashes(word, b"--")) {
-        let wanted = "takes --file FILE and --comment TEXT".to_owned();
+        let wanted = "takes --file FILE and --comment TEXT, or --certify KEY".to_owned();
         let error = UsageError::CommandWords { command: "key", wanted, file: is_here(OsStr::new("key")) };
         blame(&escape_text(&error.to_string()));
         return error.exit_code();
@@ -66,8 +91,22 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         }
     };
 
-    let made = words.file.map_or_else(own_path, Ok).and_then(|path| read_or_make(&path));
-    match made {
+    let path = words.file.clone().map_or_else(own_path, Ok);
+    if let Some(wanted) = words.wanted() {
+        let signed = path.and_then(|authority| certificates::certify(&authority, &wanted));
+        return match signed {
+            Ok(certificate) => {
+                say(&format!("dsync: {}", certificates::describe(&certificate)));
+                let comment = escape_text(&words.comment).into_owned();
+                shown(format!("{certificate} {comment}").trim_end())
+            }
+            Err(why) => {
+                blame(&escape_text(&why));
+                exit_code::USAGE
+            }
+        };
+    }
+    match path.and_then(|path| read_or_make(&path)) {
         Ok(key) => {
             say(&format!("dsync: fingerprint {}\n{}", key.public().fingerprint(), key.public().drawing()));
             let comment = escape_text(&words.comment).into_owned();
@@ -178,6 +217,17 @@ pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
     Ok(key)
 }
 
+/// A server as a user knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Not at all.
+    Nothing,
+    /// By its key.
+    Key(PublicKey),
+    /// By authorities that may certify it.
+    Authorities(Vec<PublicKey>),
+}
+
 /// The servers that this user knows, by host and port.
 pub(crate) struct KnownHosts {
     path: PathBuf,
@@ -197,25 +247,37 @@ impl KnownHosts {
         &self.path
     }
 
-    /// Returns the key of a server, if it is known.
+    /// Returns what is known of a server. Its own line wins over those of authorities.
     ///
     /// # Errors
-    /// The file cannot be read, or a line of it.
-    pub(crate) fn find(&self, host: &str, port: u16) -> Result<Option<PublicKey>, String> {
+    /// The file cannot be read, or a line of it that is needed.
+    pub(crate) fn find(&self, host: &str, port: u16) -> Result<Known, String> {
         let file = match open_operator_file(&self.path, Links::Trusted) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
             opened => opened.map_err(|error| self.fault(None, &system_words(&error)))?,
         };
+
         let place = place(host, port);
+        let (mut authorities, mut fault) = (Vec::new(), None);
         for (number, line) in BufReader::new(file).lines().enumerate() {
             let at = Some(number + 1);
             let line = line.map_err(|error| self.fault(at, &system_words(&error)))?;
             let Some((known, key)) = line.trim().split_once(' ') else { continue };
             if known == place {
-                return key.parse().map(Some).map_err(|_| self.fault(at, "is no key"));
+                return key.parse().map(Known::Key).map_err(|_| self.fault(at, "is no key"));
+            }
+            if known == AUTHORITY {
+                match authority(key, host, port) {
+                    Ok(found) => authorities.extend(found),
+                    Err(why) => fault = fault.or_else(|| Some(self.fault(at, &why))),
+                }
             }
         }
-        Ok(None)
+        match fault {
+            Some(fault) => Err(fault),
+            None if authorities.is_empty() => Ok(Known::Nothing),
+            None => Ok(Known::Authorities(authorities)),
+        }
     }
 
     fn fault(&self, line: Option<usize>, why: &str) -> String {
@@ -275,6 +337,17 @@ impl KnownHosts {
     }
 }
 
+/// Returns the authority of a line's words behind [`AUTHORITY`], if it is one for a server.
+fn authority(words: &str, host: &str, port: u16) -> Result<Option<PublicKey>, String> {
+    let (place, key) = words.trim_start().split_once(' ').unwrap_or((words, ""));
+    let (pattern, of_port) = place.rsplit_once(':').unwrap_or((place, ""));
+    let is_pattern = pattern == "*" || CertificateKind::Server.admits(pattern);
+    let of_port = of_port.parse::<u16>().ok().filter(|_| is_pattern);
+    let of_port = of_port.ok_or_else(|| format!("'{place}' is no HOST:PORT, *.DOMAIN:PORT or *:PORT"))?;
+    let key = key.parse().map_err(|_| "is no key".to_owned())?;
+    Ok((of_port == port && (pattern == "*" || host_fits(pattern, host))).then_some(key))
+}
+
 fn place(host: &str, port: u16) -> String {
     format!("{host}:{port}")
 }
@@ -292,7 +365,47 @@ pub(crate) fn agrees(question: &str) -> Option<bool> {
     Some(answer.trim() == "yes")
 }
 
+/// The word before an authority in a file of known servers.
+const AUTHORITY: &str = "@authority";
 /// The word before a private key.
 const PRIVATE: &str = "dsync-private-ed25519";
 /// Bytes of the longest file of a private key.
 const LONGEST: u64 = 4096;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_own_line_wins_over_its_authorities_and_faults_count_where_they_matter() {
+        let scratch = tempfile::tempdir().unwrap();
+        let known = KnownHosts { path: scratch.path().join("known-hosts") };
+        let [own, one, two] = [(); 3].map(|()| PrivateKey::generate().unwrap().public());
+        let cases = [
+            (String::new(), Ok(Known::Nothing)),
+            (format!("nas.lan:8730 {own}\n"), Ok(Known::Key(own))),
+            (format!("@authority *:8730 {one}\n nas.lan:8730 {own}\n"), Ok(Known::Key(own))),
+            (format!("@authority *:8730\nnas.lan:8730 {own}\n"), Ok(Known::Key(own))),
+            (format!("@authority *:8731 {one}\n"), Ok(Known::Nothing)),
+            (format!("@authority lan:8730 {one}\n"), Ok(Known::Nothing)),
+            (
+                format!("@authority *.lan:8730 {one}\n@authority nas.lan:8730 {two} of the office\n"),
+                Ok(Known::Authorities(vec![one, two])),
+            ),
+            (format!("@authority *:8730 {one}\n"), Ok(Known::Authorities(vec![one]))),
+            (format!("nas2:8730 {own}\n@authority nas.lan {one}\n"), Err(":2: 'nas.lan' is no HOST:PORT")),
+            (format!("@authority n*s:8730 {one}\n"), Err(":1: 'n*s:8730' is no HOST:PORT")),
+            ("@authority *:8730 ssh-ed25519 AAAA\n".to_owned(), Err(":1: is no key")),
+        ];
+
+        for (text, expected) in cases {
+            let mut file = File::create(&known.path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            match (known.find("nas.lan", 8730), expected) {
+                (Err(why), Err(words)) => assert!(why.contains(words), "{text}: {why}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{text}"),
+            }
+        }
+    }
+}

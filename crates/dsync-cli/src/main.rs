@@ -9,6 +9,7 @@ mod advice;
 mod bar;
 mod cage;
 mod catalogue;
+mod certificates;
 mod closing;
 mod commands;
 mod console;

@@ -24,7 +24,7 @@ use rustls::{
     },
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
     server::{
-        AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage,
+        ClientHello, NoServerSessionStorage, ResolvesServerCert,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
     sign::CertifiedKey,
@@ -75,13 +75,28 @@ impl Identity {
         clients: Vec<Fingerprint>,
         protocols: Vec<Vec<u8>>,
     ) -> Result<rustls::ServerConfig, Error> {
+        self.certifying_server(clients, Vec::new(), protocols)
+    }
+
+    /// Returns a TLS server configuration that accepts clients with one of these keys, and any client that
+    /// offers one of the protocols `certified`, which come before the others: who that is its caller has to
+    /// judge after the handshake. The configuration is for one connection.
+    pub(crate) fn certifying_server(
+        &self,
+        clients: Vec<Fingerprint>,
+        certified: Vec<Vec<u8>>,
+        protocols: Vec<Vec<u8>>,
+    ) -> Result<rustls::ServerConfig, Error> {
         let provider = Arc::new(provider());
         let pin = Arc::new(Pin::new(clients, &provider));
+        let mut all = certified.clone();
+        all.extend(protocols);
+        let shown = Shown { key: Arc::clone(&self.key), certified, pin: Arc::clone(&pin) };
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(pin)
-            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.key))));
-        config.alpn_protocols = protocols;
+            .with_cert_resolver(Arc::new(shown));
+        config.alpn_protocols = all;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
@@ -106,7 +121,26 @@ impl Identity {
         protocols: Vec<Vec<u8>>,
     ) -> Result<(rustls::ClientConfig, Arc<Pin>), Error> {
         let provider = Arc::new(provider());
-        let pin = Arc::new(Pin::new(servers, &provider));
+        let pin = Pin::new(servers, &provider);
+        self.client(pin, provider, protocols)
+    }
+
+    /// Returns a TLS client configuration that accepts any server that proves the key that it shows: which one
+    /// that is its caller has to judge before it says a word.
+    pub(crate) fn certifying_client(&self, protocols: Vec<Vec<u8>>) -> Result<rustls::ClientConfig, Error> {
+        let provider = Arc::new(provider());
+        let pin = Pin::new(Vec::new(), &provider);
+        pin.admits_any.store(true, Ordering::Relaxed);
+        Ok(self.client(pin, provider, protocols)?.0)
+    }
+
+    fn client(
+        &self,
+        pin: Pin,
+        provider: Arc<CryptoProvider>,
+        protocols: Vec<Vec<u8>>,
+    ) -> Result<(rustls::ClientConfig, Arc<Pin>), Error> {
+        let pin = Arc::new(pin);
         let judge = Arc::clone(&pin);
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -162,10 +196,34 @@ pub fn cryptography() -> (Vec<String>, Vec<String>) {
     (exchanges, ciphers)
 }
 
+/// A server's key, for a client whose offer decides whether keys that nobody expects are let through the
+/// handshake.
+#[derive(Debug)]
+struct Shown {
+    key: Arc<CertifiedKey>,
+    certified: Vec<Vec<u8>>,
+    pin: Arc<Pin>,
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut offered = hello.alpn().into_iter().flatten();
+        let certifies = offered.any(|name| self.certified.iter().any(|known| known == name));
+        self.pin.admits_any.store(certifies, Ordering::Relaxed);
+        Some(Arc::clone(&self.key))
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
 /// A verifier that accepts some keys, mostly one.
 #[derive(Debug)]
 pub(crate) struct Pin {
     expected: Vec<Fingerprint>,
+    /// Whether another key is left to a judge after the handshake.
+    admits_any: AtomicBool,
     algorithms: WebPkiSupportedAlgorithms,
     /// Set when the peer shows another key.
     pub(crate) mismatch: Arc<AtomicBool>,
@@ -176,7 +234,8 @@ pub(crate) struct Pin {
 impl Pin {
     fn new(expected: Vec<Fingerprint>, provider: &CryptoProvider) -> Self {
         let algorithms = provider.signature_verification_algorithms;
-        Self { expected, algorithms, mismatch: Arc::default(), shown: Mutex::default() }
+        let admits_any = AtomicBool::default();
+        Self { expected, admits_any, algorithms, mismatch: Arc::default(), shown: Mutex::default() }
     }
 
     /// Returns the SubjectPublicKeyInfo that the peer showed in place of an expected one; it did
@@ -186,7 +245,9 @@ impl Pin {
     }
 
     fn check(&self, shown: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), Error> {
-        if more.is_empty() && self.expected.contains(&fingerprint(shown)) {
+        let is_admitted =
+            self.admits_any.load(Ordering::Relaxed) || self.expected.contains(&fingerprint(shown));
+        if more.is_empty() && is_admitted {
             return Ok(());
         }
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown.to_vec());

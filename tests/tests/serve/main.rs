@@ -2,6 +2,7 @@
 //! does not do, and who gets no session at all.
 
 mod attacker;
+mod authority;
 mod clock;
 mod connections;
 mod enroll;

@@ -12,9 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_tests::{needs_dsync, run::until_met, scratch::slash};
+use dsync_tests::{
+    needs_dsync,
+    run::{until_met, wait_for},
+    scratch::slash,
+};
 
-use crate::nas::Nas;
+use crate::{authority::certify, nas::Nas};
 
 /// Silence after which both ends wait for each other. One that is too short cuts a flight in two and
 /// counts more than there is, never less.
@@ -142,6 +146,28 @@ fn one_small_file_takes_few_round_trips() {
         println!("{count} round trips");
         (count < MOST).then_some(())
     });
+}
+
+#[test]
+fn a_certified_client_of_a_pinned_server_takes_no_more_round_trips() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    let authority = nas.scratch.at("ca.key");
+    let (own, config) = (Nas::public(&nas.config("home/dsync/key")), nas.scratch.at("serve.toml"));
+    let line = format!("authority = '{}'", Nas::public(&authority));
+    let text = fs::read_to_string(config).unwrap();
+    nas.configure(&text.replacen(&format!("public = '{own}'"), &line, 1));
+    nas.stand();
+    fs::write(nas.config("home/dsync/key.cert"), certify(&authority, "client", "web1", &own)).unwrap();
+    until_met(|| {
+        let _ = fs::remove_file(nas.there("small"));
+        fs::write(nas.scratch.src().join("small"), "content").unwrap();
+        let count = round_trips(&nas, &key);
+        assert_eq!(fs::read(nas.there("small")).unwrap(), b"content");
+        println!("{count} round trips");
+        (count <= MOST).then_some(())
+    });
+    wait_for(|| nas.log().contains(" authority="));
 }
 
 /// Round trips of a push of one small file, with the one that opens the connection.

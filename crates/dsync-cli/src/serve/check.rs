@@ -7,11 +7,12 @@ use jiff::{Unit, civil::Date};
 use nix::unistd::{Group, User};
 
 use super::{
-    config::{Config, Offer, today},
+    config::{Config, Key, Offer, Server, today},
     limits::IdMap,
 };
 use crate::{
     cage::missing_layers,
+    certificates::{self, CertificateFile},
     console::{blame, print, say},
     escape::escape_text,
     keys, messages,
@@ -28,7 +29,8 @@ pub(super) fn run(config: &Config) -> u8 {
         say(&escape_text(&format!("dsync: {warning}")));
     }
     if config.server.is_some() {
-        for (name, _) in config.keys.iter().filter(|(_, key)| key.public.is_none()) {
+        let only_sshd = |key: &Key| key.public.is_none() && key.authorities.is_empty();
+        for (name, _) in config.keys.iter().filter(|(_, key)| only_sshd(key)) {
             say(&escape_text(&format!("dsync: key '{name}' has no public line: it is for --stdio only")));
         }
     }
@@ -40,8 +42,14 @@ pub(super) fn run(config: &Config) -> u8 {
         say(&escape_text(&format!("dsync: {error}")));
     }
 
-    let own_key = config.server.as_ref().map(|server| keys::read(&server.identity));
-    let unusable = own_key.and_then(Result::err);
+    let own = config.server.as_ref().map_or(Ok(None), own_certificate);
+    if let Ok(Some(own)) = &own {
+        say(&escape_text(&format!("dsync: {}", certificates::describe(&own.certificate))));
+        if let Some(warning) = own.ends_soon() {
+            say(&escape_text(&format!("dsync: {warning}")));
+        }
+    }
+    let unusable = own.err();
     if let Some(why) = &unusable {
         blame(&escape_text(why));
     }
@@ -52,6 +60,12 @@ pub(super) fn run(config: &Config) -> u8 {
         Ok(()) if absent.is_empty() => exit_code::OK,
         Ok(()) => exit_code::USAGE,
     }
+}
+
+/// Reads a server's key and its certificate, as the server does when it starts.
+fn own_certificate(server: &Server) -> Result<Option<CertificateFile>, String> {
+    let key = keys::read(&server.identity)?;
+    server.certificate.as_ref().map(|path| CertificateFile::of_server(path, &key)).transpose()
 }
 
 /// Describes the shares.
@@ -72,6 +86,11 @@ fn describe(config: &Config) -> String {
         if let Some(public) = key.public {
             let _ = writeln!(text, "key '{name}': fingerprint {}", public.fingerprint());
         }
+    }
+
+    for (name, authority) in config.keys.authorities() {
+        let named = authority.fingerprint();
+        let _ = writeln!(text, "key '{name}': any key that the authority {named} certifies as '{name}'");
     }
 
     for (name, offer) in &config.shares {
@@ -188,15 +207,12 @@ fn escape_lines(text: &str) -> String {
 mod tests {
     use jiff::civil::date;
 
-    use super::{
-        super::config::{Key, Keys},
-        *,
-    };
+    use super::{super::config::Keys, *};
 
     #[test]
     fn keys_that_are_to_be_replaced_are_warned_of() {
         let today = date(2026, 11, 24);
-        let key = |since, expires| Key { since, expires, public: None };
+        let key = |since, expires| Key { since, expires, ..Key::default() };
         for (known, words) in [
             (key(None, None), None),
             (key(Some(date(2025, 11, 24)), None), None),

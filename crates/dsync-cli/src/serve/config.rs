@@ -61,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) listen: Vec<SocketAddr>,
     /// The file of its private key.
     pub(crate) identity: PathBuf,
+    /// The file of the certificate that it shows.
+    pub(crate) certificate: Option<PathBuf>,
     /// The sessions of all keys over its port at once.
     pub(crate) sessions: Option<u32>,
     /// The loopback address of its metrics.
@@ -194,7 +196,8 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     let identity = table.identity.unwrap_or_else(|| IDENTITY.into());
     let stop_timeout = table.stop_timeout.map(|limit| limits::stop_timeout(&limit)).transpose()?;
     let quic = table.quic.unwrap_or(true);
-    Ok(Server { listen, identity, sessions, metrics, quic, stop_timeout })
+    let certificate = table.certificate;
+    Ok(Server { listen, identity, certificate, sessions, metrics, quic, stop_timeout })
 }
 
 fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
@@ -374,6 +377,8 @@ role = 'full'
             ("[keys.admin]", "[server]\nquota = 5", 5, "knows no key 'quota' here"),
             ("[keys.admin]", "[server]\nlisten = ['nas']", 5, "no address like"),
             ("[keys.admin]", "[keys.admin]\npublic = 'ssh-ed25519 AAAA'", 5, "is no key like"),
+            ("[keys.admin]", "[keys.admin]\nauthority = 'ssh-ed25519 AAAA'", 5, "is no key like"),
+            ("[keys.admin]", "[keys.admin]\nauthority = []", 5, "key 'admin' has no line in 'authority'"),
             ("[keys.admin]", "[keys.admim]", 14, "no key 'admin' in [keys]; did you mean 'admim'?"),
             ("[keys.web1]", "[keys.'a/b']", 1, "no name of a key"),
             ("[keys.web1]", "[keys.'-rf']", 1, "no name of a key"),

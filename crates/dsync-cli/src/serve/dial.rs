@@ -17,7 +17,10 @@ use std::{
 
 use dsync_engine::{
     exit_code,
-    standing::{Address, Channel, ChannelError, copy, dial, refusal_of},
+    standing::{
+        Address, CertificateError, Channel, ChannelError, ClientEnd, Expected, PrivateKey, PublicKey, copy,
+        dial, refusal_of,
+    },
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -25,9 +28,10 @@ use rustix::{
 };
 
 use crate::{
+    certificates::{CertificateFile, day},
     console::{blame, print, say},
     escape::escape_text,
-    keys::{self, KnownHosts},
+    keys::{self, Known, KnownHosts},
     messages,
     words::system_words,
 };
@@ -35,9 +39,15 @@ use crate::{
 /// The reason why there is no channel: the exit code, and words.
 struct Failure(u8, String);
 
+/// This user's own key, and its certificate.
+struct Own {
+    key: PrivateKey,
+    certificate: Option<CertificateFile>,
+}
+
 /// Connects standard input and output to a share; returns the exit code.
 pub(super) fn run(share: &str, address: &Address) -> u8 {
-    let carried = connect(share, address).and_then(|(channel, key)| carry(channel, address, &key));
+    let carried = connect(share, address).and_then(|(channel, own)| carry(channel, address, &own));
     match carried {
         Ok(()) => exit_code::OK,
         Err(Failure(code, why)) => {
@@ -50,7 +60,7 @@ pub(super) fn run(share: &str, address: &Address) -> u8 {
 }
 
 /// Copies both ways until the server's direction ends, or the run has gone and all that it said is sent.
-fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> {
+fn carry(channel: Channel, address: &Address, own: &Own) -> Result<(), Failure> {
     // The run sees that a direction ended.
     let lost = |_: io::Error| Failure(LOST, String::new());
     // The standard library's streams would keep a line that has not ended.
@@ -74,7 +84,7 @@ fn carry(channel: Channel, address: &Address, key: &str) -> Result<(), Failure> 
         }
     });
 
-    let explain = |error| explain(&error, address, key);
+    let explain = |error| explain(&error, address, own);
     reader.hear_welcome().map_err(explain)?;
     if is_ahead {
         let first = reader.hear_go().map_err(explain)?;
@@ -131,21 +141,30 @@ pub(super) fn list(address: &Address) -> u8 {
     }
 }
 
-/// Makes a channel to a server that this user knows, or gets to know. Returns the user's public key
+/// Makes a channel to a server that this user knows, or gets to know. Returns the user's key
 /// too.
-fn connect(share: &str, address: &Address) -> Result<(Channel, String), Failure> {
+fn connect(share: &str, address: &Address) -> Result<(Channel, Own), Failure> {
     let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
-    let key = keys::own_path().and_then(|path| keys::read(&path));
-    let key = key.map_err(|why| {
+    let key = keys::own_path().and_then(|path| Ok((keys::read(&path)?, path)));
+    let (key, path) = key.map_err(|why| {
         unusable(format!("HOST::SHARE is a share of a dsync server, which knows a key of yours: {why}"))
     })?;
+    let certificate = CertificateFile::of_client(&path, &key).map_err(unusable)?;
+    let own = Own { key, certificate };
     let known = KnownHosts::own().map_err(unusable)?;
     let (host, port) = (&address.host, address.port);
 
-    let mut pinned = known.find(host, port).map_err(unusable)?;
+    let mut server = known.find(host, port).map_err(unusable)?;
     let (until, mut pause) = (Instant::now() + FLOOD_LIMIT, SHORTEST_PAUSE);
     loop {
-        let shown = match dial(address, &key, pinned.as_ref(), share, LIMIT) {
+        let expected = match &server {
+            Known::Nothing => Expected::Unknown,
+            Known::Key(pinned) => Expected::Key(*pinned),
+            Known::Authorities(authorities) => Expected::CertifiedBy(authorities),
+        };
+        let certificate = own.certificate.as_ref().map(|file| &file.certificate);
+        let end = ClientEnd { key: &own.key, certificate, server: expected };
+        let shown = match dial(address, &end, share, LIMIT) {
             Err(ChannelError::ServerKey { shown }) => shown,
             // A server in a flood of strangers closes connections as they come: another one gets in.
             Err(ChannelError::Dropped) if Instant::now() + pause < until => {
@@ -153,15 +172,13 @@ fn connect(share: &str, address: &Address) -> Result<(Channel, String), Failure>
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 continue;
             }
-            dialled => {
-                let own = key.public().to_string();
-                return match dialled {
-                    Ok(channel) => Ok((channel, own)),
-                    Err(error) => Err(explain(&error, address, &own)),
-                };
+            Err(ChannelError::ServerCertificate { shown, why }) => {
+                return Err(unusable(uncertified(address, &known, &shown, &why)));
             }
+            Err(error) => return Err(explain(&error, address, &own)),
+            Ok(channel) => return Ok((channel, own)),
         };
-        if pinned.is_some() {
+        if server != Known::Nothing {
             return Err(unusable(format!(
                 "'{host}' port {port} has another key than before: fingerprint {}. Somebody may be in its place. Ask \
                  its administrator; if the server has a new key, remove the line of '{host}:{port}' from {}",
@@ -170,22 +187,60 @@ fn connect(share: &str, address: &Address) -> Result<(Channel, String), Failure>
             )));
         }
         known.ask(host, port, &shown).map_err(unusable)?;
-        pinned = Some(shown);
+        server = Known::Key(shown);
     }
 }
 
+/// Says what does not fit of a server that an authority was to certify, and what to do.
+fn uncertified(address: &Address, known: &KnownHosts, shown: &PublicKey, why: &CertificateError) -> String {
+    let Address { host, port, .. } = address;
+    let known = known.path().display();
+    let (what, cure) = match why {
+        CertificateError::Missing => (
+            "it shows no certificate".to_owned(),
+            "its administrator names one as 'certificate' in [server]".to_owned(),
+        ),
+        CertificateError::Expired { until } => (
+            format!("its certificate expired on {}", day(*until)),
+            "its administrator renews it with 'dsync key --certify'".to_owned(),
+        ),
+        CertificateError::Early { from } => (
+            format!("its certificate is not valid before {}", day(*from)),
+            "compare this host's clock with that of its authority".to_owned(),
+        ),
+        CertificateError::Name { named } => (
+            format!("its certificate is for '{named}'"),
+            format!("name it so, or its administrator has it certified for '{host}'"),
+        ),
+        CertificateError::Authority { found } => (
+            format!("its certificate is of another authority, with the fingerprint {}", found.fingerprint()),
+            format!("if you trust that one, add this line to {known}: @authority {host}:{port} {found}"),
+        ),
+        other => (other.to_string(), "ask its administrator".to_owned()),
+    };
+
+    format!(
+        "'{host}' port {port} is known by an authority in {known}, and {what}. Somebody may be in its place. If not, \
+         {cure}. The key that it has proved has the fingerprint {}",
+        shown.fingerprint()
+    )
+}
+
 /// Says why there is no channel, and what to do.
-fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
+fn explain(error: &ChannelError, address: &Address, own: &Own) -> Failure {
+    let key = own.key.public();
     let place = format!("'{}' port {}", address.host, address.port);
 
     match error {
         ChannelError::Unreachable { source, .. } => {
             Failure(LOST, format!("no connection to {place}: {}", system_words(source)))
         }
-        ChannelError::Refused => Failure(
-            exit_code::AUTHENTICATION,
-            format!("{place} does not let this key in. Its administrator can: {key}"),
-        ),
+        ChannelError::Refused => {
+            let shown = own.certificate.as_ref();
+            let shown = shown.map_or_else(String::new, |file| format!("; {}", file.refused()));
+            let why = format!("{place} does not let this key in{shown}. Its administrator can: {key}");
+            Failure(exit_code::AUTHENTICATION, why)
+        }
         ChannelError::Told { exit_code, text } => {
             // A server may give any code, but a refusal is never a success.
             let code = if *exit_code == exit_code::OK { exit_code::STREAM } else { *exit_code };

@@ -275,6 +275,10 @@ fn name_of(
             "another client has the name '{name}' there: --key gives this one a name of its own. If this client's \
              key is new, the administrator adds it to the old one's 'public'"
         ))),
+        Some(Key { authorities, .. }) if !authorities.is_empty() => Err(usage(format!(
+            "'{name}' is the name of keys that an authority certifies there: --key gives this one another, or the \
+             authority certifies this client's key"
+        ))),
         Some(_) => Err(usage(format!(
             "'{name}' is the name of a key for 'dsync serve --stdio' there: --key gives this one another"
         ))),
@@ -341,7 +345,7 @@ fn check(
 
     let mut meant = Config { text, ..config.clone() };
     if let Some((public, today)) = new {
-        let known = Key { public: Some(public), since: Some(today), expires: None };
+        let known = Key { public: Some(public), since: Some(today), ..Key::default() };
         meant.keys.add(key.to_owned(), known);
     }
     let role = [Access::ReadOnly, Access::Append, Access::Keep, Access::Write, Access::ReadWrite]

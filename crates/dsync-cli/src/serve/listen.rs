@@ -56,6 +56,7 @@ use super::{
 };
 use crate::{
     cage::missing_layers,
+    certificates::CertificateFile,
     console::{blame, say},
     escape::escape_text,
     keys,
@@ -301,8 +302,18 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
     for lack in lacks {
         say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
     }
-    let key = keys::read(&server.identity).map_err(|why| (exit_code::AUTHENTICATION, why))?;
-    Ok(Terms { config: config.text.clone(), identity: hexadecimal(key.pkcs8()), ..Terms::default() })
+
+    let unusable = |why| (exit_code::AUTHENTICATION, why);
+    let key = keys::read(&server.identity).map_err(unusable)?;
+    let shown = server.certificate.as_ref().map(|path| CertificateFile::of_server(path, &key));
+    let shown = shown.transpose().map_err(unusable)?;
+    // Clients that know its key are served without a certificate.
+    if let Some(warning) = shown.as_ref().and_then(CertificateFile::ends_soon) {
+        say(&escape_text(&format!("dsync: {warning}")));
+    }
+    let certificate = shown.map(|shown| shown.certificate.to_string());
+    let (config, identity) = (config.text.clone(), hexadecimal(key.pkcs8()));
+    Ok(Terms { config, identity, certificate, ..Terms::default() })
 }
 
 /// The state of the parent.

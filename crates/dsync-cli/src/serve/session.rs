@@ -17,8 +17,8 @@ use std::{
 use dsync_engine::{
     Entrance, Grant, Resources, exit_code, serve,
     standing::{
-        Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey, SessionNumber, answer,
-        from_hexadecimal,
+        Arrival, Certificate, Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey,
+        ServerEnd, SessionNumber, answer, from_hexadecimal,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,8 @@ pub(super) struct Terms {
     pub(super) config: String,
     /// The server's private key.
     pub(super) identity: String,
+    /// The server's certificate.
+    pub(super) certificate: Option<String>,
     /// The client's address.
     pub(super) peer: String,
     /// The session's number, which further connections name, as its bytes.
@@ -78,6 +80,8 @@ impl Terms {
 #[derive(Default)]
 pub(super) struct Record {
     pub(super) key: String,
+    /// The fingerprint of the authority that let the key in; empty for a pinned key.
+    pub(super) authority: String,
     pub(super) share: String,
     pub(super) role: &'static str,
     pub(super) passed: Passed,
@@ -99,8 +103,9 @@ impl Record {
 
     /// Returns what the parent may show of the session.
     fn report(&self) -> Report {
-        let Self { key, share, role, passed } = self;
-        Report { key: key.clone(), share: share.clone(), role: (*role).to_owned(), passed: *passed }
+        let Self { key, authority, share, role, passed } = self;
+        let (key, authority, share) = (key.clone(), authority.clone(), share.clone());
+        Report { key, authority, share, role: (*role).to_owned(), passed: *passed }
     }
 }
 
@@ -154,6 +159,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     let identity =
         from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
     let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
+    let certificate = terms.certificate.as_deref().and_then(|text| text.parse::<Certificate>().ok());
     let own_key = identity.public().fingerprint();
     let numbered = (SessionNumber(terms.number), terms.takes_quic);
     let left = time_left(terms.waited);
@@ -168,15 +174,13 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
         return Err(broken(&format!("require-cage: {lack}")));
     }
 
-    let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
-    let answered = answer(tcp, &identity, &known, left);
+    let (arrival, key) = meet(tcp, (&identity, certificate), &config, left)?;
     drop(identity);
-    let (channel, shown, wanted) = answered.map_err(|error| (code_of(&error), error.to_string()))?;
-    let name = config.keys.iter().find(|(_, key)| key.public == Some(shown)).map(|(name, _)| name.clone());
-    let key = name.ok_or_else(|| broken("the key vanished"))?;
+    let Arrival { channel, certificate, share: wanted, .. } = arrival;
 
     // The parent counts strangers; who has a key is none, even if the key has expired.
     (record.key, record.share) = (key.clone(), wanted.clone());
+    record.authority = certificate.map(|shown| shown.authority().fingerprint()).unwrap_or_default();
     record.report().send(parent);
     if config.keys.get(&key).is_some_and(|known| known.is_expired(today())) {
         let (code, why) = expired(&key);
@@ -209,6 +213,27 @@ fn code_of(error: &ChannelError) -> u8 {
         ChannelError::NoVersion { .. } => exit_code::INCOMPATIBLE,
         _ => exit_code::AUTHENTICATION,
     }
+}
+
+/// Lets the client prove its key; returns the key's name too.
+fn meet(
+    tcp: TcpStream,
+    (key, certificate): (&PrivateKey, Option<Certificate>),
+    config: &Config,
+    limit: Duration,
+) -> Result<(Arrival, String), (u8, String)> {
+    let clients: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
+    let authorities = config.keys.authorities();
+    let end =
+        ServerEnd { key, certificate: certificate.as_ref(), clients: &clients, authorities: &authorities };
+    let arrival = answer(tcp, &end, limit).map_err(|error| (code_of(&error), error.to_string()))?;
+
+    let name = match &arrival.certificate {
+        Some(certificate) => Some(certificate.name().to_owned()),
+        None => config.keys.name_of(arrival.key).cloned(),
+    };
+    let name = name.ok_or_else(|| (exit_code::START, "the key vanished".to_owned()))?;
+    Ok((arrival, name))
 }
 
 /// Lists the shares that a key may use, with its role in each.

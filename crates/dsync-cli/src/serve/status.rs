@@ -43,6 +43,8 @@ use crate::{
 #[serde(default)]
 pub(super) struct Report {
     pub(super) key: String,
+    /// The fingerprint of the authority that let the key in; empty for a pinned key.
+    pub(super) authority: String,
     pub(super) share: String,
     pub(super) role: String,
     #[serde(flatten)]
@@ -100,11 +102,15 @@ impl Report {
     /// Returns the line of a session that has ended with a code, and perhaps for a reason.
     pub(super) fn line(&self, peer: &str, began: Instant, (code, why): (String, Option<&str>)) -> String {
         let seconds = began.elapsed().as_secs_f64();
-        let Self { key, share, role, passed } = self;
+        let Self { key, authority, share, role, passed } = self;
+        let authority = match authority.as_str() {
+            "" => String::new(),
+            authority => format!(" authority={}", value(authority)),
+        };
         let (key, share, role) = (value(key), value(share), value(role));
         let why = why.map_or_else(String::new, |why| format!(" why={}", value(why)));
         format!(
-            "session peer={peer} key={key} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
+            "session peer={peer} key={key}{authority} share={share} role={role} {passed} seconds={seconds:.3} code={code}{why}"
         )
     }
 
@@ -381,7 +387,7 @@ fn describe(status: &Status) -> String {
     let strangers = counted(status.strangers as u64, "connection", "connections");
     let mut lines = vec![format!("{sessions}, {strangers} without a key")];
     for Shown { process, peer, seconds, report, bytes_per_second } in &status.sessions {
-        let Report { key, share, role, passed } = report;
+        let Report { key, share, role, passed, .. } = report;
         let (key, share, role) = (value(key), value(share), value(role));
         let (passed, rate) = (passed.describe(), with_commas(*bytes_per_second));
         lines.push(format!(
@@ -430,7 +436,8 @@ mod tests {
 
     fn report(share: &str, sent: u64) -> Report {
         let passed = Passed { entries: sent / 5, sent, ..Passed::default() };
-        Report { key: "web1".into(), share: share.into(), role: "append".into(), passed }
+        let (key, role) = ("web1".into(), "append".into());
+        Report { key, authority: String::new(), share: share.into(), role, passed }
     }
 
     #[test]

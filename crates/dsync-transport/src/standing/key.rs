@@ -71,6 +71,16 @@ impl PublicKey {
         spki.strip_prefix(&SPKI).and_then(|key| key.try_into().ok()).map(Self)
     }
 
+    /// Returns the key of its 32 bytes.
+    pub(super) fn of_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns its 32 bytes.
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Returns what a handshake knows the key by.
     pub(super) fn pin(&self) -> Fingerprint {
         crate::identity::fingerprint(&[&SPKI[..], &self.0].concat())

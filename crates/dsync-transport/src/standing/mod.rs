@@ -10,24 +10,29 @@
 //! server, first:   01
 //! ```
 //!
+//! An authority may stand in for keys that are known beforehand: the module `meeting` has both ends' first
+//! words, and `certificate` the statements.
+//!
 //! No end waits for a word that it knows already: the client's run sends behind the share's name
 //! without the server's first byte, and behind its greeting without the server's answer where the
 //! handshake agreed on a protocol that names all that the answer would say. The server
 //! sends the same bytes either way, and reads a run's only once it has admitted the key.
 //!
-//! The law: before a client has proved a key that the server knows, it costs the server one
+//! The law: before a client has proved a key that the server knows or that a certificate lets in, it costs the server one
 //! connection, 32 KiB and the time limit. A client sends nothing to a server whose
 //! key is not the one it was told, but its own public key.
 
+mod certificate;
 mod drawing;
 pub(crate) mod further;
 mod key;
+mod meeting;
 mod port;
 mod versions;
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _},
+    net::Shutdown,
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
@@ -45,16 +50,19 @@ use dsync_wire::{
 };
 use rustls::AlertDescription;
 
+pub use self::certificate::{
+    Certificate, CertificateError, CertificateKind, MAX_CERTIFICATE, TOLERANCE, host_fits,
+};
 pub use self::further::{PREFACE, Prefaced, SessionNumber, parse_preface, preface, server::Handed};
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
+pub use self::meeting::{Arrival, ClientEnd, Expected, ServerEnd, answer, dial};
+use self::meeting::{NOT_ADMITTED, receive_certificate};
 pub use self::port::DatagramPort;
-use self::versions::{Offers, protocol_ahead, protocols};
 use crate::{
     AddressFamily,
     tls::{
         handshake::read_exactly,
         stream::{Opener, Sealer, Stream, StreamError},
-        tcp_info::TcpInfo,
     },
 };
 
@@ -64,6 +72,8 @@ pub struct Channel {
     opener: Opener,
     /// The time by which the server's first byte has to come, at its client.
     welcome_by: Option<Instant>,
+    /// Whether a certificate comes before it that the client has no use for: the server's key is pinned.
+    skips_certificate: bool,
     /// Whether the handshake told the client what the server answers to its greeting.
     is_ahead: bool,
     /// Shortest round trip of the handshake.
@@ -90,6 +100,20 @@ pub enum ChannelError {
     ServerKey {
         /// The key that it showed; it did not have to prove it.
         shown: PublicKey,
+    },
+    /// The server was to be certified, and what it showed does not fit.
+    #[error("the server is not the expected one: {why}")]
+    ServerCertificate {
+        /// The key that it has proved.
+        shown: PublicKey,
+        /// The first thing that does not fit.
+        why: CertificateError,
+    },
+    /// The client's key is not pinned, and what it showed for it does not fit.
+    #[error("the key is not known, and {why}")]
+    ClientCertificate {
+        /// The first thing that does not fit.
+        why: CertificateError,
     },
     /// The server does not know the client's key, or lets it in no more.
     #[error("the server did not let this key in")]
@@ -142,47 +166,6 @@ impl From<StreamError> for ChannelError {
     }
 }
 
-/// Performs the server's part for a client that has connected: returns the channel, the key that
-/// the client has proved, and the share that it wants.
-///
-/// # Errors
-/// [`ChannelError`]; a client whose key is none of `clients` is told so by TLS only.
-///
-/// # Security
-/// Anybody can connect. A stranger can make this take `limit` and 32 KiB.
-pub fn answer(
-    tcp: TcpStream,
-    key: &PrivateKey,
-    clients: &[PublicKey],
-    limit: Duration,
-) -> Result<(Channel, PublicKey, String), ChannelError> {
-    let end = Instant::now() + limit;
-    let pins = clients.iter().map(PublicKey::pin).collect();
-    let config = key.identity().standing_server(pins, protocols());
-    let mut config = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
-    let offers = Offers::noted_by(&mut config);
-    let shaken = Stream::server(tcp, Arc::new(config), limit);
-    let (stream, mut opener) = shaken.map_err(|error| match error {
-        StreamError::Tls(rustls::Error::NoApplicationProtocol) => offers.none_in_common(),
-        error => error.into(),
-    })?;
-    let shown = stream.peer_key().as_deref().and_then(PublicKey::from_spki);
-    let client = shown.ok_or_else(|| ChannelError::NotDsync { why: "no key was shown".to_owned() })?;
-
-    let mut len = [0];
-    read_exactly(&stream, &mut opener, &mut len, end)?;
-    let mut share = vec![0; usize::from(len[0])];
-    read_exactly(&stream, &mut opener, &mut share, end)?;
-    let share = String::from_utf8(share)
-        .map_err(|_| ChannelError::NotDsync { why: "the name of a share is no text".to_owned() })?;
-
-    Sealer::default().write(&stream, &WELCOME)?;
-    stream.set_read_timeout(None).map_err(StreamError::Io)?;
-    let round_trip = round_trip(&stream);
-    let channel = Channel { stream: Arc::new(stream), opener, welcome_by: None, is_ahead: false, round_trip };
-    Ok((channel, client, share))
-}
-
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -192,75 +175,6 @@ pub struct Address {
     pub port: u16,
     /// The addresses of the name that may be used.
     pub family: AddressFamily,
-}
-
-/// Connects to a server that has the key `server` and asks for a share. Without a key nothing is
-/// asked for: the key that the server shows is the error. Does not wait for the answer, which is
-/// the reader's first ([`ChannelReader::hear_welcome`]).
-///
-/// # Errors
-/// [`ChannelError`]; not yet that the server knows no such key.
-pub fn dial(
-    address: &Address,
-    key: &PrivateKey,
-    server: Option<&PublicKey>,
-    share: &str,
-    limit: Duration,
-) -> Result<Channel, ChannelError> {
-    let end = Instant::now() + limit;
-    let tcp = connect(address, limit)?;
-    let pins = server.map(PublicKey::pin).into_iter().collect();
-    let config = key.identity().standing_client(pins, protocols());
-    let (config, seen) = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
-
-    let shaken = Stream::client(tcp, Arc::new(config), limit);
-    let (stream, opener) = shaken.map_err(|error| {
-        let shown = seen.shown().as_deref().and_then(PublicKey::from_spki);
-        match shown.filter(|_| seen.mismatch.load(Ordering::Relaxed)) {
-            Some(shown) => ChannelError::ServerKey { shown },
-            None if is_drop(&error) => ChannelError::Dropped,
-            None => error.into(),
-        }
-    })?;
-
-    let len = u8::try_from(share.len()).map_err(|_| ChannelError::Refused)?;
-    Sealer::default().write(&stream, &[&[len], share.as_bytes()].concat())?;
-    let is_ahead = !share.is_empty() && stream.protocol() == Some(protocol_ahead());
-    let round_trip = round_trip(&stream);
-    Ok(Channel { stream: Arc::new(stream), opener, welcome_by: Some(end), is_ahead, round_trip })
-}
-
-/// Returns the shortest round trip of a connection. The kernel measures it, so a busy machine does not
-/// make a path longer.
-fn round_trip(stream: &Stream) -> Option<Duration> {
-    TcpInfo::of(stream.socket()).map(|info| info.least_round_trip).filter(|least| !least.is_zero())
-}
-
-/// Returns whether a handshake failed because the connection was closed.
-fn is_drop(error: &StreamError) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    match error {
-        StreamError::Truncated => true,
-        StreamError::Io(error) => {
-            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
-        }
-        StreamError::Tls(_) => false,
-    }
-}
-
-/// Connects to the first address that answers.
-fn connect(address: &Address, limit: Duration) -> Result<TcpStream, ChannelError> {
-    let Address { host, port, family } = address;
-    let failed = |source| ChannelError::Unreachable { host: host.clone(), port: *port, source };
-    let found = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in found.filter(|address: &SocketAddr| family.admits(address.ip())) {
-        match TcpStream::connect_timeout(&address, limit) {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => last = error,
-        }
-    }
-    Err(failed(last))
 }
 
 impl Channel {
@@ -304,8 +218,8 @@ impl Channel {
         self.opener.widen();
         let stream = Arc::clone(&self.stream);
         let writer = ChannelWriter { stream, sealer: Sealer::default(), count: Count::default() };
-        let Self { stream, opener, welcome_by, .. } = self;
-        (ChannelReader { stream, opener, welcome_by, count: Count::default() }, writer)
+        let Self { stream, opener, welcome_by, skips_certificate, .. } = self;
+        (ChannelReader { stream, opener, welcome_by, skips_certificate, count: Count::default() }, writer)
     }
 
     /// Returns descriptors that two threads copy to and from the channel.
@@ -447,6 +361,8 @@ pub struct ChannelReader {
     opener: Opener,
     /// The time by which the server's first byte has to come, until it has.
     welcome_by: Option<Instant>,
+    /// Whether a certificate comes before it.
+    skips_certificate: bool,
     count: Count,
 }
 
@@ -457,6 +373,9 @@ impl ChannelReader {
     /// [`ChannelError::Refused`] if it does not, and the others of a connection.
     pub fn hear_welcome(&mut self) -> Result<(), ChannelError> {
         let Some(end) = self.welcome_by.take() else { return Ok(()) };
+        if self.skips_certificate {
+            receive_certificate(&self.stream, &mut self.opener, end)?;
+        }
         let mut welcome = [0];
         let heard = read_exactly(&self.stream, &mut self.opener, &mut welcome, end);
         heard.map_err(|error| match error {
@@ -464,8 +383,10 @@ impl ChannelReader {
             StreamError::Tls(rustls::Error::AlertReceived(_)) => ChannelError::Refused,
             error => error.into(),
         })?;
-        if welcome != WELCOME {
-            return Err(ChannelError::NotDsync { why: "no welcome".to_owned() });
+        match welcome {
+            WELCOME => {}
+            NOT_ADMITTED => return Err(ChannelError::Refused),
+            _ => return Err(ChannelError::NotDsync { why: "no welcome".to_owned() }),
         }
         Ok(self.stream.set_read_timeout(None).map_err(StreamError::Io)?)
     }
@@ -573,9 +494,12 @@ const COPY_BYTES: usize = 128 << 10;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
-    use super::{versions::ALPN, *};
+    use super::{
+        versions::{ALPN, protocols},
+        *,
+    };
 
     pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -585,12 +509,27 @@ mod tests {
         client: &PrivateKey,
         expected: Option<PublicKey>,
     ) -> Result<(ChannelReader, ChannelWriter), ChannelError> {
-        let (mut reader, writer) = dial(address, client, expected.as_ref(), "nas", LIMIT)?.split();
+        let (mut reader, writer) = knock(address, client, expected)?.split();
         reader.hear_welcome()?;
         Ok((reader, writer))
     }
 
-    type Answered = Result<(Channel, PublicKey, String), ChannelError>;
+    /// Dials with a key for a server that is pinned, or not known.
+    pub(super) fn knock(
+        address: &Address,
+        client: &PrivateKey,
+        expected: Option<PublicKey>,
+    ) -> Result<Channel, ChannelError> {
+        let server = expected.map_or(Expected::Unknown, Expected::Key);
+        dial(address, &ClientEnd { key: client, certificate: None, server }, "nas", LIMIT)
+    }
+
+    /// Answers as a server that pins its clients.
+    fn receive(tcp: TcpStream, key: &PrivateKey, clients: &[PublicKey], limit: Duration) -> Answered {
+        answer(tcp, &ServerEnd { key, certificate: None, clients, authorities: &[] }, limit)
+    }
+
+    type Answered = Result<Arrival, ChannelError>;
 
     /// Performs both parts over the loopback.
     fn meet(
@@ -603,7 +542,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let address = Address { host: "127.0.0.1".into(), port, family: AddressFamily::Any };
         thread::scope(|scope| {
-            let answering = scope.spawn(|| answer(listener.accept().unwrap().0, server, known, LIMIT));
+            let answering = scope.spawn(|| receive(listener.accept().unwrap().0, server, known, LIMIT));
             let dialled = enter(&address, client, expected);
             (dialled, answering.join().unwrap())
         })
@@ -617,8 +556,8 @@ mod tests {
     fn two_that_know_each_other_have_a_channel_both_ways() {
         let (client, server) = keys();
         let (near, far) = meet(&client, Some(server.public()), &server, &[client.public()]);
-        let (far, shown, share) = far.unwrap();
-        assert_eq!((shown, share.as_str()), (client.public(), "nas"));
+        let Arrival { channel: far, key, share, certificate } = far.unwrap();
+        assert_eq!((key, share.as_str(), certificate), (client.public(), "nas", None));
         let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.unwrap(), far.split());
         near_out.write_all(b"there").unwrap();
         near_out.finish().unwrap();
@@ -646,7 +585,7 @@ mod tests {
                 sealer.write(&stream, says).unwrap();
                 sealer.finish(&stream).unwrap();
             });
-            let channel = dial(&address, &client, Some(&server.public()), "nas", LIMIT).unwrap();
+            let channel = knock(&address, &client, Some(server.public())).unwrap();
             let ahead = channel.answer_ahead();
             (ahead, channel.split().0)
         })
@@ -676,10 +615,10 @@ mod tests {
         let address = Address { host: "127.0.0.1".into(), port: there.port(), family: AddressFamily::Any };
         let known = [client.public()];
         let (near, far) = thread::scope(|scope| {
-            let answering = scope.spawn(|| answer(listener.accept().unwrap().0, &server, &known, LIMIT));
-            (dial(&address, &client, Some(&server.public()), "nas", LIMIT), answering.join().unwrap())
+            let answering = scope.spawn(|| receive(listener.accept().unwrap().0, &server, &known, LIMIT));
+            (knock(&address, &client, Some(server.public())), answering.join().unwrap())
         });
-        let (near, far) = (near.unwrap(), far.unwrap().0);
+        let (near, far) = (near.unwrap(), far.unwrap().channel);
         let told = BootstrapMessage::parse(&near.reached());
         let Ok(Parsed::Complete { message: BootstrapMessage::Reached(reached), .. }) = told else {
             panic!("{told:?}")
@@ -749,7 +688,7 @@ mod tests {
                 let _ = stranger.write_all(&garbage);
                 stranger
             });
-            let error = answer(tcp, &server, &[client.public()], LIMIT).err();
+            let error = receive(tcp, &server, &[client.public()], LIMIT).err();
             assert!(matches!(error, Some(ChannelError::NotDsync { .. })), "{error:?}");
             drop(sending.join());
         }
@@ -761,7 +700,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let tcp = listener.accept().unwrap().0;
-        let error = answer(tcp, &server, &[client.public()], Duration::from_millis(50)).err();
+        let error = receive(tcp, &server, &[client.public()], Duration::from_millis(50)).err();
         assert!(matches!(error, Some(ChannelError::TimedOut)), "{error:?}");
         drop(silent);
     }

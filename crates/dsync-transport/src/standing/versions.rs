@@ -1,8 +1,9 @@
 //! The protocols in TLS that the two ends of a server's port agree on.
 //!
 //! The newer one names a version and features: two ends that have it need not wait for each other's
-//! bootstrap. The older one leaves both to the bootstrap, where each end tells its range. The law: two
-//! ends that have neither in common end as two of other versions do, which no later attempt changes.
+//! bootstrap. The older one leaves both to the bootstrap, where each end tells its range. Both are there a
+//! second time, for ends that show each other certificates. The law: two
+//! ends that have none in common end as two of other versions do, which no later attempt changes.
 //!
 //! TLS tells a client only that the server has none of its protocols. A server sees what the client offered,
 //! and its log is where an administrator finds both.
@@ -29,8 +30,28 @@ pub(super) fn protocols() -> Vec<Vec<u8>> {
 /// Returns the protocol of two ends that speak the same version with the same features, so that each
 /// knows what the other would answer in the bootstrap. Nobody can make two ends agree on another
 /// one: the handshake proves what was offered.
-pub(super) fn protocol_ahead() -> Vec<u8> {
+fn protocol_ahead() -> Vec<u8> {
     format!("dsync-share/2 {VERSION} {FEATURES:x}").into_bytes()
+}
+
+/// Returns the protocols of ends that show certificates, the better one first.
+pub(super) fn certified() -> Vec<Vec<u8>> {
+    vec![certified_ahead(), CERTIFIED.to_vec()]
+}
+
+/// Returns [`protocol_ahead`] with certificates.
+fn certified_ahead() -> Vec<u8> {
+    format!("dsync-share-cert/2 {VERSION} {FEATURES:x}").into_bytes()
+}
+
+/// Returns whether the ends of a connection show certificates.
+pub(super) fn is_certified(agreed: Option<&[u8]>) -> bool {
+    agreed.is_some_and(|agreed| agreed == CERTIFIED || agreed == certified_ahead())
+}
+
+/// Returns whether a protocol tells the client the server's part of the bootstrap.
+pub(super) fn is_ahead(agreed: Option<&[u8]>) -> bool {
+    agreed.is_some_and(|agreed| agreed == protocol_ahead() || agreed == certified_ahead())
 }
 
 /// Returns the client's words for two ends without a protocol in common. TLS tells only that, so they
@@ -109,6 +130,8 @@ const LONGEST_NAME: usize = 40;
 /// The protocol whose versions the bootstrap agrees on: neither a lane of a run nor anything else is
 /// mistaken for it.
 pub(super) const ALPN: &[u8] = b"dsync-share/1";
+/// [`ALPN`] with certificates.
+const CERTIFIED: &[u8] = b"dsync-share-cert/1";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -123,8 +146,9 @@ mod tests {
 
     use super::{
         super::{
-            Address, WELCOME, answer, dial,
-            tests::{LIMIT, dial_one_that, keys},
+            Address, WELCOME, answer,
+            meeting::ServerEnd,
+            tests::{LIMIT, dial_one_that, keys, knock},
         },
         *,
     };
@@ -144,7 +168,7 @@ mod tests {
             let (near, far) = thread::scope(|scope| {
                 let far =
                     scope.spawn(|| Stream::server(listener.accept().unwrap().0, config, LIMIT).map(drop));
-                (dial(&address, &client, pinned.as_ref(), "nas", LIMIT).map(drop), far.join().unwrap())
+                (knock(&address, &client, pinned).map(drop), far.join().unwrap())
             });
             for ended in [near, far.map_err(ChannelError::from)] {
                 let Err(ChannelError::NoVersion { why }) = ended else { panic!("{ended:?}") };
@@ -164,7 +188,10 @@ mod tests {
         let (config, _) = client.identity().standing_client(pins, protocols).unwrap();
         thread::scope(|scope| {
             let known = [client.public()];
-            let answering = scope.spawn(move || answer(listener.accept().unwrap().0, &server, &known, LIMIT));
+            let answering = scope.spawn(move || {
+                let end = ServerEnd { key: &server, certificate: None, clients: &known, authorities: &[] };
+                answer(listener.accept().unwrap().0, &end, LIMIT).map(drop)
+            });
             let tcp = TcpStream::connect(port).unwrap();
             assert!(Stream::client(tcp, Arc::new(config), LIMIT).is_err());
             answering.join().unwrap().err().unwrap()

@@ -9,7 +9,10 @@ use dsync_engine::standing::PublicKey;
 use jiff::civil::Date;
 use toml::Spanned;
 
-use super::{mistake::Mistake, tables::KeyTable};
+use super::{
+    mistake::Mistake,
+    tables::{KeyTable, Lines},
+};
 
 /// A client's key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,8 +21,10 @@ pub(crate) struct Key {
     pub(crate) since: Option<Date>,
     /// The first day on which it is no longer let in.
     pub(crate) expires: Option<Date>,
-    /// The key itself; `None` for one that only sshd knows.
+    /// The key itself; `None` for one that only sshd knows, or an authority.
     pub(crate) public: Option<PublicKey>,
+    /// The authorities that may certify a key of this name.
+    pub(crate) authorities: Vec<PublicKey>,
 }
 
 impl Key {
@@ -42,8 +47,10 @@ impl Keys {
             check_name("key", &name, &at)?;
             let since = table.since.map(|day| read_day(&day)).transpose()?;
             let expires = table.expires.map(|day| read_day(&day)).transpose()?;
+            let authorities = table.authority.map(|lines| read_authorities(&name, lines)).transpose()?;
+            let authorities = authorities.unwrap_or_default();
             let Some(public) = table.public else {
-                keys.add(name, Key { since, expires, public: None });
+                keys.add(name, Key { since, expires, public: None, authorities });
                 continue;
             };
 
@@ -57,7 +64,7 @@ impl Keys {
                 let at = at.unwrap_or_else(|| lines_at.clone());
                 let wrong = |error| Mistake::at(&at, format!("'{text}' {error}"));
                 let public: PublicKey = text.parse().map_err(wrong)?;
-                if let Some((other, _)) = keys.iter().find(|(_, key)| key.public == Some(public)) {
+                if let Some(other) = keys.name_of(public) {
                     let text = if *other == name {
                         format!("this key is there twice for '{name}'")
                     } else {
@@ -65,7 +72,8 @@ impl Keys {
                     };
                     return Err(Mistake::at(&at, text));
                 }
-                keys.add(name.clone(), Key { since, expires, public: Some(public) });
+                let authorities = authorities.clone();
+                keys.add(name.clone(), Key { since, expires, public: Some(public), authorities });
             }
         }
         Ok(keys)
@@ -79,6 +87,20 @@ impl Keys {
     /// Returns the first key of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&Key> {
         self.0.get(name)?.first()
+    }
+
+    /// Returns the name of a key.
+    pub(crate) fn name_of(&self, public: PublicKey) -> Option<&String> {
+        self.iter().find(|(_, key)| key.public == Some(public)).map(|(name, _)| name)
+    }
+
+    /// Returns each authority with the name that it may certify.
+    pub(crate) fn authorities(&self) -> Vec<(String, PublicKey)> {
+        let of_name = |name: &String| {
+            let authorities = self.get(name).map(|key| key.authorities.clone()).unwrap_or_default();
+            authorities.into_iter().map(|authority| (name.clone(), authority)).collect::<Vec<_>>()
+        };
+        self.names().flat_map(of_name).collect()
     }
 
     /// Returns each name once.
@@ -95,6 +117,25 @@ impl Keys {
     pub(crate) fn values(&self) -> impl Iterator<Item = &Key> {
         self.0.values().flatten()
     }
+}
+
+/// Reads the authorities of a name.
+fn read_authorities(name: &str, written: Spanned<Lines>) -> Result<Vec<PublicKey>, Mistake> {
+    let lines_at = written.span();
+    let lines = written.into_inner().0;
+    if lines.is_empty() {
+        return Err(Mistake::at(&lines_at, format!("key '{name}' has no line in 'authority'")));
+    }
+    let mut authorities = Vec::new();
+    for (text, at) in lines {
+        let at = at.unwrap_or_else(|| lines_at.clone());
+        let authority = text.parse().map_err(|error| Mistake::at(&at, format!("'{text}' {error}")))?;
+        if authorities.contains(&authority) {
+            return Err(Mistake::at(&at, format!("this authority is there twice for '{name}'")));
+        }
+        authorities.push(authority);
+    }
+    Ok(authorities)
 }
 
 fn read_day(written: &Spanned<toml::value::Datetime>) -> Result<Date, Mistake> {

@@ -30,6 +30,7 @@ pub(super) struct ServerTable {
     #[serde(default)]
     pub(super) listen: Vec<Spanned<String>>,
     pub(super) identity: Option<PathBuf>,
+    pub(super) certificate: Option<PathBuf>,
     pub(super) sessions: Option<Spanned<u32>>,
     pub(super) metrics: Option<Spanned<String>>,
     pub(super) quic: Option<bool>,
@@ -41,6 +42,7 @@ pub(super) struct ServerTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyTable {
     pub(super) public: Option<Spanned<Lines>>,
+    pub(super) authority: Option<Spanned<Lines>>,
     pub(super) since: Option<Spanned<toml::value::Datetime>>,
     pub(super) expires: Option<Spanned<toml::value::Datetime>>,
 }
@@ -83,7 +85,7 @@ pub(super) struct PartTable {
     pub(super) groupmap: Option<Spanned<String>>,
 }
 
-/// The public lines of a client: one, or a list whose lines have places of their own.
+/// The public lines of a client, or of its authorities: one, or a list whose lines have places of their own.
 pub(super) struct Lines(pub(super) Vec<(String, Option<Range<usize>>)>);
 
 impl<'de> Deserialize<'de> for Lines {
