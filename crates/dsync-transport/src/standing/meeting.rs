@@ -496,7 +496,8 @@ mod tests {
         let anybody: Vec<Fingerprint> = vec![parties.client.public().pin()];
         let config = parties.server.identity().standing_server(anybody, protocols).unwrap();
         let far = |tcp| {
-            let (stream, mut opener) = Stream::server(tcp, Arc::new(config), LIMIT).unwrap();
+            // A client with a short limit may have gone by then.
+            let Ok((stream, mut opener)) = Stream::server(tcp, Arc::new(config), LIMIT) else { return };
             acts(&stream, &mut opener);
         };
         both(|address| dial(&address, &end, "nas", limit).map(drop), far).0
@@ -566,7 +567,7 @@ mod tests {
         let short = Duration::from_millis(300);
         let part = &whole[..whole.len() - 1];
         let refused = meet(&parties, certified(), short, |stream, opener| {
-            Sealer::default().write(stream, part).unwrap();
+            let _ = Sealer::default().write(stream, part);
             hear_nothing(stream, opener);
         });
         // A busy machine may not even have shaken hands by then.
