@@ -1,4 +1,4 @@
-//! What who has stolen a key can and cannot do, for the kinds of keys that are no role of the table of
+//! The limits of somebody who has stolen a key, for the kinds of keys that are no role of the table of
 //! roles: one that has expired, one that was taken out, the server's own.
 
 use std::{fs, os::unix::fs::symlink, path::Path};

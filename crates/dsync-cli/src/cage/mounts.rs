@@ -80,7 +80,7 @@ struct Place {
     /// `None` for an empty directory.
     from: Option<OwnedFd>,
     restrictions: MountFlags,
-    /// What is mounted below it is seen as well.
+    /// Whether mounts below it are seen as well.
     is_whole: bool,
 }
 
