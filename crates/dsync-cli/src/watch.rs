@@ -64,7 +64,7 @@ impl<'a> Watch<'a> {
                 failed += 1;
                 let pause = pause_after(failed);
                 say(&format!("dsync: trying again in {} s", pause.as_secs()));
-                // What failed with some entries may be repaired by the next change; a connection is not.
+                // The next change may repair entries that failed, and no connection.
                 if ended { self.await_change(Some(pause)) } else { self.rest(pause) }
             }
             if self.cancel.is_cancelled() {

@@ -476,7 +476,7 @@ mod tests {
         assert!(sees(&watch, || write(at("releases/2/app/file"))));
         assert!(!sees(&watch, || write(at("releases/1/app/file"))));
 
-        // What a dangling link waits for, one step after the other.
+        // The steps that a dangling link waits for, one after the other.
         assert!(sees(&watch, || fs::create_dir(at("late")).unwrap()));
         walk(&watch, &[&at("operand/")], following());
         assert!(sees(&watch, || write(at("late/file"))));

@@ -192,7 +192,7 @@ fn a_client_whose_certificate_does_not_fit_is_refused_with_words_for_it() {
         house.logs(before, &["dsync: refused peer=127.0.0.1:", logged]);
     }
 
-    // What the client sees by itself.
+    // A fault that the client sees by itself.
     let mut forged = of(&house.authority, "web1", times);
     forged.truncate(forged.len() - 3);
     for (shown, told) in [

@@ -77,7 +77,7 @@ fn a_run_does_not_depend_on_the_clock_of_either_end() {
                 let pull = pull.arg(nas.operand("tree/")).arg(slash(&nas.scratch.at("got")));
                 let _ = pull.run().expect_quiet_success();
                 assert_same(&nas.scratch.src(), &nas.scratch.at("got"), Scope::full());
-                // What is there by one clock is up to date by any other.
+                // An entry that one clock calls up to date is so by any other.
                 let again = push(&nas, -client, &["-i"]).expect_code(0);
                 assert_eq!(again.stdout_text(), "", "{what}");
             }

@@ -149,7 +149,7 @@ fn paths_of_a_client_lead_nowhere_but_the_keys_directory() {
     let before = survey(&outside);
     let (absolute, mark) = (outside.display(), nas.scratch.at("mark").display().to_string());
 
-    // What leads up is refused, an absolute path starts in the key's directory, and no shell reads any.
+    // A path that leads up is refused, an absolute one starts in the key's directory, and no shell reads any.
     for path in ["..", "../..", "tree/../../secret", "../../outside"] {
         let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand(path)).run();
         assert!(push.expect_code(42).stderr_text().contains("leads out"), "{path}");
@@ -245,7 +245,7 @@ fn whichever_process_is_killed_the_old_file_stays_and_the_next_push_goes_on() {
             wait_for(|| !sessions.iter().any(|session| is_alive(*session)));
             assert!(is_old(&nas, role), "{role} {killed}");
 
-            // What arrived is not sent again.
+            // A file that arrived is not sent again.
             let again = nas.push(&["--stats"]).expect_code(0);
             assert_eq!(fs::read(nas.there("big")).unwrap(), new, "{role} {killed}");
             assert!(again.stat("Literal data") < new.len() as u64, "{role} {killed}: {}", again.account());

@@ -100,13 +100,13 @@ pub(super) fn enter(
     }
 
     unshare(CloneFlags::CLONE_NEWNS)?;
-    // What the system mounts and unmounts in a share from now on is seen there, and never the reverse.
+    // A mount that the system makes or ends in a share from now on is seen there, and never the reverse.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
 
     // Only now: a directory can be mounted from this namespace, not from the one before.
     let mut places = places_of(shares, system);
     let shown = shares_of(shares, reach);
-    // What is in a directory for spools is seen through that, and its users decide where a path there
+    // A share in a directory for spools is seen through that, and its users decide where a path there
     // leads: to detach it by its path could detach another share.
     let is_in_spool = |path: &Path| system.iter().any(|(dir, of)| *of == Use::Spool && path.starts_with(dir));
     let paths = shown.keys().filter(|path| !is_in_spool(path)).cloned().collect();
@@ -158,7 +158,7 @@ fn places_of(shares: &[Shown], system: &[(PathBuf, Use)]) -> BTreeMap<PathBuf, P
     let written: Vec<&PathBuf> = shares.iter().map(|share| &share.path).chain(spools).collect();
     let mut places = BTreeMap::new();
     for (path, of) in system.iter().filter(|(path, _)| is_plain(path)) {
-        // What is only read would cover what is written below it.
+        // A place that is only read would cover one below it that is written.
         let covers = *of != Use::Spool && written.iter().any(|below| below.starts_with(path));
         if covers {
             continue;

@@ -318,7 +318,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_new = |code: &str| code.ends_with("+++++++++");
             let is_new = codes(seen).is_some_and(|(ours, theirs)| {
-                // What is deleted has its backup before the rest is compared.
+                // An entry that is deleted has its backup before the rest is compared.
                 is_new(theirs) && !is_new(ours) || seen.case.deletes() && is_new(ours) && !is_new(theirs)
             });
             seen.case.has(&["-b"])
