@@ -20,7 +20,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
-use super::key::{PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
+use super::key::{PrivateKey, PublicKey, bytes_of_line, hexadecimal};
 
 /// The end whose key a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -306,10 +306,7 @@ impl FromStr for Certificate {
 
     /// Reads the two words of a certificate; a comment may follow.
     fn from_str(text: &str) -> Result<Self, CertificateError> {
-        let mut words = text.split_ascii_whitespace();
-        let (word, digits) = (words.next(), words.next().unwrap_or_default());
-        let bytes = from_hexadecimal(digits).filter(|_| word == Some(WORD));
-        Self::parse(&bytes.ok_or(CertificateError::Malformed)?)
+        Self::parse(&bytes_of_line(WORD, text).ok_or(CertificateError::Malformed)?)
     }
 }
 

@@ -120,11 +120,16 @@ impl FromStr for PublicKey {
 
     /// Reads the two words of a key; a comment may follow.
     fn from_str(text: &str) -> Result<Self, NotAKey> {
-        let mut words = text.split_ascii_whitespace();
-        let (kind, digits) = (words.next(), words.next().unwrap_or_default());
-        let bytes = from_hexadecimal(digits).filter(|_| kind == Some(KIND));
+        let bytes = bytes_of_line(KIND, text);
         bytes.and_then(|bytes| bytes.try_into().ok()).map(Self).ok_or(NotAKey)
     }
+}
+
+/// Returns the bytes of a line that begins with this word; a comment may follow them.
+pub(super) fn bytes_of_line(word: &str, line: &str) -> Option<Vec<u8>> {
+    let mut words = line.split_ascii_whitespace();
+    let (first, digits) = (words.next(), words.next().unwrap_or_default());
+    from_hexadecimal(digits).filter(|_| first == Some(word))
 }
 
 /// Writes bytes as lower-case hexadecimal digits.

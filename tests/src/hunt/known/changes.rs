@@ -92,16 +92,9 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "What an alternate directory has behind a link is listed as new.",
         explains: |seen| {
-            let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
-            let places = seen.places_of(&alternates);
-            let is_link = |node: &Node| {
-                let path = node.path.escape_ascii().to_string();
-                matches!(node.kind, Kind::Symlink(_))
-                    && places.iter().any(|place| path.starts_with(&format!("{place}/")))
-            };
             let is_new = codes(seen)
                 .is_some_and(|(ours, theirs)| ours.ends_with("+++++++++") && !theirs.ends_with('+'));
-            is_new && seen.case.world.iter().any(is_link)
+            is_new && seen.has_link_in_alternate()
         },
     },
     Known {

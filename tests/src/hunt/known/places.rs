@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Known, seen::PLACES};
+use super::{
+    Known,
+    seen::{ALTERNATES, PLACES},
+};
 use crate::{
     hunt::judge::Class,
     tree::{Kind, Node},
@@ -308,13 +311,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A link in an alternate directory leads to no alternate.",
         explains: |seen| {
-            let alternates = ["--link-dest", "--copy-dest", "--compare-dest"];
-            let places = seen.places_of(&alternates);
-            let is_link = |node: &Node| {
-                let path = node.path.escape_ascii().to_string();
-                let is_below = |place: &String| path.starts_with(&format!("{place}/"));
-                matches!(node.kind, Kind::Symlink(_)) && places.iter().any(is_below)
-            };
+            let places = seen.places_of(ALTERNATES);
             let is_at_home = |path: &&str| {
                 path.starts_with("w/d") || places.iter().any(|place| path.starts_with(&format!("{place}/")))
             };
@@ -325,7 +322,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let is_left_out =
                 follows && seen.case.has(&["--compare-dest"]) && seen.finding.line.starts_with("extra: ");
-            seen.case.world.iter().any(is_link) && (is_linked || is_left_out)
+            seen.has_link_in_alternate() && (is_linked || is_left_out)
         },
     },
     Known {

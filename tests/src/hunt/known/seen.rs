@@ -219,6 +219,17 @@ impl Seen<'_> {
         given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value)).collect()
     }
 
+    /// Returns whether there is a link in an alternate directory.
+    pub(super) fn has_link_in_alternate(&self) -> bool {
+        let places = self.places_of(ALTERNATES);
+        let is_one = |node: &Node| {
+            let path = node.path.escape_ascii().to_string();
+            let is_below = |place: &String| path.starts_with(&format!("{place}/"));
+            matches!(node.kind, Kind::Symlink(_)) && places.iter().any(is_below)
+        };
+        self.case.world.iter().any(is_one)
+    }
+
     /// Returns the directories that options name.
     fn places(&self) -> impl Iterator<Item = String> {
         self.places_of(PLACES).into_iter()
@@ -437,3 +448,5 @@ fn as_rsync_prints(name: &str) -> String {
 /// Options that name a directory of the run.
 pub(super) const PLACES: &[&str] =
     &["--backup-dir", "--partial-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"];
+/// Those of them that name an alternate directory.
+pub(super) const ALTERNATES: &[&str] = &["--link-dest", "--copy-dest", "--compare-dest"];
