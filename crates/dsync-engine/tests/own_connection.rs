@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -149,6 +149,58 @@ fn a_connection_that_breaks_is_asked_for_again() {
     assert_eq!((pushed.exit_code(), pushed.reconnects), (0, 1));
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     scene.is_there(&scene.at("service/host/agent"));
+}
+
+/// Returns the names in a directory that begin like this.
+fn beginning(dir: &Path, prefix: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let begins = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(prefix);
+    paths.filter(begins).collect()
+}
+
+/// Returns whether a file of this length is complete, and has no name yet.
+fn waits_for_its_name(dir: &Path, length: u64) -> bool {
+    let is_whole = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.len() == length);
+    let part = beginning(dir, ".dsync-part-");
+    !part.is_empty() && part.iter().all(is_whole) && beginning(dir, ".dsync-note-").is_empty()
+}
+
+#[test]
+fn a_complete_file_whose_connection_breaks_before_it_is_named_is_not_sent_again() {
+    let scene = Scene::new();
+    let (host, big) = (scene.at("service/host"), scene.at("agent/sub/big"));
+    let length = fs::metadata(&big).unwrap().len();
+    loop {
+        let _ = fs::remove_dir_all(&host);
+        fs::create_dir(&host).unwrap();
+        let (calls, sent) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let was_nameless = Arc::new(AtomicBool::new(false));
+        let connect = || {
+            let (ours, theirs) = UnixStream::pair()?;
+            let line = theirs.try_clone()?;
+            let session = serve(Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite));
+            if calls.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Stream::new(ours.try_clone()?, Counted(Arc::clone(&sent), Arc::new(ours)));
+            }
+            let (sub, nameless) = (host.join("agent/sub"), Arc::clone(&was_nameless));
+            thread::spawn(move || {
+                while !waits_for_its_name(&sub, length) && !session.is_finished() {
+                    thread::yield_now();
+                }
+                line.shutdown(std::net::Shutdown::Both).unwrap();
+                let _ = session.join().unwrap();
+                nameless.store(!sub.join("big").exists(), Ordering::Release);
+            });
+            Stream::from_socket(ours)
+        };
+        let pushed = run(scene.push(), connect).unwrap();
+        assert_eq!(pushed.exit_code(), 0);
+        scene.is_there(&host.join("agent"));
+        if pushed.reconnects > 0 && was_nameless.load(Ordering::Acquire) {
+            assert!((sent.load(Ordering::Relaxed) as u64) < length / 10, "{sent:?} of {length}");
+            return;
+        }
+    }
 }
 
 #[test]

@@ -148,6 +148,11 @@ impl<T> CommitGroup<T> {
         self.pending.is_empty()
     }
 
+    /// Returns the files that wait, for a caller that has no time to commit them.
+    pub fn into_files(self) -> Vec<(PreparedFile, T)> {
+        self.pending
+    }
+
     /// Commits all waiting files, in the order in which they were added, and returns the result of
     /// each.
     ///

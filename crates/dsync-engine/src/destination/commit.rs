@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender};
 use dsync_delta::ContentHasher;
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Timestamp as FileTime};
 use dsync_wire::{
@@ -70,8 +70,10 @@ impl<'a> Outbox<'a> {
         staged: io::Result<StagedFile>,
         mtime: Timestamp,
     ) -> Result<(), SyncError> {
-        let Some(commit) = prepare(self.transfers, file, staged, mtime)? else { return Ok(()) };
-        self.commits.push(commit);
+        let Some(prepared) = prepare(self.transfers, file, staged, mtime)? else { return Ok(()) };
+        // First, so that a run that fails here gives the file up and does not lose it.
+        self.commits.push(Commit::File(prepared, Arc::clone(file)));
+        arrived(self.transfers, file)?;
         if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
     }
 
@@ -90,8 +92,40 @@ impl<'a> Outbox<'a> {
         self.transfers.call.work();
         let commits = std::mem::take(&mut self.commits);
         // The committer ends early only when the run has failed.
-        self.committer.send(commits).map_err(|_| SyncError::Link(LinkError::Closed))
+        self.committer.send(commits).map_err(|SendError(commits)| {
+            give_up(self.transfers, commits);
+            SyncError::Link(LinkError::Closed)
+        })
     }
+
+    /// Gives everything up that is noted, as the run has failed.
+    pub(super) fn give_up(&mut self) {
+        give_up(self.transfers, std::mem::take(&mut self.commits));
+    }
+}
+
+impl Drop for Outbox<'_> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// Hands complete files over that get no name in this run, as it has failed.
+fn give_up(transfers: &Transfers<'_>, commits: impl IntoIterator<Item = Commit>) {
+    let files = commits.into_iter().filter_map(|commit| match commit {
+        Commit::File(prepared, file) => Some((prepared, file.size)),
+        Commit::Unsent(_) => None,
+    });
+    lock(&transfers.nameless).extend(files);
+}
+
+/// Settles a file that is complete.
+fn arrived(transfers: &Transfers<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
+    transfers.settle(file, Outcome::Arrived)?;
+    if file.is_cloned() {
+        transfers.site.account.clone_made();
+    }
+    Ok(())
 }
 
 /// Moves a written temporary beside its target and sets its attributes; `None` when that failed,
@@ -101,7 +135,7 @@ fn prepare(
     file: &Arc<Pending>,
     staged: io::Result<StagedFile>,
     mtime: Timestamp,
-) -> Result<Option<Commit>, SyncError> {
+) -> Result<Option<PreparedFile>, SyncError> {
     let site = transfers.site;
     let staged = match staged.and_then(StagedFile::beside_target) {
         Ok(staged) => staged,
@@ -124,15 +158,12 @@ fn prepare(
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
-            transfers.settle(file, Outcome::Arrived)?;
-            if file.is_cloned() {
-                site.account.clone_made();
-            }
             if let Some(delayed) = site.delayed.get() {
                 delayed::note_file(site, delayed, file, prepared)?;
+                arrived(transfers, file)?;
                 return transfers.settle(file, Outcome::Closed).map(|()| None);
             }
-            Ok(Some(Commit::File(prepared, Arc::clone(file))))
+            Ok(Some(prepared))
         }
         Err(error) => transfers.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
@@ -223,6 +254,8 @@ pub(super) fn run(
 
         // The lanes may still have outboxes: they end when the peer hangs up.
         if site.session.halt.stopped() {
+            let waiting = group.into_files().into_iter().map(|(prepared, file)| Commit::File(prepared, file));
+            give_up(transfers, waiting.chain(commits.try_iter().flatten()));
             return Err(SyncError::Link(LinkError::Closed));
         }
         let waiting = group.len() + unsent.len();

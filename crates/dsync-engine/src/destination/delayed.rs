@@ -33,7 +33,7 @@ use super::{
     site::cause,
     succession::Succession,
 };
-use crate::{SyncError, halt::lock};
+use crate::SyncError;
 
 /// Makes an entry wait that is in its directory under a temporary name.
 pub(super) fn note(
@@ -118,8 +118,7 @@ pub(super) fn settle(site: &Site<'_>, delayed: &Delayed) -> Result<(), SyncError
 /// Removes the waiting files, as the run failed, or keeps them for the next one.
 pub(super) fn abandon(site: &Site<'_>, delayed: &Delayed) {
     let Ok(entries) = delayed.take_entries() else { return };
-    let sync = || lock(&site.tree.touched).values().try_for_each(|dir| dir.sync_filesystem());
-    if site.keeps_unfinished() && sync().is_ok() {
+    if site.keeps_unfinished() && site.sync_touched().is_ok() {
         each(delayed, &entries, |dir, late| {
             if late.kind == FileType::File
                 && let Ok(kept) = Homes::finished_name(&late.name)

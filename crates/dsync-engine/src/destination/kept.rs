@@ -9,7 +9,7 @@
 use std::{io, sync::Arc};
 
 use dsync_delta::{Key, SegmentHasher, Segments};
-use dsync_fs::{Component, Dir, KeptNames, StagedFile};
+use dsync_fs::{Component, Dir, KeptNames, PreparedFile, StagedFile};
 use dsync_wire::{
     limits::MAX_REST_RUNS,
     message::{EntryId, Rest, Segment},
@@ -19,6 +19,7 @@ use dsync_wire::{
 use super::{
     Site,
     directory::Directory,
+    homes::Homes,
     journal::{Entries, Head, Journal},
     slot::Slot,
 };
@@ -95,6 +96,30 @@ impl Part {
         self.journal.claim()?;
         let stamp = self.file.keep()?;
         self.journal.seal(&stamp)
+    }
+}
+
+/// Leaves complete files, with their sizes, that got no name where the next run finds them, once they
+/// are on the disk. Removes those that are sent again as quickly, and all if that fails.
+pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>) {
+    files.retain(|(_, size)| Segments::for_file(*size).is_ok_and(is_worth_keeping));
+    for (file, _) in &files {
+        site.touched(file.dir());
+    }
+    if files.is_empty() || site.sync_touched().is_err() {
+        return;
+    }
+    for (file, _) in files {
+        let dir = Arc::clone(file.dir());
+        let keep = || {
+            let kept = Homes::finished_name(file.target())?;
+            let Some((temp, _)) = file.wait()? else { return Ok(()) };
+            dir.rename(&temp, &kept).inspect_err(|_| drop(dir.remove_file(&temp)))
+        };
+        let kept: io::Result<()> = keep();
+        if let Err(error) = kept {
+            tracing::debug!(%error, "a complete file could not be kept");
+        }
     }
 }
 

@@ -233,6 +233,10 @@ fn watch_and_beat(site: &Site<'_>, cancel: &CancelToken, over: &Receiver<()>) ->
 fn let_go(transfers: &Transfers<'_>) {
     let site = transfers.site;
     transfers.files.leave(site.keeps_unfinished());
+    let nameless = std::mem::take(&mut *lock(&transfers.nameless));
+    if site.keeps_unfinished() {
+        kept::keep_complete(site, nameless);
+    }
     if let Some(delayed) = site.delayed.get() {
         delayed::abandon(site, delayed);
     }

@@ -109,6 +109,7 @@ impl Lane<'_> {
     /// Ends what this thread writes.
     fn put_down(&mut self) {
         self.segment = None;
+        self.outbox.give_up();
         self.writing = None;
     }
 

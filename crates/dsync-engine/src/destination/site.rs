@@ -219,6 +219,11 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// Writes everything to the disk that the run has changed.
+    pub(super) fn sync_touched(&self) -> io::Result<()> {
+        lock(&self.tree.touched).values().try_for_each(|dir| dir.sync_filesystem())
+    }
+
     /// Counts an entry that could not get all of its lists and attributes.
     pub(super) fn withheld(&self, withheld: Withheld) {
         if withheld.0 {

@@ -1,12 +1,12 @@
 //! State of the threads that move content: files in flight, and their bounds.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use crossbeam_channel::Sender;
-use dsync_fs::Sharing;
+use dsync_fs::{PreparedFile, Sharing};
 use dsync_wire::message::EntryId;
 
 use super::{
@@ -41,6 +41,8 @@ pub(super) struct Transfers<'a> {
     pub(super) signatures: Credit,
     /// The number that the next listed entry gets.
     listed: AtomicU64,
+    /// Complete files that get no name, as the run has failed, and their sizes.
+    pub(super) nameless: Mutex<Vec<(PreparedFile, u64)>>,
     pub(super) ending: Ending,
 }
 
@@ -68,6 +70,7 @@ impl<'a> Transfers<'a> {
             signing: Credit::new(u64::MAX),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
+            nameless: Mutex::default(),
             ending: Ending {
                 live_lanes: AtomicUsize::new(site.session.data_lanes),
                 needs_ended: AtomicBool::new(false),
