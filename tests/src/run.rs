@@ -401,17 +401,23 @@ pub fn catch(pid: u32, mut seen: impl FnMut() -> bool) -> bool {
     caught
 }
 
-/// Returns whether a process lives; a zombie does not.
+/// Returns whether a process lives; a zombie does not. It lives as long as one of its threads does,
+/// which holds the files and locks of all: the first thread of a process that ends may go before others.
 pub fn is_alive(pid: u32) -> bool {
-    state(&format!("/proc/{pid}")).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    threads(pid).any(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Returns whether every thread of a process is stopped: each first completes its current system
 /// call.
 fn is_stopped(pid: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut states = threads.map(|thread| state(&thread.path().to_string_lossy())).peekable();
-    states.peek().is_some() && states.all(|state| state == Some('T'))
+    let mut states = threads(pid).peekable();
+    states.peek().is_some() && states.all(|state| state == 'T')
+}
+
+/// Returns the state of each thread of a process.
+fn threads(pid: u32) -> impl Iterator<Item = char> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| state(&task.path().to_string_lossy()))
 }
 
 /// Returns the letter for the state of a process or thread, by its directory in proc(5).

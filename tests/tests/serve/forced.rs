@@ -239,10 +239,11 @@ fn whichever_process_is_killed_the_old_file_stays_and_the_next_push_goes_on() {
                 "sshd" => parent(sessions[0]),
                 _ => sessions[0],
             };
+            // The client, which is held, sends nothing more before the session has ended.
             send(victim, Signal::KILL);
+            wait_for(|| !sessions.iter().any(|session| is_alive(*session)));
             client.signal(Signal::CONT);
             assert_ne!(client.wait().code(), Some(0), "{role} {killed}");
-            wait_for(|| !sessions.iter().any(|session| is_alive(*session)));
             assert!(is_old(&nas, role), "{role} {killed}");
 
             // A file that arrived is not sent again.
