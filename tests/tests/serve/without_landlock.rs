@@ -43,10 +43,15 @@ fn sharing(nas: &Nas) -> Command {
     command
 }
 
-/// Returns the table of mounts that the server sees.
-fn mounts(nas: &Nas) -> String {
+/// Returns the table of mounts that the server sees, without those of tests that run beside this one: a
+/// mount ends here too when its directory is removed elsewhere.
+fn mounts(nas: &Nas) -> Vec<String> {
     let server = children(nas.server.as_ref().unwrap().process.id())[0];
-    fs::read_to_string(format!("/proc/{server}/mountinfo")).unwrap()
+    let own = nas.scratch.path().to_str().unwrap();
+    let all = own.rsplit_once('/').unwrap().0;
+    let table = fs::read_to_string(format!("/proc/{server}/mountinfo")).unwrap();
+    let stays = |line: &&str| line.contains(own) || !line.contains(&format!("{all}/"));
+    table.lines().filter(stays).map(str::to_owned).collect()
 }
 
 /// Returns what each deed meets in a session of root's that sees its share only. Of another share there
