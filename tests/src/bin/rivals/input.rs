@@ -22,6 +22,8 @@ pub(crate) enum Input {
     Few,
     /// The same tree, already copied.
     Unchanged,
+    /// 68,000 small files in 68 directories, already copied.
+    Archive,
     /// Log text in one file, which lz4 shrinks to about a third.
     Log,
     /// Preallocated database logs: a third of each is written, the rest are holes.
@@ -40,7 +42,7 @@ pub(crate) enum Input {
 
 impl Input {
     /// All inputs, in the order of the race.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::One,
         Self::Many,
         Self::Log,
@@ -48,6 +50,7 @@ impl Input {
         Self::Few,
         Self::Small,
         Self::Unchanged,
+        Self::Archive,
         Self::Dump,
         Self::Delta,
         Self::Mixed,
@@ -63,6 +66,7 @@ impl Input {
             Self::Small => "small",
             Self::Few => "few",
             Self::Unchanged => "unchanged",
+            Self::Archive => "archive",
             Self::Log => "log",
             Self::Holes => "holes",
             Self::Dump => "dump",
@@ -81,6 +85,7 @@ impl Input {
             Self::Small => "first copy of a tree of small files",
             Self::Few => "first copy of 3,000 small files, incompressible",
             Self::Unchanged => "second run on a tree of small files",
+            Self::Archive => "second run on 68,000 small files in 68 directories",
             Self::Log => "first copy of log text in one file",
             Self::Holes => "first copy of database logs, two thirds of them holes",
             Self::Dump => "a text dump, 2000 lines inserted",
@@ -93,7 +98,12 @@ impl Input {
 
     /// Returns whether it excludes tools that know no basis.
     pub(crate) fn needs_basis(self) -> bool {
-        matches!(self, Self::Unchanged | Self::Dump | Self::Delta) || self.follows_a_run()
+        self.is_unchanged() || matches!(self, Self::Dump | Self::Delta) || self.follows_a_run()
+    }
+
+    /// Returns whether the destination is what the source is.
+    fn is_unchanged(self) -> bool {
+        matches!(self, Self::Unchanged | Self::Archive)
     }
 
     /// Returns whether a run of the same tool comes first, which is not measured: what the tool knows of
@@ -138,12 +148,8 @@ impl Input {
                 });
                 Tree::of(files).plant(&source);
             }
-            Self::Small | Self::Unchanged => {
-                copy(&small_tree(dir), &source);
-                if self == Self::Unchanged {
-                    copy(&source, &dir.join("old"));
-                }
-            }
+            Self::Small | Self::Unchanged => copy(&small_tree(dir), &source),
+            Self::Archive => made_tree(68, 68_000, 8000).plant(&source),
             Self::Few => made_tree(30, 3000, 32_000).plant(&source),
             Self::Mixed | Self::MixedSame | Self::MixedChanged => mixed_tree().plant(&source),
             Self::Log => {
@@ -172,13 +178,16 @@ impl Input {
                 overwrite_one_percent(&source.join("large"));
             }
         }
+        if self.is_unchanged() {
+            copy(&source, &dir.join("old"));
+        }
     }
 
     /// Resets the destination to the state from which every tool starts, and empties the write
     /// queues.
     pub(crate) fn reset(self, dir: &Path) {
         let destination = dir.join("dst");
-        let keep = self == Self::Unchanged && destination.exists();
+        let keep = self.is_unchanged() && destination.exists();
         if self == Self::MixedChanged {
             changed_files().for_each(|name| shorten(&dir.join("src").join(name)));
         }
