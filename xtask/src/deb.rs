@@ -5,7 +5,8 @@
 //! wherever the package can be installed. `docs/design/packages.md` has the reasons.
 //!
 //! `--test` installs the package into a copy of this system that is gone afterwards, serves from
-//! it, upgrades it while a session runs, and removes it.
+//! it, upgrades it while a session runs, and removes it; first without systemd, then under systemd
+//! itself.
 
 mod licences;
 
@@ -21,7 +22,7 @@ use cargo_metadata::MetadataCommand;
 use crate::{
     error::TaskError,
     step::{cargo, command, root, run as run_command, succeeds},
-    tools::is_root,
+    tools::{FOR_PACKAGES, is_root, provide},
 };
 
 /// Makes the packages of a release build, or of the program that `--binary FILE` names.
@@ -180,16 +181,20 @@ fn print_exposure() {
     }
 }
 
-/// Runs the script of the test in a copy of the system.
+/// Runs the scripts of the test, each in a copy of the system.
 fn try_out(first: &Path, second: &Path) -> Result<(), TaskError> {
     if !is_root() || !succeeds("unshare", &["--mount", "true"]) {
         println!("deb: not tried out, which takes root and a mount namespace");
         return Ok(());
     }
+    provide(FOR_PACKAGES)?;
     let script = root().join("packaging/try-out.sh");
     let mut unshare =
         command("unshare", &["--mount", "--pid", "--fork", "--kill-child", "--net", "sh", "-eu"]);
-    run_command(unshare.arg(script).arg(first).arg(second))
+    run_command(unshare.arg(script).arg(first).arg(second))?;
+
+    let script = root().join("packaging/under-systemd.sh");
+    run_command(command("sh", &["-eu"]).arg(script).arg(first).arg(second))
 }
 
 /// Writes a file, and the directories above it.

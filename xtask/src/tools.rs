@@ -41,6 +41,15 @@ pub(crate) const FOR_HUNTING: &[Tool] = &[
     Tool { program: "setpriv", package: "util-linux" },
 ];
 
+/// The programs that try the packages out.
+pub(crate) const FOR_PACKAGES: &[Tool] = &[
+    Tool { program: "systemd-analyze", package: "systemd" },
+    Tool { program: "unshare", package: "util-linux" },
+    Tool { program: "nsenter", package: "util-linux" },
+    Tool { program: "pgrep", package: "procps" },
+    Tool { program: "ip", package: "iproute2" },
+];
+
 /// The compiler for the fuzz targets' runtime.
 pub(crate) const FOR_FUZZING: &[Tool] = &[Tool { program: "g++", package: "g++" }];
 
