@@ -165,8 +165,9 @@ fn waits_for_its_name(dir: &Path, length: u64) -> bool {
     !part.is_empty() && part.iter().all(is_whole) && beginning(dir, ".dsync-note-").is_empty()
 }
 
-#[test]
-fn a_complete_file_whose_connection_breaks_before_it_is_named_is_not_sent_again() {
+/// Asserts that a complete file is not sent again when the connection breaks before it has its name. `path`
+/// is pushed, and the file comes into `sub` below the host's directory.
+fn assert_sent_once(path: &str, sub: &str, options: SyncOptions) {
     let scene = Scene::new();
     let (host, big) = (scene.at("service/host"), scene.at("agent/sub/big"));
     let length = fs::metadata(&big).unwrap().len();
@@ -182,7 +183,7 @@ fn a_complete_file_whose_connection_breaks_before_it_is_named_is_not_sent_again(
             if calls.fetch_add(1, Ordering::Relaxed) > 0 {
                 return Stream::new(ours.try_clone()?, Counted(Arc::clone(&sent), Arc::new(ours)));
             }
-            let (sub, nameless) = (host.join("agent/sub"), Arc::clone(&was_nameless));
+            let (sub, nameless) = (host.join(sub), Arc::clone(&was_nameless));
             thread::spawn(move || {
                 while !waits_for_its_name(&sub, length) && !session.is_finished() {
                     thread::yield_now();
@@ -193,14 +194,25 @@ fn a_complete_file_whose_connection_breaks_before_it_is_named_is_not_sent_again(
             });
             Stream::from_socket(ours)
         };
-        let pushed = run(scene.push(), connect).unwrap();
+        let source = Source::Local { paths: vec![scene.at(path)] };
+        let job = Job::new(source, Destination::Peer { path: "host".into() }).options(options.clone());
+        let pushed = run(job, connect).unwrap();
         assert_eq!(pushed.exit_code(), 0);
-        scene.is_there(&host.join("agent"));
+        assert!(fs::read(host.join(sub).join("big")).unwrap() == fs::read(&big).unwrap());
+        let own: Vec<_> = beginning(&host.join(sub), ".dsync-");
+        assert!(own.is_empty(), "{own:?}");
         if pushed.reconnects > 0 && was_nameless.load(Ordering::Acquire) {
             assert!((sent.load(Ordering::Relaxed) as u64) < length / 10, "{sent:?} of {length}");
             return;
         }
     }
+}
+
+#[test]
+fn a_complete_file_whose_connection_breaks_before_it_is_named_is_not_sent_again() {
+    assert_sent_once("agent", "agent/sub", SyncOptions::archive());
+    // Whose directory is not read.
+    assert_sent_once("agent/sub/big", "", SyncOptions::archive());
 }
 
 #[test]

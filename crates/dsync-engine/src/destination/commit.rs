@@ -221,14 +221,27 @@ fn hash_of(staged: &StagedFile) -> io::Result<[u8; 32]> {
     Ok(hasher.finish())
 }
 
-/// Commits until every [`Outbox`] is gone. Returns the group for the final sync.
+/// Commits until every [`Outbox`] is gone. Returns the group for the final sync. If the run fails before
+/// that, gives up the files that wait, and an outbox learns of it when it hands in more.
 pub(super) fn run(
     transfers: &Transfers<'_>,
-    commits: &Receiver<Vec<Commit>>,
+    commits: Receiver<Vec<Commit>>,
     record: Option<&Sender<Written>>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
+    let mut group = CommitGroup::new(transfers.site.durability());
+    let Err(error) = commit_all(transfers, &commits, &mut group, record) else { return Ok(group) };
+    let waiting = group.into_files().into_iter().map(|(prepared, file)| Commit::File(prepared, file));
+    give_up(transfers, waiting.chain(commits.try_iter().flatten()));
+    Err(error)
+}
+
+fn commit_all(
+    transfers: &Transfers<'_>,
+    commits: &Receiver<Vec<Commit>>,
+    group: &mut CommitGroup<Arc<Pending>>,
+    record: Option<&Sender<Written>>,
+) -> Result<(), SyncError> {
     let site = transfers.site;
-    let mut group = CommitGroup::new(site.durability());
     let mut opened = Instant::now();
     let mut bytes = 0_u64;
     let mut idle = MIN_IDLE;
@@ -254,26 +267,22 @@ pub(super) fn run(
 
         // The lanes may still have outboxes: they end when the peer hangs up.
         if site.session.halt.stopped() {
-            let waiting = group.into_files().into_iter().map(|(prepared, file)| Commit::File(prepared, file));
-            give_up(transfers, waiting.chain(commits.try_iter().flatten()));
             return Err(SyncError::Link(LinkError::Closed));
         }
         let waiting = group.len() + unsent.len();
         let full = waiting >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
         if waiting > 0 && (quiet || full) {
             let started = Instant::now();
-            flush(transfers, &mut group, &std::mem::take(&mut unsent), record)?;
+            flush(transfers, group, &std::mem::take(&mut unsent), record)?;
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
         }
 
         if ended {
-            break;
+            return Ok(());
         }
     }
-
-    Ok(group)
 }
 
 /// Commits the group and settles its files, and the entries that only had to be on the disk.

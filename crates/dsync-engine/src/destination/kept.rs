@@ -102,7 +102,7 @@ impl Part {
 /// Leaves complete files, with their sizes, that got no name where the next run finds them, once they
 /// are on the disk. Removes those that are sent again as quickly, and all if that fails.
 pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>) {
-    files.retain(|(_, size)| Segments::for_file(*size).is_ok_and(is_worth_keeping));
+    files.retain(|(_, size)| is_size_worth_keeping(*size));
     for (file, _) in &files {
         site.touched(file.dir());
     }
@@ -129,6 +129,11 @@ pub(super) fn head(header: &Segment) -> Result<Head, SyncError> {
     Ok(Head { state: header.state, segments })
 }
 
+/// Returns whether an earlier run may have left a file of this length, whole or in part.
+pub(super) fn may_be_left(site: &Site<'_>, size: u64) -> bool {
+    may_keep(site) && is_size_worth_keeping(size)
+}
+
 /// Returns the names under which an earlier run keeps a part of a file of this length; `None` if it
 /// left none.
 pub(super) fn existing(
@@ -137,7 +142,7 @@ pub(super) fn existing(
     target: &Component,
     size: u64,
 ) -> Option<KeptNames> {
-    if !may_keep(site) || !Segments::for_file(size).is_ok_and(is_worth_keeping) {
+    if !may_be_left(site, size) {
         return None;
     }
     let names = site.homes.part_names(directory.dir.as_ref()?, target).ok()?;
@@ -165,6 +170,11 @@ fn home(site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>>
 fn may_keep(site: &Site<'_>) -> bool {
     let options = &site.policy.options;
     options.keep_partial != KeepPartial::Never && !options.writing.inplace && !options.writing.preallocate
+}
+
+/// Returns whether a file of this length is worth keeping, whole or in part.
+fn is_size_worth_keeping(size: u64) -> bool {
+    Segments::for_file(size).is_ok_and(is_worth_keeping)
 }
 
 /// Returns whether a part of such a file may be worth keeping: a file of one segment has no

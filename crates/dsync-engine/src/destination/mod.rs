@@ -280,7 +280,7 @@ fn work<'a>(
             record
         });
         let commit = move || {
-            *group = Some(commit::run(transfers, &commits, record.as_ref())?);
+            *group = Some(commit::run(transfers, commits, record.as_ref())?);
             Ok(())
         };
         halt.spawn(scope, "commit", halt.as_writer(commit));

@@ -57,15 +57,16 @@ impl Leftovers {
         &mut self,
         site: &Site<'_>,
         place: &Place<'_>,
-        entry: &Entry,
+        (entry, size): (&Entry, u64),
         decision: &Decision,
         mapped: impl FnOnce() -> Mapped,
     ) -> Option<Finished> {
         if !asks(decision) || place.displaced.is_some() {
             return None;
         }
-        // A name that comes before those is met before they are.
-        if !self.has_finished && place.name.as_bytes() >= OWN_NAMES {
+        // A name that comes before those is met before they are, and not every directory is read.
+        let may_be_met = self.has_finished || place.name.as_bytes() < OWN_NAMES;
+        if !may_be_met && !kept::may_be_left(site, size) {
             return None;
         }
         let dir = place.directory.dir.as_ref()?;

@@ -107,7 +107,8 @@ impl Planner<'_> {
         let mapped = || self.owners.of(&subject.entry.attributes);
         let finished = match alternate {
             None if !is_device => {
-                merge.leftovers.claim_finished(self.site, &place, subject.entry, decision, mapped)
+                let file = (subject.entry, size);
+                merge.leftovers.claim_finished(self.site, &place, file, decision, mapped)
             }
             _ => None,
         };
