@@ -511,3 +511,34 @@ fn a_directory_that_locks_its_owner_out_is_worked_in_under_fake_super_too() {
         assert_eq!(again.stdout_text(), "", "{options:?} {old:o}");
     }
 }
+
+#[test]
+fn a_closed_directory_that_the_source_has_nothing_for_is_no_failure() {
+    needs_dsync!();
+    needs_root!();
+    for (options, has_entry, code) in
+        [(&["-r"][..], false, 0), (&["-r"], true, 23), (&["-r", "--delete"], false, 23)]
+    {
+        let mut codes = Vec::new();
+        for program in ["", "rsync"] {
+            let scratch = Scratch::new();
+            Tree::of([Node::dir("closed"), Node::file("f", 1, 10)]).plant(&scratch.src());
+            if has_entry {
+                fs::write(scratch.src().join("closed/x"), "x").expect("a file");
+            }
+            Tree::of([Node::dir("closed")]).plant(&scratch.dst());
+            for path in [scratch.path().to_owned(), scratch.src(), scratch.dst()] {
+                chown(path, Some(NOBODY), Some(NOBODY)).expect("an owner");
+            }
+            set_mode(&scratch.dst().join("closed"), 0o710);
+
+            let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+            let run = run.as_user(NOBODY, NOBODY).args(options).arg(slash(&scratch.src()));
+            let outcome = run.arg(scratch.dst()).run();
+            assert!(scratch.dst().join("f").exists(), "{options:?}: {}", outcome.account());
+            assert_eq!(outcome.code(), Some(code), "{options:?} {has_entry}: {}", outcome.account());
+            codes.push(outcome.code());
+        }
+        assert_eq!(codes[0], codes[1], "{options:?} {has_entry}");
+    }
+}

@@ -309,13 +309,44 @@ fn a_link_to_nowhere_that_is_to_be_followed_is_not_missing() {
 fn a_followed_link_leaves_the_source_and_not_its_target() {
     needs_dsync!();
     let scratch = Scratch::new();
-    plant(&scratch, &[&[("out_file", "../out/f"), ("out_dir", "../out/dir")]]);
+    plant(&scratch, &[&[("out_file", "../out/f")]]);
     let run = Run::dsync().args(["-aL", "--remove-source-files"]).arg(slash(&scratch.src()));
     let _ = run.arg(scratch.dst()).run().expect_quiet_success();
     assert!(!scratch.src().join("out_file").is_symlink() && scratch.at("out/f").exists());
-    // As with rsync, what is in a linked directory goes as well, and the directory stays.
-    assert!(!scratch.at("out/dir/x").exists() && scratch.src().join("out_dir").is_symlink());
-    assert!(scratch.dst().join("out_dir/x").exists() && scratch.dst().join("out_file").is_file());
+    assert!(scratch.dst().join("out_file").is_file());
+}
+
+#[test]
+fn files_behind_a_link_that_leads_out_are_copied_and_stay_and_those_of_the_source_go() {
+    let sshd = Sshd::shared();
+    for options in [&["-aL"][..], &["-ak"], &["-a", "--copy-unsafe-links"]] {
+        for moves in ["--remove-source-files", "--remove-sent-files"] {
+            for remote in [false, true] {
+                let scratch = Scratch::new();
+                let absolute = scratch.at("out/dir").display().to_string();
+                let inside = [("near", "real/sub")];
+                plant(&scratch, &[&[("out_dir", "../out/dir"), ("out_whole", &absolute)], &inside]);
+                let before = survey(&scratch.at("out"));
+                let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+                let run = run.args(options).arg(moves).arg(slash(&scratch.src()));
+                let to = scratch.dst();
+                let to = if remote { sshd.operand(to) } else { to.into_os_string() };
+                let outcome = run.arg(to).run().expect_code(23);
+
+                let account = format!("{options:?} {moves} {remote}\n{}", outcome.account());
+                assert!(outcome.stderr_text().contains("leads out of the source"), "{account}");
+                assert_unchanged(&before, &scratch.at("out"));
+                for name in ["out_dir/x", "out_whole/x", "near/g", "real/sub/g"] {
+                    let is_unsafe = options.contains(&"--copy-unsafe-links");
+                    if !(is_unsafe && name == "near/g") {
+                        assert!(scratch.dst().join(name).is_file(), "{name}: {account}");
+                    }
+                }
+                assert!(!scratch.src().join("real/sub/g").exists(), "{account}");
+                assert!(!scratch.src().join("real/f").exists(), "{account}");
+            }
+        }
+    }
 }
 
 /// Plants links in a restricted directory, and a shell that starts its server.

@@ -65,6 +65,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
+        Cause::LeadsOut if problem.operation == Operation::RemoveSource => format!(
+            "cannot {what} '{name}': it is behind a link that leads out of the source; it was copied and stays"
+        ),
 
         // Only a directory causes it, in a link's place.
         Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {

@@ -347,6 +347,7 @@ impl Planner<'_> {
             self.site.account.count_listed(entry);
             merge.check_order(entry, id)?;
             self.links.learn(entry, id)?;
+            self.comparison.tell_covered(&mut merge)?;
             match merge.directory.clone() {
                 Some(directory) => {
                     if let Some((operation, error)) = self.unspelled(entry, id)? {
@@ -360,7 +361,7 @@ impl Planner<'_> {
                     let subject = Subject { id, entry, siblings, part, directory, name, path, own_text };
                     self.entry(&mut merge, &subject)?;
                 }
-                None => self.entry_of_ignored(&mut merge, entry, id)?,
+                None => self.entry_of_ignored(&merge, entry, id)?,
             }
             if is_new {
                 self.site.account.entry_checked();
@@ -415,8 +416,7 @@ impl Planner<'_> {
     }
 
     /// Passes over an entry of a directory that is ignored.
-    fn entry_of_ignored(&mut self, merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
-        self.comparison.tell_covered(merge)?;
+    fn entry_of_ignored(&mut self, merge: &Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
         match entry.kind {
             EntryKind::Directory => {
                 self.comparison.frontier.announce(Announced::ignored(id, merge.path_of(entry)))

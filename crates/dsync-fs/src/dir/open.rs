@@ -176,7 +176,7 @@ impl Dir {
     }
 
     /// Returns whether this directory is `root` or below it. Climbs from it towards `/`.
-    fn is_beneath(&self, root: &Self) -> io::Result<bool> {
+    pub(crate) fn is_beneath(&self, root: &Self) -> io::Result<bool> {
         let place = |fd: BorrowedFd<'_>| stat_fd(fd).map(|now| (now.dev, now.ino));
         let root = place(root.fd.as_fd())?;
         let mut here = place(self.fd.as_fd())?;

@@ -6,14 +6,17 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ffi::OsStr,
     fmt, io,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
 };
 
 use super::prune::Looks;
 use crate::{
     component::{Component, RelPath},
-    dir::{self, Dir, Target},
+    dir::{self, Dir, LeadsOut, Target},
     extended::{Extended, ExtendedScope},
     filter::Scope,
     metadata::Metadata,
@@ -149,17 +152,26 @@ impl DirRef {
     /// those of its target, and the link is removed.
     ///
     /// # Errors
-    /// As [`Dir::remove_file`].
+    /// As [`Dir::remove_file`]; [`LeadsOut`] if links on the way lead out of the directories in which the
+    /// operands' paths begin.
     pub fn remove_file(
         &self,
         name: &Component,
         followed: Option<Target>,
         is_still: impl Fn(&Metadata) -> bool,
     ) -> io::Result<bool> {
+        let is_behind_link = self.is_behind_link();
         self.first_found(name, |dir| {
             let now = if followed.is_some() { dir.stat_target(name) } else { dir.stat(name) };
             if !is_still(&now?) {
                 return Ok(false);
+            }
+
+            // A link is enough to read what others keep elsewhere, not to take it from them.
+            if is_behind_link && !self.shared().has(dir)? {
+                return Err(
+                    LeadsOut { path: PathBuf::from(OsStr::from_bytes(self.path().as_bytes())) }.into()
+                );
             }
             dir.remove_file(name).map(|()| true)
         })
@@ -404,6 +416,16 @@ impl Shared {
 
     pub(super) fn layer(&self, number: u32) -> Option<&Layer> {
         self.layers.get(usize::try_from(number).ok()?)
+    }
+
+    /// Returns whether a directory is in one in which operands' paths begin, or is one.
+    fn has(&self, dir: &Dir) -> io::Result<bool> {
+        for layer in &self.layers {
+            if dir.is_beneath(&layer.base)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns whether a directory is the one that is not entered through a link.

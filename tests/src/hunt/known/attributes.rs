@@ -58,7 +58,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.case.has(&["--ignore-existing"])
                     && seen.case.deletes()
                     && (seen.is(Class::Exit)
-                        && seen.dsync.code() == Some(0)
+                        && (seen.dsync.code() == Some(0)
+                            || seen.dsync.code() == Some(25) && seen.case.has(&["--max-delete"]))
                         && seen.rsync.stderr_text().contains("failed: Not a directory (20)")
                         || seen.rsync_deletes_through_a_link())
         },
@@ -165,7 +166,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_again = seen.is(Class::Second)
                 && !seen.case.has_letter('t')
                 && ["<f..T", ">f..T"].iter().any(|line| seen.finding.line.contains(line))
-                && seen.case.world.iter().any(has_bits);
+                && seen.case.world.iter().any(is_special);
             // It comes from the source, which is moved then, or cannot be read.
             let is_moved = seen.is(Class::Tree)
                 && seen.path().starts_with("w/s")

@@ -1,6 +1,6 @@
 //! Known differences: backups.
 
-use super::Known;
+use super::{Known, Seen};
 use crate::{
     hunt::{judge::Class, options},
     tree::{Kind, Node},
@@ -82,7 +82,17 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_behind_a_link = seen.dsync.code() == Some(23)
                 && says.contains("its name or depth is not possible here")
                 && (seen.is(Class::Tree) || seen.is(Class::Exit));
-            seen.case.has(&["--backup-dir"]) && seen.has_place_inside() && (stays || is_behind_a_link)
+            // Or an alternate directory has the entry of that name, which nothing need be made of.
+            let is_alternates = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && seen.case.has(&["--compare-dest"])
+                && seen.places_of(&["--backup-dir"]).iter().any(|place| {
+                    let name = place.strip_prefix("w/d/").filter(|name| !name.contains('/'));
+                    name.is_some_and(|name| rsync_finds_in_the_way(seen, name))
+                });
+            seen.case.has(&["--backup-dir"])
+                && seen.has_place_inside()
+                && (stays || is_behind_a_link || is_alternates)
         },
     },
     Known {
@@ -261,3 +271,13 @@ pub(super) const ENTRIES: &[Known] = &[
 
 /// The words of dsync about a backup whose name a directory has.
 const IN_THE_WAY: &str = "a directory has its name or the name of its backup";
+
+/// Returns whether rsync says that a name of the destination's root is taken by a directory.
+fn rsync_finds_in_the_way(seen: &Seen<'_>, name: &str) -> bool {
+    let is_it = |line: &str| {
+        line.strip_prefix("could not make way for new ")
+            .and_then(|rest| rest.split_once(": "))
+            .is_some_and(|(_, taken)| taken == name)
+    };
+    seen.rsync.stderr_text().lines().any(is_it)
+}

@@ -41,6 +41,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 && codes(seen).is_some_and(|(ours, theirs)| {
                     without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
                 });
+            // Of two sources' links that are one at the destination, each gets its own time by turns.
+            let by_turns = seen.has_links_in_destination()
+                && seen.case.operands.len() > 2
+                && codes(seen).is_some_and(|(ours, theirs)| {
+                    let are_links = [ours, theirs].iter().all(|code| code.starts_with(".L"));
+                    are_links && without(ours, &[4, 6, 7]) == without(theirs, &[4, 6, 7])
+                });
+            let is_done = is_done || by_turns;
             // A link that is followed is one more name.
             let is_followed = seen.case.has_letter('L')
                 && seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)))
@@ -76,7 +84,14 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync has read the file by its other name.
             let is_read = "Uc".chars().all(|letter| seen.case.has_letter(letter))
                 && seen.finding.line.starts_with("only rsync lists .f......u..: ");
-            let is_less = are_changes || is_written || is_set || is_read;
+            // So it is with a file that is sent and whose old one had the other name.
+            let is_sent = seen.has_links_in_destination()
+                && codes(seen).is_some_and(|(ours, theirs)| {
+                    let are_sent =
+                        ["<f", ">f"].iter().any(|kind| ours.starts_with(kind) && theirs.starts_with(kind));
+                    are_sent && without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
+                });
+            let is_less = are_changes || is_written || is_set || is_read || is_sent;
             !seen.case.has_letter('H') && seen.is_linked() && (is_more || is_less)
         },
     },
@@ -117,12 +132,13 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A file that `--append-verify` has to send again is listed once.",
+        says: "A file that `--append-verify` or `--inplace` has to send again is listed once.",
         explains: |seen| {
             let is_again = seen.rsync.stderr_text().contains("failed verification -- update retained");
             // rsync lists it twice.
             let is_one = |(ours, theirs): (&str, &str)| theirs.split(' ').any(|code| code == ours);
-            seen.case.has(&["--append-verify"]) && is_again && codes(seen).is_some_and(is_one)
+            let is_written_in_place = seen.case.has(&["--append-verify", "--inplace"]);
+            is_written_in_place && is_again && codes(seen).is_some_and(is_one)
         },
     },
     Known {
@@ -230,7 +246,12 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
             let is_theirs = seen.finding.line.starts_with("only rsync lists cf");
-            is_theirs && seen.case.options.iter().any(is_elsewhere)
+            // With `--info=name2` both list it.
+            let are_both = codes(seen).is_some_and(|(ours, theirs)| {
+                let (one, other) = (ours.strip_prefix("hf"), theirs.strip_prefix("cf"));
+                one.is_some() && one == other
+            });
+            (is_theirs || are_both) && seen.case.options.iter().any(is_elsewhere)
         },
     },
     Known {

@@ -43,10 +43,18 @@ pub(super) const ENTRIES: &[Known] = &[
                 // One of the same size and time counted as equal.
                 || seen.about(&["content"]) && seen.looks_like_the_sources();
             let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
-            let is_copied = has_alternate && removes && is_of_copy;
+            // Of a source that it may not read.
+            let is_unread = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && seen.rsync.stderr_text().contains("send_files failed to open");
+            let is_copied = has_alternate && removes && (is_of_copy || is_unread);
             // The last stands before a directory of its own backups of its backups.
-            let refusals =
-                ["delete_file: rmdir(", "delete_file: make_backup(alt/", "could not make way for new "];
+            let refusals = [
+                "delete_file: rmdir(",
+                "delete_file: unlink(alt/",
+                "delete_file: make_backup(alt/",
+                "could not make way for new ",
+            ];
             let is_refused = refusals.iter().any(|words| seen.rsync.stderr_text().contains(words));
             let fails = seen.rsync.code() == Some(25) || seen.rsync.code() == Some(23) && is_refused;
             let counts_its_own = seen.is(Class::Exit) && fails && seen.has_place_inside();
@@ -195,6 +203,26 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--remove-source-files", "--remove-sent-files"])
                 && is_kept
                 && (is_source || of_directory || is_told)
+        },
+    },
+    Known {
+        says: "A file of the source that a followed link leads to is removed however the link is written.",
+        explains: |seen| {
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
+            let is_refused = seen.rsync.stderr_text().contains("sender failed to secure-open-parent ");
+            // What lies elsewhere stays with both.
+            let is_sources = ["w/s/", "w/s2/"].iter().any(|root| seen.path().starts_with(root));
+            let is_gone = seen.finding.line.starts_with("missing: ") && is_sources;
+            let is_told =
+                seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0));
+            // Its directory has changed, and the next run says so.
+            let is_time = seen.about(&["mtime"]) && seen.path().starts_with("w/s");
+            let of_directory = seen.is(Class::Second) && seen.finding.line.contains("'.d..t......");
+            seen.case.has(&["--remove-source-files", "--remove-sent-files"])
+                && follows
+                && is_refused
+                && (is_gone || is_told || is_time || of_directory)
         },
     },
     Known {

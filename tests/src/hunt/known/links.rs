@@ -207,6 +207,21 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-H --append`, a further name that is as long as the source's file stays a file of its own.",
+        explains: |seen| {
+            let is_kept = seen.finding.paths().iter().any(|path| seen.is_kept_as_long_as_the_sources(path));
+            let is_other = seen.finding.line.starts_with("not one file: ")
+                || seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"]);
+            seen.case.has_letter('H')
+                && seen.case.has(&["--append", "--append-verify"])
+                && seen.is_linked()
+                && seen.has_links_in_source()
+                && seen.is(Class::Tree)
+                && is_other
+                && is_kept
+        },
+    },
+    Known {
         says: "With `-H`, a name that cannot be made costs none of the file's others.",
         explains: |seen| {
             let stuck = ["could not make way for new", "recv_generator: failed to stat "]

@@ -36,8 +36,18 @@ pub(super) const ENTRIES: &[Known] = &[
                 && says.contains("file has vanished: ")
                 && (seen.is_presence() || seen.about(&["mtime", "type"]))
                 && theirs_is_directory(seen);
+            // And withholds all deletions, those of what the source has nothing of too.
+            let withholds = seen.case.deletes()
+                && seen.case.has(&["--files-from"])
+                && seen.dsync.code() == Some(0)
+                && says.contains("] change_dir ")
+                && seen.rsync.all_text().contains("IO error encountered -- skipping file deletion");
+            let is_extraneous = !seen.namesakes().any(|node| node.path.starts_with(b"w/s"));
+            let is_kept = seen.finding.line.starts_with("missing: ") && is_extraneous;
+            let is_time = seen.seconds().is_some_and(|(ours, _)| ours == i64::MAX);
+            let keeps_more = withholds && seen.path().starts_with("w/d") && (is_kept || is_time);
             seen.case.has(&["--ignore-missing-args", "--delete-missing-args"])
-                && (seen.is(Class::Exit) && (complains || fails) || keeps_empty)
+                && (seen.is(Class::Exit) && (complains || fails) || keeps_empty || keeps_more)
         },
     },
     Known {

@@ -57,6 +57,13 @@ pub(super) const ENTRIES: &[Known] = &[
                         && says.contains("_acl: sys_acl_get_file(")
                         && says.contains("No such file or directory"))
                 && (seen.is(Class::Exit) || seen.finding.line.starts_with("extra: "));
+            // It looks for a part behind a link of another user's, and leaves the file out.
+            let refuses = "refusing to follow a symlink owned by an untrusted user";
+            let is_refused = seen.case.world.iter().any(is_link)
+                && seen.dsync.code() == Some(0)
+                && says.contains(refuses)
+                && (seen.is(Class::Exit) || seen.is(Class::Tree) && seen.is_sources_own())
+                && says.contains("[receiver] open \"");
             // A directory is where rsync wants to put its part.
             let calls = ["] unlink \"", "[receiver] rename \""];
             let fails = |line: &str| {
@@ -66,7 +73,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
                 && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
             seen.case.has(&["--partial-dir"])
-                && (is_in_it || takes_mode || is_taken_up || is_in_place || is_lost || is_in_the_way)
+                && (is_in_it
+                    || takes_mode
+                    || is_taken_up
+                    || is_in_place
+                    || is_lost
+                    || is_refused
+                    || is_in_the_way)
         },
     },
     Known {
@@ -143,7 +156,17 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_new = !seen.case.world.iter().any(is_old_file);
             let is_in_place = seen.case.has(&["--inplace", "--append", "--append-verify"]);
             let is_listed = is_new && is_in_place && seen.lacks_a_list_of_its_directory();
+            // It has the group that the directory around it had before the run changed that.
+            let is_there = |node: &Node| node.path.escape_ascii().to_string() == seen.path();
+            let above = seen.path().rsplit_once('/').map_or("", |(above, _)| above);
+            let is_setgid =
+                |node: &Node| node.mode & 0o2000 != 0 && node.path.escape_ascii().to_string() == above;
+            let has_old_group = seen.about(&["owner"])
+                && seen.places_of(&["--partial-dir"]).iter().any(|place| place == seen.path())
+                && !seen.case.world.iter().any(is_there)
+                && seen.case.world.iter().any(is_setgid);
             is_made
+                || has_old_group
                 || seen.about(&["mtime"]) && seen.is_within(&["--temp-dir"])
                 || is_listed && seen.case.has(&["--temp-dir"])
         },
@@ -224,6 +247,28 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
                 && seen.is(Class::Tree)
                 && seen.namesakes().any(loses_all)
+        },
+    },
+    Known {
+        says: "An entry that a later one of several `--compare-dest` directories has with equal attributes is left out.",
+        explains: |seen| {
+            let places = seen.places_of(&["--compare-dest"]);
+            let name = seen.path().strip_prefix("w/d/").unwrap_or_default();
+            let find = |root: &str| {
+                let path = format!("{root}/{name}");
+                let all = seen.case.world.iter().chain(&seen.case.other);
+                all.into_iter().find(|node| node.path.escape_ascii().to_string() == path)
+            };
+            let is_equal = |place: &String| {
+                let (Some(source), Some(other)) = (find("w/s"), find(place)) else { return false };
+                matches!((&source.kind, &other.kind), (Kind::Symlink(a), Kind::Symlink(b)) if a == b)
+                    && (source.mtime, source.owner) == (other.mtime, other.owner)
+                    && source.xattrs == other.xattrs
+            };
+            seen.case.has_letter('X')
+                && places.len() > 1
+                && seen.finding.line.starts_with("missing: ")
+                && places.iter().skip(1).any(is_equal)
         },
     },
     Known {

@@ -67,7 +67,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_told = is_told || is_of_list && says.contains("cannot read the attributes of '");
             let is_others = is_of_list
                 || others.contains("] change_dir")
-                || others.contains("] link_stat ") && others.contains("ERROR: cannot stat destination ");
+                || ["] link_stat ", "] readlink_stat("].iter().any(|words| others.contains(words))
+                    && others.contains("ERROR: cannot stat destination ");
             // In a pull its remote end gives up, and the other loses it.
             let is_others_code = [Some(3), Some(12)].contains(&seen.rsync.code())
                 || seen.rsync.code() == Some(1)
@@ -183,7 +184,9 @@ pub(super) const ENTRIES: &[Known] = &[
             // The other name was read before.
             // Nothing is copied.
             let is_dry = seen.case.has(&["-n"]);
-            seen.about(&["atime"]) && (!is_copy || is_of_rules || is_dry || seen.is_linked())
+            // The old one stays, as its successor cannot be written.
+            let is_left = seen.dsync.code() == Some(23) && seen.dsync_says_of_it("cannot write '");
+            seen.about(&["atime"]) && (!is_copy || is_of_rules || is_dry || is_left || seen.is_linked())
         },
     },
     Known {

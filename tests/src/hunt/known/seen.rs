@@ -113,6 +113,21 @@ impl Seen<'_> {
                 .any(|(kind, _, mtime)| kind == "file" && old.as_ref().is_some_and(|old| old.2 > mtime))
     }
 
+    /// Returns whether a file of the destination was as long as the source's before the run, or longer,
+    /// and is after dsync what it was.
+    pub(super) fn is_kept_as_long_as_the_sources(&self, path: &str) -> bool {
+        let Some(within) = path.strip_prefix("w/d/") else { return false };
+        let facts = |survey: &Survey, path: &str| {
+            let found = survey.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
+            found.map(|(_, facts)| (facts.kind, facts.size, facts.content.clone(), facts.mtime))
+        };
+        let Some(before) = self.before else { return false };
+        let Some(old) = facts(before, path).filter(|(kind, ..)| *kind == "file") else { return false };
+        let sources = ["w/s/", "w/s2/", "w/"].iter().map(|root| facts(before, &format!("{root}{within}")));
+        facts(self.ours, path).as_ref() == Some(&old)
+            && sources.flatten().any(|(kind, size, ..)| kind == "file" && old.1 >= size)
+    }
+
     /// Returns whether the entry lacks a list after dsync that rsync's copy has taken over from its
     /// directory, and differs in nothing else that an attribute says.
     pub(super) fn lacks_a_list_of_its_directory(&self) -> bool {

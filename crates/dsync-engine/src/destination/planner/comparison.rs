@@ -202,7 +202,7 @@ impl<'a> Comparison<'a> {
         let dirty = match state {
             Presence::Ignored => return Ok(merge),
             Presence::Covered => {
-                merge.covered = Some(path);
+                merge.covered = Some((path, Cause::Os(NOT_A_DIRECTORY)));
                 return Ok(merge);
             }
             Presence::Imagined => false,
@@ -218,14 +218,17 @@ impl<'a> Comparison<'a> {
             Ok(opened) => opened,
             Err(error) => {
                 self.site.open.close(shared.len() as u64);
-                self.tell_unreadable(&path, error)?;
+                self.note_unreadable(&mut merge, path, error)?;
                 return Ok(merge);
             }
         };
 
         merge.is_own = dir.as_ref().is_some_and(|dir| self.ground.is_own(&path, dir));
         let directory = Arc::new(Directory::new(shared, dir, wanted, dirty).holding(held, sets));
-        if let Some(part) = listed {
+        if let Some(mut part) = listed {
+            if let Some(error) = part.error.take() {
+                self.note_unreadable(&mut merge, path, error)?;
+            }
             self.take_own(&mut merge, &directory, part)?;
         }
         merge.directory = Some(directory);
@@ -263,12 +266,28 @@ impl<'a> Comparison<'a> {
         Ok(Some(site.session.budget.take(Share::Paths, bytes)?))
     }
 
+    /// Reports a directory that cannot be read. One that is closed to this user is told only when the
+    /// source has something in it, or where the run looks for what is to go.
+    fn note_unreadable(&self, merge: &mut Merge, path: RelPath, error: io::Error) -> Result<(), SyncError> {
+        let options = &self.site.policy.options;
+        let removes = options.delete || options.delete_missing_args;
+        if removes || error.kind() != io::ErrorKind::PermissionDenied {
+            return self.tell_unreadable(&path, error);
+        }
+
+        let cause = self.site.cause_or_fatal(Operation::ReadDestination, &path, error)?;
+        // The second pass may open it up.
+        merge.covered = Some((path, cause)).filter(|_| self.pass != Pass::Sweep);
+        Ok(())
+    }
+
     /// Reports that the source's entries in a directory cannot be copied, as another entry has the
-    /// directory's name.
+    /// directory's name or it is closed.
     pub(super) fn tell_covered(&self, merge: &mut Merge) -> Result<(), SyncError> {
-        merge.covered.take().map_or(Ok(()), |path| {
-            self.site.problem(Operation::ReadDestination, &path, Cause::Os(NOT_A_DIRECTORY))
-        })
+        merge
+            .covered
+            .take()
+            .map_or(Ok(()), |(path, cause)| self.site.problem(Operation::ReadDestination, &path, cause))
     }
 
     pub(super) fn tell_unreadable(&self, path: &RelPath, error: io::Error) -> Result<(), SyncError> {

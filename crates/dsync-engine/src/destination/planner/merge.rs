@@ -4,7 +4,7 @@
 use std::{io, iter::Peekable, sync::Arc, vec};
 
 use dsync_fs::{Component, Kind, ListedPart, Metadata, RelPath, SharedPath};
-use dsync_wire::message::{Entry, EntryId};
+use dsync_wire::message::{Cause, Entry, EntryId};
 
 use super::{
     super::{alternate::Level, asked::Judged, directory::Directory, protection::Found},
@@ -36,9 +36,9 @@ pub(super) struct Merge {
     /// Directories among them that stay, with something below that goes for that.
     pub(super) astray: Vec<RelPath>,
     pub(super) leftovers: Leftovers,
-    /// The directory's path, if another entry has its name: to be told when the source has
-    /// something in it.
-    pub(super) covered: Option<RelPath>,
+    /// The directory's path and why nothing can be copied into it, as another entry has its name or it is
+    /// closed to this user: to be told when the source has something in it.
+    pub(super) covered: Option<(RelPath, Cause)>,
     /// It belongs to the run's backups: nothing in it is extraneous.
     pub(super) is_own: bool,
 }
