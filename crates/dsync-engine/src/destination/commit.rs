@@ -98,7 +98,7 @@ impl<'a> Outbox<'a> {
         })
     }
 
-    /// Gives everything up that is noted, as the run has failed.
+    /// Abandons everything that is noted, as the run has failed.
     pub(super) fn give_up(&mut self) {
         give_up(self.transfers, std::mem::take(&mut self.commits));
     }

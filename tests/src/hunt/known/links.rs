@@ -69,7 +69,17 @@ pub(super) const ENTRIES: &[Known] = &[
                 Kind::Symlink(text) => text.windows(5).any(|part| part == b"/w/d/"),
                 _ => false,
             };
-            seen.is(Class::Tree) && follows && seen.namesakes().any(leads_there)
+            // rsync has deleted it by then.
+            let is_gone = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(24), Some(0))
+                && seen.rsync.all_text().contains("file has vanished: ");
+            // dsync deletes it afterwards, and the next run finds that it leads nowhere.
+            let is_later = seen.is(Class::Second)
+                && seen.finding.line.contains("ends with 23: 'dsync: symlink has no referent: ");
+            let deletes = (is_gone || is_later)
+                && seen.case.deletes()
+                && seen.case.world.iter().filter(|node| node.path.starts_with(b"w/s")).any(leads_there);
+            follows && (deletes || seen.is(Class::Tree) && seen.namesakes().any(leads_there))
         },
     },
     Known {
