@@ -222,7 +222,7 @@ fn hash_of(staged: &StagedFile) -> io::Result<[u8; 32]> {
 }
 
 /// Commits until every [`Outbox`] is gone. Returns the group for the final sync. If the run fails before
-/// that, gives up the files that wait, and an outbox learns of it when it hands in more.
+/// that, gives up the files that wait.
 pub(super) fn run(
     transfers: &Transfers<'_>,
     commits: Receiver<Vec<Commit>>,
@@ -232,6 +232,8 @@ pub(super) fn run(
     let Err(error) = commit_all(transfers, &commits, &mut group, record) else { return Ok(group) };
     let waiting = group.into_files().into_iter().map(|(prepared, file)| Commit::File(prepared, file));
     give_up(transfers, waiting.chain(commits.try_iter().flatten()));
+    // Whoever hands in more learns of it.
+    drop(commits);
     Err(error)
 }
 
