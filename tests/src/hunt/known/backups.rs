@@ -161,7 +161,15 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             let is_left = seen.finding.line.starts_with("extra: ") && seen.namesakes().any(is_special)
                 || seen.finding.line.starts_with("missing: ") && seen.is_within(&["--backup-dir"]);
-            is_too_long && is_left
+            // With `--delay-updates` rsync leaves the new file where it waited, and ends with 0.
+            let is_waiting = seen.case.has(&["--delay-updates"])
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.dsync.stderr_text().contains("cannot commit '")
+                && says.contains("[receiver] backup mkdir ")
+                && (seen.is(Class::Exit)
+                    || seen.finding.line.starts_with("missing: ") && seen.path().contains("/.~tmp~"));
+            is_waiting
+                || is_too_long && is_left
                 || seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
         },
     },
