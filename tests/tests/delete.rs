@@ -461,3 +461,31 @@ fn dry_run_foresees_no_change_of_a_directory_that_keeps_all_that_it_has() {
         fs::remove_file(scratch.dst().join("new")).unwrap();
     }
 }
+
+#[test]
+fn a_missing_operand_that_may_be_missing_withholds_no_deletion() {
+    needs_dsync!();
+    for (options, deletes) in
+        [(&[][..], false), (&["--ignore-missing-args"], true), (&["--delete-missing-args"], true)]
+    {
+        for missing in ["nothing", "src/nothing"] {
+            for is_first in [true, false] {
+                let mut listings = Vec::new();
+                for program in ["", "rsync"] {
+                    let scratch = Scratch::new();
+                    plant(&scratch, &["dst"]);
+                    let (there, missing) = (slash(&scratch.src()), scratch.at(missing).into_os_string());
+                    let operands = if is_first { [missing, there] } else { [there, missing] };
+                    let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+                    let run = run.args(["-a", "--delete"]).args(options).args(operands);
+                    let outcome = run.arg(scratch.dst()).run().expect_code(if deletes { 0 } else { 23 });
+                    let stays = scratch.dst().join("gone link").is_symlink();
+                    listings.push(survey(&scratch.dst()).into_keys().collect::<Vec<_>>());
+                    // Whose deletions rsync withholds as well, but not always.
+                    assert!(stays != deletes || program == "rsync", "{options:?}: {}", outcome.account());
+                }
+                assert!(listings[0] == listings[1] || !deletes, "{options:?} {missing}: {listings:?}");
+            }
+        }
+    }
+}

@@ -53,6 +53,7 @@ pub(crate) fn open_tree(
         relative: options.relative,
         no_implied_dirs: options.no_implied_dirs,
         missing_counts: options.delete_missing_args,
+        may_miss: options.ignores_missing_args(),
         one_file_system: options.one_file_system,
         filter: asked::listed_by(filter, options),
         readers: dsync_fs::default_readers(),

@@ -111,7 +111,8 @@ impl Opening {
             }
         };
 
-        let complete = options.takes_directories() && !self.contents.is_empty() && self.problems.is_empty();
+        let is_whole = self.problems.iter().all(|problem| options.may_miss && problem.is_missing());
+        let complete = options.takes_directories() && !self.contents.is_empty() && is_whole;
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);
         let shared = Arc::new(Shared::new(self.layers, paths, self.looks, options));
         // Also the bases of paths; they are not listed.

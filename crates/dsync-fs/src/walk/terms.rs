@@ -47,6 +47,8 @@ pub struct WalkOptions {
     pub no_implied_dirs: bool,
     /// Treat a missing operand as one whose directory is copied.
     pub missing_counts: bool,
+    /// Count what the operands list as whole though one of them is missing.
+    pub may_miss: bool,
     /// Leave out directories that hold nothing but directories.
     pub prune: bool,
     /// The links that are followed: what they lead to is walked in their place.
