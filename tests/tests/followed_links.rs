@@ -349,6 +349,49 @@ fn files_behind_a_link_that_leads_out_are_copied_and_stay_and_those_of_the_sourc
     }
 }
 
+#[test]
+fn files_whose_own_path_leads_out_by_a_link_are_copied_and_stay() {
+    let sshd = Sshd::shared();
+    for follows in ["-a", "-aL", "-ak"] {
+        for (in_list, name) in
+            [(false, "out_dir/x"), (true, "out_dir/x"), (true, "out_dir/"), (true, "near/g")]
+        {
+            for remote in [false, true] {
+                let scratch = Scratch::new();
+                plant(&scratch, &[&[("out_dir", "../out/dir"), ("near", "real/sub")]]);
+                let list = scratch.at("list");
+                fs::write(&list, name).unwrap();
+                let before = survey(&scratch.at("out"));
+                let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+                let run = run.args([follows, "-r", "-R", "--remove-source-files"]);
+                let run = if in_list {
+                    run.arg(format!("--files-from={}", list.display())).arg(scratch.src())
+                } else {
+                    run.arg(format!("{}/./{name}", scratch.src().display()))
+                };
+                let to = scratch.dst();
+                let to = if remote { sshd.operand(to) } else { to.into_os_string() };
+                let outcome = run.arg(to).run();
+
+                let account = format!("{follows} {in_list} {name} {remote}\n{}", outcome.account());
+                assert_unchanged(&before, &scratch.at("out"));
+                if name == "near/g" {
+                    assert_eq!(outcome.code(), Some(0), "{account}");
+                    assert!(!scratch.src().join("real/sub/g").exists(), "{account}");
+                } else if outcome.code() != Some(0) {
+                    assert_eq!(outcome.code(), Some(23), "{account}");
+                    // The cage of an end that follows no links ends before what they lead to.
+                    let told = ["leads out of the source", "Permission denied"];
+                    assert!(told.iter().any(|text| outcome.stderr_text().contains(text)), "{account}");
+                } else {
+                    // Without a followed link only the link itself was moved.
+                    assert!(!scratch.dst().join("out_dir/x").is_file(), "{account}");
+                }
+            }
+        }
+    }
+}
+
 /// Plants links in a restricted directory, and a shell that starts its server.
 fn restricted(scratch: &Scratch) -> Run {
     let floor = scratch.at("floor");

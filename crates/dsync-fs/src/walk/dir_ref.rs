@@ -160,7 +160,7 @@ impl DirRef {
         followed: Option<Target>,
         is_still: impl Fn(&Metadata) -> bool,
     ) -> io::Result<bool> {
-        let is_behind_link = self.is_behind_link();
+        let may_be_outside = self.may_be_outside();
         self.first_found(name, |dir| {
             let now = if followed.is_some() { dir.stat_target(name) } else { dir.stat(name) };
             if !is_still(&now?) {
@@ -168,7 +168,7 @@ impl DirRef {
             }
 
             // A link is enough to read what others keep elsewhere, not to take it from them.
-            if is_behind_link && !self.shared().has(dir)? {
+            if may_be_outside && !self.shared().has(dir)? {
                 return Err(
                     LeadsOut { path: PathBuf::from(OsStr::from_bytes(self.path().as_bytes())) }.into()
                 );
@@ -353,6 +353,19 @@ impl DirRef {
             node = parent;
         }
         false
+    }
+
+    /// Returns whether links may lead to this directory or to one above it: followed ones, or some in an
+    /// operator's path.
+    fn may_be_outside(&self) -> bool {
+        let mut node = self;
+        while let Some((parent, _)) = &node.0.place {
+            if node.0.layers.iter().any(|step| step.by_path) {
+                return true;
+            }
+            node = parent;
+        }
+        self.is_behind_link()
     }
 
     /// Opens the directory from the nearest one above it that is opened by the operator's path.
