@@ -56,11 +56,26 @@ ip link set lo up
 export HOME=/root XDG_CONFIG_HOME=/root/.config PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive
 main() { systemctl show --property MainPID --value dsync.service; }
 is() { [ "$(systemctl is-active dsync.service)" = "$1" ]; }
-log() { journalctl --no-pager --output cat --unit dsync.service; }
+# Whether the server has such a line in the journal, since the mark.
+log() { journalctl --no-pager --output cat --unit dsync.service --after-cursor "$(cat /cursor)" | grep -q "$1"; }
+mark() { journalctl --no-pager --output cat --lines 1 --show-cursor | sed -n 's/^-- cursor: //p' >/cursor; }
+mark
 # Returns the process of a session that is under way.
 session() { pgrep --parent "$(main)"; }
 # More starts than a unit may have in ten seconds.
 again() { systemctl reset-failed dsync.service; systemctl restart dsync.service; }
+# A push that is held, with a session at the server, until it is let go on.
+hold() {
+    dsync -a --retries=0 --timeout=36000 --bwlimit=4000 /src/big "127.0.0.1::backups/$1/" &
+    push=$!
+    until_it session
+    kill -STOP $push
+}
+go_on() {
+    kill -CONT $push
+    wait $push
+    cmp /src/big "/srv/backups/laptop/$1/big"
+}
 push() { dsync -a --retries=0 "$@"; }
 
 step install, with the sample configuration
@@ -86,13 +101,11 @@ systemctl enable --now dsync.service 2>/dev/null
 is active
 push /src/small 127.0.0.1::backups/one/
 cmp /src/small /srv/backups/laptop/one/small
-log | grep -q 'session peer=.* key=laptop share=backups role=append .*code=0' || fail 'no line in the journal'
+until_it log 'session peer=.* key=laptop share=backups role=append .*code=0'
 dsync serve --status | grep -q backups
 
 step a session is caged as without systemd, and has none of its server\'s capabilities
-push --bwlimit=4000 /src/big 127.0.0.1::backups/two/ &
-push=$!
-until_it session
+hold two
 process=$(session)
 until_it grep -q '^CapEff:.*0000000000000000' "/proc/$process/status"
 until_it grep -q '^Seccomp:.*2' "/proc/$process/status"
@@ -105,18 +118,19 @@ systemctl reload dsync.service
 until_it sh -c '! dsync -a --retries=0 /src/small 127.0.0.1::backups/three/'
 echo 'wrong' >>/etc/dsync/serve.toml
 systemctl reload dsync.service
-until_it sh -c 'journalctl --no-pager --unit dsync.service | grep -q serve.toml:'
+until_it log serve.toml:
 is active
 sed -i -e '/^wrong/d' -e 's/role = "read"/role = "append"/' /etc/dsync/serve.toml
 systemctl reload dsync.service
 until_it dsync -a --retries=0 /src/small 127.0.0.1::backups/three/
-kill -0 $push || fail 'the session was over before the reloads were'
+kill -0 "$process" || fail 'a reload ended the session'
 
 step a stop lets the session end
-systemctl stop dsync.service
-wait $push
-cmp /src/big /srv/backups/laptop/two/big
-is inactive
+systemctl --no-block stop dsync.service
+until_it is deactivating
+kill -0 "$process" || fail 'the stop ended the session'
+go_on two
+until_it is inactive
 
 step the socket starts the server
 systemctl start dsync.socket
@@ -149,17 +163,15 @@ cmp /src/small /opt/backups/small
 
 step without Landlock a session has a namespace where the unit lets it, and no cage is claimed elsewhere
 override() { printf '[Service]\nReadWritePaths=/opt/backups\n%b' "$1" >/etc/systemd/system/dsync.service.d/override.conf; systemctl daemon-reload; again; }
-mark() { journalctl --no-pager --output cat --unit dsync.service --lines 0 --show-cursor | sed -n 's/^-- cursor: //p' >/cursor; }
-since() { journalctl --no-pager --output cat --unit dsync.service --after-cursor "$(cat /cursor)"; }
 no_landlock='SystemCallFilter=~landlock_create_ruleset:ENOSYS\n'
 mark
 override "$no_landlock"
-since | grep -q 'part of the cage is missing here' || fail 'the log does not say what is missing'
-! since | grep -q 'by a mount namespace' || fail 'a namespace that the unit forbids is claimed'
+until_it log 'part of the cage is missing here'
+! log 'by a mount namespace' || fail 'a namespace that the unit forbids is claimed'
 push /src/small 127.0.0.1::backups/six/
 mark
 override "${no_landlock}CapabilityBoundingSet=CAP_SYS_ADMIN\nRestrictNamespaces=mnt\n"
-since | grep -q 'sessions over the port see only their shares, by a mount namespace' || fail 'the lines of the page do not suffice'
+until_it log 'sessions over the port see only their shares, by a mount namespace'
 push /src/small 127.0.0.1::backups/seven/
 push /src/small 127.0.0.1::more/seven/
 cmp /src/small /opt/backups/seven/small
@@ -167,13 +179,11 @@ cmp /src/small /srv/backups/laptop/seven/small
 override ''
 
 step an upgrade lets the session end, then the new server starts
-push --bwlimit=4000 /src/big 127.0.0.1::backups/eight/ &
-push=$!
-until_it session
+hold eight
 old=$(main)
 dpkg -i "$second" >/dev/null
-wait $push
-cmp /src/big /srv/backups/laptop/eight/big
+[ "$(main)" = "$old" ] || fail 'the upgrade ended the session'
+go_on eight
 until_it push /src/small 127.0.0.1::backups/nine/
 [ "$(main)" != "$old" ] || fail 'the old server stands'
 
