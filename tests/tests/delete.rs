@@ -465,26 +465,32 @@ fn dry_run_foresees_no_change_of_a_directory_that_keeps_all_that_it_has() {
 #[test]
 fn a_missing_operand_that_may_be_missing_withholds_no_deletion() {
     needs_dsync!();
+    let sshd = Sshd::shared();
     for (options, deletes) in
         [(&[][..], false), (&["--ignore-missing-args"], true), (&["--delete-missing-args"], true)]
     {
         for missing in ["nothing", "src/nothing"] {
             for is_first in [true, false] {
                 let mut listings = Vec::new();
-                for program in ["", "rsync"] {
+                for program in ["dsync", "dsync over ssh", "rsync"] {
                     let scratch = Scratch::new();
                     plant(&scratch, &["dst"]);
                     let (there, missing) = (slash(&scratch.src()), scratch.at(missing).into_os_string());
                     let operands = if is_first { [missing, there] } else { [there, missing] };
-                    let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+                    let (run, to) = match program {
+                        "dsync" => (Run::dsync(), scratch.dst().into_os_string()),
+                        "rsync" => (Run::of("rsync"), scratch.dst().into_os_string()),
+                        _ => (sshd.run(Via::Ssh), sshd.operand(scratch.dst())),
+                    };
                     let run = run.args(["-a", "--delete"]).args(options).args(operands);
-                    let outcome = run.arg(scratch.dst()).run().expect_code(if deletes { 0 } else { 23 });
+                    let outcome = run.arg(to).run().expect_code(if deletes { 0 } else { 23 });
                     let stays = scratch.dst().join("gone link").is_symlink();
                     listings.push(survey(&scratch.dst()).into_keys().collect::<Vec<_>>());
                     // Whose deletions rsync withholds as well, but not always.
                     assert!(stays != deletes || program == "rsync", "{options:?}: {}", outcome.account());
                 }
-                assert!(listings[0] == listings[1] || !deletes, "{options:?} {missing}: {listings:?}");
+                assert_eq!(listings[0], listings[1], "{options:?} {missing}");
+                assert!(listings[0] == listings[2] || !deletes, "{options:?} {missing}: {listings:?}");
             }
         }
     }

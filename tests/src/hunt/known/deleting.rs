@@ -211,7 +211,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
                 || seen.case.has(&["--copy-unsafe-links"]);
             let is_refused = seen.rsync.stderr_text().contains("sender failed to secure-open-parent ");
-            // What lies elsewhere stays with both.
+            // Files elsewhere stay with both.
             let is_sources = ["w/s/", "w/s2/"].iter().any(|root| seen.path().starts_with(root));
             let is_gone = seen.finding.line.starts_with("missing: ") && is_sources;
             let is_told =

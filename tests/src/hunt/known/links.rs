@@ -1,6 +1,6 @@
 //! Known differences: links.
 
-use super::Known;
+use super::{Known, Seen};
 use crate::{
     compare::Facts,
     hunt::judge::Class,
@@ -206,13 +206,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-H -u`, a name that is newer at the destination keeps its content.",
         explains: |seen| {
             let is_kept = seen.finding.paths().iter().any(|path| seen.is_newer_than_the_sources(path));
-            let is_other = seen.finding.line.starts_with("not one file: ")
-                || seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"]);
             seen.case.has_letter('H')
                 && seen.case.has(&["-u"])
                 && seen.is_linked()
                 && seen.is(Class::Tree)
-                && is_other
+                && tells_names_apart(seen)
                 && is_kept
         },
     },
@@ -220,14 +218,12 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-H --append`, a further name that is as long as the source's file stays a file of its own.",
         explains: |seen| {
             let is_kept = seen.finding.paths().iter().any(|path| seen.is_kept_as_long_as_the_sources(path));
-            let is_other = seen.finding.line.starts_with("not one file: ")
-                || seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"]);
             seen.case.has_letter('H')
                 && seen.case.has(&["--append", "--append-verify"])
                 && seen.is_linked()
                 && seen.has_links_in_source()
                 && seen.is(Class::Tree)
-                && is_other
+                && tells_names_apart(seen)
                 && is_kept
         },
     },
@@ -302,3 +298,9 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
 ];
+
+/// Returns whether the finding is that names of one file are files of their own, or differ as such do.
+fn tells_names_apart(seen: &Seen<'_>) -> bool {
+    seen.finding.line.starts_with("not one file: ")
+        || seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"])
+}
