@@ -24,7 +24,7 @@ use super::{
     Site,
     directory::{self, Deferred, Directory, LastOpened},
     files::Pending,
-    homes::Homes,
+    kept,
     landed::sync_names,
     late::{Delayed, Late, damaged, spool_error},
     protection::Protection,
@@ -120,10 +120,8 @@ pub(super) fn abandon(site: &Site<'_>, delayed: &Delayed) {
     let Ok(entries) = delayed.take_entries() else { return };
     if site.keeps_unfinished() && site.sync_touched().is_ok() {
         each(delayed, &entries, |dir, late| {
-            if late.kind == FileType::File
-                && let Ok(kept) = Homes::finished_name(&late.name)
-            {
-                let _ = dir.rename(&late.temp, &kept);
+            if late.kind == FileType::File {
+                let _ = kept::keep_waiting(dir, &late.temp, &late.name);
             }
         });
     }

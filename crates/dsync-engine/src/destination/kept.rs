@@ -99,8 +99,8 @@ impl Part {
     }
 }
 
-/// Leaves complete files, with their sizes, that got no name where the next run finds them, once they
-/// are on the disk. Removes those that are sent again as quickly, and all if that fails.
+/// Keeps complete files that got no name, given with their sizes, for the next run. Writes them to the
+/// disk first. Removes small ones, which are sent again as quickly, and all of them if the disk fails.
 pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>) {
     files.retain(|(_, size)| is_size_worth_keeping(*size));
     for (file, _) in &files {
@@ -110,17 +110,20 @@ pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>
         return;
     }
     for (file, _) in files {
-        let dir = Arc::clone(file.dir());
-        let keep = || {
-            let kept = Homes::finished_name(file.target())?;
-            let Some((temp, _)) = file.wait()? else { return Ok(()) };
-            dir.rename(&temp, &kept).inspect_err(|_| drop(dir.remove_file(&temp)))
-        };
-        let kept: io::Result<()> = keep();
+        let (dir, target) = (Arc::clone(file.dir()), file.target().clone());
+        let kept = file.wait().and_then(|waiting| {
+            let Some((temp, _)) = waiting else { return Ok(()) };
+            keep_waiting(&dir, &temp, &target).inspect_err(|_| drop(dir.remove_file(&temp)))
+        });
         if let Err(error) = kept {
             tracing::debug!(%error, "a complete file could not be kept");
         }
     }
+}
+
+/// Renames a complete file that waits under a temporary name to the one that the next run looks for.
+pub(super) fn keep_waiting(dir: &Dir, temp: &Component, target: &Component) -> io::Result<()> {
+    dir.rename(temp, &Homes::finished_name(target)?)
 }
 
 /// Returns the state and segments of the file that a header belongs to.
