@@ -53,10 +53,9 @@ pub(crate) struct Deletion {
     /// Remove files at the source once they are at the destination and on its disk
     ///
     /// Everything but directories, and whatever was there already and needed nothing. A file that
-    /// has changed since it was listed stays, with exit code 24. So does one in a directory that a
-    /// followed link of the source leads out to (-L, -k, --copy-unsafe-links), with exit code 23. Not
-    /// with --delete, which would remove in the next run what was moved in this one, and not with
-    /// --durability=none.
+    /// has changed since it was listed stays, with exit code 24. So does one in a directory outside the
+    /// source that a link on its way leads to, with exit code 23. Not with --delete, which would remove
+    /// in the next run what was moved in this one, and not with --durability=none.
     #[arg(long)]
     pub(crate) remove_source_files: bool,
     /// Remove files at the source that this run sent, once they are on the destination's disk
