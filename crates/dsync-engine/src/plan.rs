@@ -20,7 +20,7 @@ use dsync_wire::{
     options::{Append, SyncOptions},
 };
 
-use permissions::{kept_mode, same_lists, trusted_with};
+use permissions::{extended_changes, kept_mode, trusted_with};
 use times::looks_rounded;
 pub(crate) use times::{fs_timestamp, same_time, timestamp};
 
@@ -429,14 +429,7 @@ impl Policy {
             changes.insert(Changes::GROUP);
         }
         if let Some(wanted) = &mapped.extended {
-            let have = standing.extended(wanted.scope()).map(|have| have.ruled(&wanted.rules));
-            let mode = kept_mode(entry, mapped);
-            if have.as_ref().is_none_or(|have| !same_lists(wanted, have, mode)) {
-                changes.insert(Changes::ACL);
-            }
-            if have.is_none_or(|have| have.xattrs != wanted.xattrs) {
-                changes.insert(Changes::XATTRS);
-            }
+            changes.insert(extended_changes(wanted, kept_mode(entry, mapped), standing));
         }
 
         changes

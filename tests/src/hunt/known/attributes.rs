@@ -332,6 +332,17 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.about(&["mode"]) || seen.is(Class::List) && seen.finding.line.contains('p'))
         },
     },
+    Known {
+        says: "Attributes that cannot be read are set again.",
+        explains: |seen| {
+            let is_closed = |node: &Node| node.path.starts_with(b"w/d") && node.mode & 0o400 == 0;
+            seen.is(Class::Second)
+                && seen.finding.line.contains("'.f........x ")
+                && seen.case.is_nobody
+                && seen.case.has_letter('X')
+                && seen.case.world.iter().any(is_closed)
+        },
+    },
 ];
 
 /// The attribute that holds a file's access control list.
