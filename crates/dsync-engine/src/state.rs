@@ -24,14 +24,13 @@ use std::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use dsync_delta::BlockLen;
 use dsync_fs::{
     Component, Dir, Kind, Links, SourceFile, StableFilesystem, Stamp, Timestamp, filesystem_time,
-    is_abandoned,
+    is_abandoned, wait_until_past,
 };
 
 pub(crate) use self::recorded::Standing;
@@ -394,7 +393,7 @@ impl State {
         let stamp = file.stamp();
         let Some(filesystem) = self.meet(&file).filter(|_| self.keeps_contents()) else { return };
         // It got its name and its times in this tick of the clock, or in the one before.
-        wait_for_tick(&stamp);
+        wait_until_past(stamp.ctime);
         if !file.is_settled() {
             return;
         }
@@ -474,18 +473,6 @@ impl Counters {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Waits until the clock of [`filesystem_time`] is past a file's change. Of this tick that may lie
-/// ahead of it, as some filesystems ask a finer clock; a change of the future is not waited for.
-fn wait_for_tick(stamp: &Stamp) {
-    let changed = system_time(stamp.ctime);
-    while changed.duration_since(system_time(filesystem_time())).is_ok_and(|ahead| ahead <= TICK) {
-        thread::sleep(TICK / 10);
-    }
-}
-
-/// The longest tick of Linux's clock, at 100 Hz.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Reads a state; `None` where there is no file.
 fn read(dir: &Dir, name: &Component) -> Result<Option<Content>, StateError> {

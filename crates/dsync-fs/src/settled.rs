@@ -14,6 +14,8 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -88,10 +90,30 @@ impl SourceFile {
 /// Returns the time that the filesystems of [`stable_filesystem`](SourceFile::stable_filesystem)
 /// give to a change that happens now: that of the last tick.
 pub fn filesystem_time() -> Timestamp {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
+    timestamp_of(ClockId::RealtimeCoarse)
+}
+
+/// Waits until [`filesystem_time`] is past a change that has happened. Some filesystems ask a finer clock
+/// for a change's time, which is ahead of that by a tick, or by many where the machine is too busy for
+/// ticks. Does not wait for a change of the future.
+pub fn wait_until_past(changed: Timestamp) {
+    while is_of_now(changed, filesystem_time(), timestamp_of(ClockId::Realtime)) {
+        thread::sleep(LOOKS);
+    }
+}
+
+/// Returns whether a change is of this tick of the clock, or of what has passed since.
+fn is_of_now(changed: Timestamp, tick: Timestamp, now: Timestamp) -> bool {
+    tick <= changed && changed <= now
+}
+
+fn timestamp_of(clock: ClockId) -> Timestamp {
+    let now = clock_gettime(clock);
     Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or_default() }
 }
 
+/// Time between two looks at the clock: the shortest tick of Linux.
+const LOOKS: Duration = Duration::from_millis(1);
 /// The types that `fstatfs` returns for ext2 to ext4, xfs and btrfs.
 const STABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
@@ -141,5 +163,21 @@ mod tests {
         fs::write(memory.path().join("file"), "content").unwrap();
         assert!(open(memory.path()).stable_filesystem().is_none());
         assert!(Dir::open_operand(memory.path()).unwrap().stable_filesystem().is_none());
+    }
+
+    #[test]
+    fn a_change_of_now_is_waited_for_and_no_other() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        // Ticks that come late leave the clock of changes far ahead.
+        for tick in [at(5, 0), at(4, 900_000_000), at(1, 0)] {
+            assert!(is_of_now(at(5, 0), tick, at(5, 1)), "{tick:?}");
+        }
+        assert!(!is_of_now(at(5, 0), at(5, 1), at(5, 1)), "it is past");
+        assert!(!is_of_now(at(5, 2), at(5, 0), at(5, 1)), "it is of the future");
+
+        let now = timestamp_of(ClockId::Realtime);
+        wait_until_past(now);
+        assert!(now < filesystem_time());
+        wait_until_past(Timestamp { seconds: now.seconds + 3600, ..now });
     }
 }

@@ -16,12 +16,10 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
-    time::Duration,
 };
 
 use dsync_delta::{BlockLen, ContentHasher, Layout, Signature, SignatureDecoder, SumsFormat};
-use dsync_fs::{Component, Dir, SourceFile, Stamp, Timestamp, filesystem_time};
+use dsync_fs::{Component, Dir, SourceFile, Stamp, Timestamp, wait_until_past};
 
 use super::{
     StateError,
@@ -136,13 +134,8 @@ impl Signatures {
     /// # Errors
     /// The first reason of the whole run why one could not be kept.
     pub(super) fn close(&self, dir: &Arc<Dir>) -> Result<(), StateError> {
-        let newest: Option<Timestamp> = lock(&self.waiting).iter().map(|one| one.named.ctime).max();
-        for _ in 0..MAX_TICKS {
-            if newest.is_none_or(|newest| newest < filesystem_time()) {
-                break;
-            }
-            thread::sleep(TICK);
-        }
+        let changed: Vec<Timestamp> = lock(&self.waiting).iter().map(|one| one.named.ctime).collect();
+        changed.into_iter().for_each(wait_until_past);
         self.settle(dir);
         lock(&self.waiting).clear();
 
@@ -282,14 +275,15 @@ const MAX_BYTES: u64 = 256 << 20;
 const LOOK_AFTER: u64 = 256;
 /// Blocks whose sums wait to be kept: 48 MiB of memory.
 const MAX_WAITING_BLOCKS: u64 = 4 << 20;
-/// The clock of a filesystem ticks 100 to 1000 times a second.
-const TICK: Duration = Duration::from_millis(2);
-const MAX_TICKS: u32 = 50;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _, time::SystemTime};
+    use std::{
+        fs,
+        os::unix::fs::PermissionsExt as _,
+        time::{Duration, SystemTime},
+    };
 
     use dsync_fs::Links;
 
