@@ -12,7 +12,7 @@ use std::{
 };
 
 #[cfg(feature = "tls")]
-use dsync_wire::version::{CONNECTIONS, STREAMS_BESIDE};
+use dsync_wire::version::{CONNECTIONS, MOVES_AGAIN, STREAMS_BESIDE};
 use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
@@ -35,7 +35,11 @@ use crate::{
     waits::{NEAR, SHORTEST_IDLE},
 };
 #[cfg(feature = "tls")]
-use crate::{mux::beside::Beside, standing::further::server::Inviting, waits::FAR};
+use crate::{
+    mux::beside::Beside,
+    standing::further::server::{Inviting, Known},
+    waits::FAR,
+};
 
 /// A link to the client, and the client's terms.
 #[non_exhaustive]
@@ -153,11 +157,14 @@ fn further(
     if *features & CONNECTIONS == 0 || !matches!(carried, Carried::Pipe) {
         return None;
     }
-    let knows_quic = *features & STREAMS_BESIDE != 0;
+    let quic = *features & STREAMS_BESIDE != 0;
+    let known = Known {
+        quic,
+        second_moves: quic && *features & MOVES_AGAIN != 0,
+        is_far: round_trip.is_some_and(|round_trip| round_trip >= FAR),
+    };
     let idle_timeout = idle_timeout(client.terms);
-    let is_far = round_trip.is_some_and(|round_trip| round_trip >= FAR);
-    let quic = (knows_quic, is_far);
-    let inviting = Inviting::start(handed, (identity, client.fingerprint), quic, idle_timeout);
+    let inviting = Inviting::start(handed, (identity, client.fingerprint), known, idle_timeout);
     // All that is lost is speed.
     let inviting = inviting.inspect_err(|error| tracing::debug!(%error, "no further connections"));
     inviting.ok().map(|inviting| Arc::new(inviting) as Arc<dyn Beside>)

@@ -26,7 +26,7 @@ use dsync_wire::{
 #[cfg(feature = "tls")]
 use dsync_wire::{
     link::MoveCause,
-    version::{CONNECTIONS, STREAMS_BESIDE},
+    version::{CONNECTIONS, MOVES_AGAIN, STREAMS_BESIDE},
 };
 use tokio::{sync::Notify, time::timeout};
 
@@ -245,6 +245,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
 fn further(agreed: &Agreed, options: &ConnectOptions) -> Option<Arc<dyn Beside>> {
     let reached = agreed.reached.filter(|_| agreed.features & CONNECTIONS != 0)?;
     let knows_quic = agreed.features & STREAMS_BESIDE != 0;
+    let moves_again = knows_quic && agreed.features & MOVES_AGAIN != 0;
     let quic = match options.further {
         TransportChoice::Quic => Some(MoveCause::Asked),
         TransportChoice::Auto if reached.round_trip >= FAR => Some(MoveCause::Far),
@@ -252,6 +253,8 @@ fn further(agreed: &Agreed, options: &ConnectOptions) -> Option<Arc<dyn Beside>>
     };
     let plan = Plan {
         knows_quic,
+        moves_again,
+        by_loss: moves_again && options.further == TransportChoice::Auto,
         quic: quic.filter(|_| knows_quic && cfg!(feature = "quic")),
         round_trip: reached.round_trip,
         idle_timeout: options.idle_timeout.max(SHORTEST_IDLE),

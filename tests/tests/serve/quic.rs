@@ -190,6 +190,31 @@ fn a_long_path_that_loses_packets_takes_quic_by_itself() {
     }
 }
 
+#[test]
+fn a_shorter_path_that_loses_packets_moves_from_tls_to_quic() {
+    needs_dsync!();
+    let conditions = Conditions { loss: 0.02, ..Conditions::of(200, Duration::from_millis(17)) };
+    let lab = needs_lab!(LabPath::over(conditions));
+    let nas = far_server(&lab);
+    fs::write(nas.scratch.src().join("big"), noise(3, 3 * BIG)).unwrap();
+    for (is_push, into) in [(true, nas.tree()), (false, nas.scratch.at("got"))] {
+        until_met(|| {
+            let _ = fs::remove_dir_all(&into);
+            let before = ended(&nas);
+            let crossed = cross(&nas, &lab, is_push, &[]).wait().expect_code(0);
+            assert_same(&nas.scratch.src(), &into, Scope::CONTENT);
+            // The first one, four over TLS, and one over QUIC.
+            let is_met = crossed.all_text().contains("then quic: the path lost");
+            (is_met && connections(&nas, before) == 6).then_some(())
+        });
+        // Who asks for TLS keeps it.
+        let _ = fs::remove_dir_all(&into);
+        let crossed = cross(&nas, &lab, is_push, &["--transport=tls"]).wait().expect_code(0);
+        assert_same(&nas.scratch.src(), &into, Scope::CONTENT);
+        assert!(!crossed.all_text().contains("quic"));
+    }
+}
+
 /// A path between a client and a server that somebody reads.
 struct Path {
     /// The first datagram of each run.

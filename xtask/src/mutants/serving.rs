@@ -109,6 +109,22 @@ pub(super) const GUARDS: &[Guard] = &[
         test: "standing::further::tests::over_quic::a_port_without_it_is_not_asked_and_a_client_without_it_is_not_told",
     },
     Guard {
+        name: "third move of a lane, and words behind its end",
+        file: "crates/dsync-transport/src/mux/lanes.rs",
+        guard: "(ReceiveState::Moved(_), «Told::Nothing», Frame::Moved(connection)) => Told::Again(connection),",
+        instead: "_",
+        binary: "dsync-transport",
+        test: "mux::tests::a_moved_direction_goes_on_as_the_peer_says_and_in_that_order",
+    },
+    Guard {
+        name: "word of a lane's end that overtakes what is before it",
+        file: "crates/dsync-transport/src/mux/lanes.rs",
+        guard: "Some(lane) if «lane.send != SendState::Ended» => encode(id, frame, &mut lane.after),",
+        instead: "false",
+        binary: "dsync-transport",
+        test: "mux::tests::words_about_a_moved_direction_follow_its_last_frame",
+    },
+    Guard {
         name: "destination that is let go before its peer hears of a failure",
         file: "crates/dsync-engine/src/halt.rs",
         guard: "«self.writers.wait_for_letting_go(patience)»;",

@@ -56,7 +56,8 @@ pub(crate) struct Remote {
     ///
     /// To a share of dsync serve every run begins with one connection of TLS over TCP, and the lanes
     /// of a long one move: with auto to QUIC where the round trip is 40 ms or longer, else to
-    /// connections of TLS; with quic and tls to these. No run waits for them, and where QUIC does not
+    /// connections of TLS, and from these to QUIC where losses hold TCP back; with quic and tls to
+    /// these. No run waits for them, and where QUIC does not
     /// get through TLS carries everything. ssh is for runs over ssh.
     #[arg(
         long,

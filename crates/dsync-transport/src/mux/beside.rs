@@ -5,9 +5,10 @@
 //! the mux says where with the last frame of that direction. Nobody waits for a connection to be
 //! made, and where none can be made everything stays on the mux.
 //!
-//! The law: a direction of a lane moves once, its bytes keep their order, and its end on a further
-//! connection is as clean or as broken as the mux would show it. The mux's own connection tells
-//! signs of life and the link's end for all.
+//! The law: a direction of a lane moves once, or twice where losses hold back what it has moved to:
+//! from TLS to QUIC. Its bytes keep their order, and its end on a further connection is as clean or as
+//! broken as the mux would show it. The mux's own connection tells signs of life and the link's end
+//! for all.
 
 use dsync_wire::link::{LaneRead, LaneWrite, LinkError, Move, Traffic};
 
@@ -22,11 +23,21 @@ pub(crate) trait Beside: Send + Sync {
     /// Returns whether both ends know of further connections over QUIC.
     fn knows_quic(&self) -> bool;
 
+    /// Returns whether both ends know of second moves.
+    fn moves_again(&self) -> bool;
+
     /// Returns whether the port takes QUIC, at the server.
     fn takes_quic(&self) -> bool;
 
     /// Hears that the port takes QUIC, at the client.
     fn told_of_quic(&self);
+
+    /// Returns the loss, in packets of a million, for which the client is to make the connection over
+    /// QUIC: at the server, and once.
+    fn asks_for_quic(&self) -> Option<u32>;
+
+    /// Hears that the server's data is held back by this loss, at the client.
+    fn asked_for_quic(&self, per_million: u32);
 
     /// Returns the number of data lanes that fill what the lanes will move to, if it is known.
     fn data_lanes(&self) -> Option<usize>;
@@ -43,6 +54,10 @@ pub(crate) trait Beside: Send + Sync {
     /// Takes a connection that a lane may go on by which has sent this many bytes, and its number; `None`
     /// if there is none now.
     fn take(&self, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)>;
+
+    /// Takes a connection that a lane may go on by which sends on this one; `None` if there is none that
+    /// does better.
+    fn take_again(&self, from: u32) -> Option<(u32, Box<dyn LaneWrite>)>;
 
     /// Waits for the connection on which the peer goes on.
     ///

@@ -14,11 +14,13 @@
 //! | 6 | credit | u32 LE | the peer may send this many more bytes on the lane |
 //! | 7 | alive | – | lane 0: sent if there was nothing else to send for a while |
 //! | 8 | close | u32 LE | lane 0: end of the link and its reason; nothing follows |
-//! | 9 | moved | u32 LE | the rest of the sender's direction comes on this further connection |
+//! | 9 | moved | u32 LE | the rest of the sender's direction comes on this further connection; a second one: the rest after that |
 //! | 10 | invite | [`INVITATION`] bytes | lane 0: how to make further connections |
 //! | 11 | port takes QUIC | – | lane 0: one of them may be over QUIC |
+//! | 12 | wants QUIC | u32 LE | lane 0: that one is to be made, for this loss in packets of a million |
 //!
-//! The last three belong to features, without which they are unknown kinds.
+//! The last four belong to features, without which they are unknown kinds. With the last one's a
+//! direction that has moved ends with *finish* here too, behind its end on the further connection.
 
 use dsync_wire::budget::OverBudget;
 
@@ -45,6 +47,7 @@ pub(crate) enum Frame<'a> {
     Moved(u32),
     Invite(&'a [u8; INVITATION]),
     TakesQuic,
+    WantsQuic(u32),
 }
 
 /// A fault in the peer's frames: in their bytes or in their order.
@@ -80,7 +83,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
     let length = u32::from_le_bytes([x, y, z, 0]) as usize;
     let fits = match kind {
         kind::DATA => (1..=MAX_PAYLOAD).contains(&length),
-        kind::CREDIT | kind::CLOSE | kind::MOVED => length == 4,
+        kind::CREDIT | kind::CLOSE | kind::MOVED | kind::WANTS_QUIC => length == 4,
         kind::INVITE => length == INVITATION,
         kind::OPEN | kind::FINISH | kind::RESET | kind::STOP | kind::ALIVE | kind::TAKES_QUIC => length == 0,
         _ => return Err(MuxError::UnknownKind { kind }),
@@ -88,7 +91,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
     if !fits {
         return Err(MuxError::BadLength { kind, length });
     }
-    if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE | kind::INVITE | kind::TAKES_QUIC) {
+    let is_of_link =
+        matches!(kind, kind::ALIVE | kind::CLOSE | kind::INVITE | kind::TAKES_QUIC | kind::WANTS_QUIC);
+    if (lane == 0) != is_of_link {
         return Err(MuxError::BadLane { kind, lane });
     }
 
@@ -99,6 +104,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
         kind::CREDIT => Frame::Credit(number()),
         kind::CLOSE => Frame::Close(number()),
         kind::MOVED => Frame::Moved(number()),
+        kind::WANTS_QUIC => Frame::WantsQuic(number()),
         kind::OPEN => Frame::Open,
         kind::FINISH => Frame::Finish,
         kind::RESET => Frame::Reset,
@@ -129,6 +135,7 @@ impl Frame<'_> {
             Self::Moved(_) => kind::MOVED,
             Self::Invite(_) => kind::INVITE,
             Self::TakesQuic => kind::TAKES_QUIC,
+            Self::WantsQuic(_) => kind::WANTS_QUIC,
         }
     }
 }
@@ -146,7 +153,7 @@ pub(crate) fn encode(lane: u32, frame: Frame<'_>, out: &mut Vec<u8>) {
     let payload = match frame {
         Frame::Data(payload) => payload,
         Frame::Invite(invitation) => invitation,
-        Frame::Credit(value) | Frame::Close(value) | Frame::Moved(value) => {
+        Frame::Credit(value) | Frame::Close(value) | Frame::Moved(value) | Frame::WantsQuic(value) => {
             number = value.to_le_bytes();
             &number[..]
         }
@@ -169,6 +176,7 @@ pub(crate) mod kind {
     pub(crate) const MOVED: u8 = 9;
     pub(crate) const INVITE: u8 = 10;
     pub(crate) const TAKES_QUIC: u8 = 11;
+    pub(crate) const WANTS_QUIC: u8 = 12;
 }
 
 #[cfg(test)]
@@ -193,6 +201,7 @@ mod tests {
             (7, Frame::Moved(2)),
             (0, Frame::Invite(&[9; INVITATION])),
             (0, Frame::TakesQuic),
+            (0, Frame::WantsQuic(10_000)),
         ] {
             let mut bytes = Vec::new();
             encode(lane, frame, &mut bytes);
@@ -203,7 +212,7 @@ mod tests {
 
     #[test]
     fn wrong_headers_are_told_before_their_payload() {
-        assert_eq!(parse(&header(1, 12, 0)), Err(MuxError::UnknownKind { kind: 12 }));
+        assert_eq!(parse(&header(1, 13, 0)), Err(MuxError::UnknownKind { kind: 13 }));
         assert_eq!(parse(&header(1, kind::DATA, 0)), Err(MuxError::BadLength { kind: 2, length: 0 }));
         assert_eq!(
             parse(&header(1, kind::DATA, MAX_PAYLOAD + 1)),
@@ -222,7 +231,7 @@ mod tests {
         fn any_bytes_parse_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..40), small in any::<bool>()) {
             let mut bytes = bytes;
             if small && bytes.len() >= HEADER_BYTES {
-                bytes[4] %= 13;
+                bytes[4] %= 14;
                 bytes[6] = 0;
                 bytes[7] = 0;
             }

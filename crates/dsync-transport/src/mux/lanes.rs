@@ -73,6 +73,8 @@ pub(crate) enum Moves {
     ToTls,
     /// They may move to QUIC too.
     ToQuic,
+    /// Those that have moved to TLS may move again.
+    Again,
 }
 
 /// The writer's next task.
@@ -111,6 +113,8 @@ struct LaneState {
     send: SendState,
     /// The connection that carries on what was not written here, once the output is empty.
     moving: Option<u32>,
+    /// Frames that follow the lane's last one here, about what happens on its further connections.
+    after: Vec<u8>,
     in_ready: bool,
     // Receiving.
     inbox: VecDeque<BytesMut>,
@@ -119,7 +123,23 @@ struct LaneState {
     allowance: usize,
     uncredited: usize,
     receive: ReceiveState,
+    /// What the peer has told of its direction since it moved.
+    beside: Told,
     reader_gone: bool,
+}
+
+/// Words about a direction that goes on by a further connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    /// It moves again, to this connection.
+    Again(u32),
+    /// It has moved again.
+    Moved,
+    /// It ended on the connection that it had moved to last.
+    End,
+    /// It ends on this connection.
+    EndOf(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,12 +187,14 @@ impl LaneState {
             credit: WINDOW,
             send: SendState::Open,
             moving: None,
+            after: Vec::new(),
             in_ready: false,
             inbox: VecDeque::new(),
             held: budget.take(Share::Lanes, LANE_BYTES)?,
             allowance: WINDOW,
             uncredited: 0,
             receive: ReceiveState::Open,
+            beside: Told::Nothing,
             reader_gone: false,
         })
     }
@@ -212,6 +234,20 @@ impl LaneState {
         self.drop_output();
         self.waiters.writable.notify_all();
         encode(id, Frame::Reset, urgent);
+    }
+
+    /// Takes the peer's word about its direction, which goes on by a further connection.
+    fn hear_beside(&mut self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
+        self.beside = match (self.receive, self.beside, frame) {
+            // It crossed with the word that nobody reads.
+            (ReceiveState::Reset, told, _) => told,
+            (ReceiveState::Moved(_), Told::Nothing, Frame::Moved(connection)) => Told::Again(connection),
+            (ReceiveState::Moved(_), Told::Nothing | Told::Moved, Frame::Finish) => Told::End,
+            (ReceiveState::Moved(_), Told::Again(connection), Frame::Finish) => Told::EndOf(connection),
+            _ => return Err(MuxError::BadLane { kind: frame.kind(), lane: id }),
+        };
+        self.waiters.readable.notify_all();
+        Ok(())
     }
 
     /// Stores data from the peer; returns whether somebody may read it.
@@ -361,6 +397,28 @@ impl Lanes {
         Ok(())
     }
 
+    /// Tells the peer that a direction which has moved goes on by another further connection.
+    pub(crate) fn move_again(&mut self, id: u32, connection: u32) -> Result<(), LinkError> {
+        self.tell_after(id, Frame::Moved(connection))
+    }
+
+    /// Tells the peer that a direction which has moved has ended there.
+    pub(crate) fn finish_beside(&mut self, id: u32) -> Result<(), LinkError> {
+        if self.moves < Moves::Again { self.check() } else { self.tell_after(id, Frame::Finish) }
+    }
+
+    /// Sends a frame behind the last one of the lane's direction.
+    fn tell_after(&mut self, id: u32, frame: Frame<'_>) -> Result<(), LinkError> {
+        self.check()?;
+        match self.lanes.get_mut(&id) {
+            Some(lane) if lane.send == SendState::Reset => return Err(ABANDONED),
+            Some(lane) if lane.send != SendState::Ended => encode(id, frame, &mut lane.after),
+            // A lane that is forgotten here has sent its last frame.
+            _ => encode(id, frame, &mut self.urgent),
+        }
+        Ok(())
+    }
+
     /// Lets little wait to be sent: lanes are about to move, and the reader of one that has moved waits for
     /// what is under way here.
     pub(crate) fn keep_little(&mut self) {
@@ -370,6 +428,11 @@ impl Lanes {
     /// Tells the peer how to make further connections.
     pub(crate) fn invite(&mut self, invitation: &[u8; INVITATION]) {
         encode(0, Frame::Invite(invitation), &mut self.urgent);
+    }
+
+    /// Asks the peer for the connection over QUIC.
+    pub(crate) fn ask_for_quic(&mut self, per_million: u32) {
+        encode(0, Frame::WantsQuic(per_million), &mut self.urgent);
     }
 
     /// Tells the peer that the port takes QUIC.
@@ -415,6 +478,23 @@ impl Lanes {
             self.retire(id);
         }
         Ok(Received::Data(data))
+    }
+
+    /// Returns how a direction goes on that has ended on the further connection where it was.
+    pub(crate) fn read_on(&mut self, id: u32) -> Result<Received, LinkError> {
+        self.check()?;
+        if self.moves < Moves::Again {
+            return Ok(Received::End);
+        }
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
+        let (told, received) = match lane.beside {
+            Told::Nothing | Told::Moved => (lane.beside, Received::Wait),
+            Told::Again(connection) => (Told::Moved, Received::Moved(connection)),
+            Told::EndOf(connection) => (Told::End, Received::Moved(connection)),
+            Told::End => (Told::End, Received::End),
+        };
+        lane.beside = told;
+        Ok(received)
     }
 
     /// Handles the drop of a receiving half: tells the peer to stop.
@@ -464,6 +544,7 @@ impl Lanes {
             lane.send = SendState::Ended;
             let mut frame = Vec::new();
             encode(id, lane.moving.map_or(Frame::Finish, Frame::Moved), &mut frame);
+            frame.append(&mut lane.after);
             parts.push(frame.into());
             self.retire(id);
             return 0;
@@ -503,8 +584,11 @@ impl Lanes {
             Frame::TakesQuic if self.moves < Moves::ToQuic => {
                 return Err(MuxError::UnknownKind { kind: frame.kind() });
             }
+            Frame::WantsQuic(_) if self.moves < Moves::Again => {
+                return Err(MuxError::UnknownKind { kind: frame.kind() });
+            }
             // Not of the lanes.
-            Frame::Invite(_) | Frame::TakesQuic => return Ok(()),
+            Frame::Invite(_) | Frame::TakesQuic | Frame::WantsQuic(_) => return Ok(()),
             _ => {}
         }
 
@@ -514,6 +598,11 @@ impl Lanes {
                 if lane.take_data(id, data)? {
                     self.announce(id);
                 }
+            }
+            Frame::Finish | Frame::Moved(_)
+                if self.moves >= Moves::Again && lane.receive != ReceiveState::Open =>
+            {
+                lane.hear_beside(id, frame)?;
             }
             Frame::Finish | Frame::Reset | Frame::Moved(_) => {
                 if lane.receive != ReceiveState::Open {
@@ -545,7 +634,12 @@ impl Lanes {
                 self.make_ready(id);
             }
 
-            Frame::Open | Frame::Alive | Frame::Close(_) | Frame::Invite(_) | Frame::TakesQuic => {}
+            Frame::Open
+            | Frame::Alive
+            | Frame::Close(_)
+            | Frame::Invite(_)
+            | Frame::TakesQuic
+            | Frame::WantsQuic(_) => {}
         }
         self.retire(id);
         if self.urgent.len() > MAX_URGENT_BYTES { Err(MuxError::Flooded) } else { Ok(()) }
@@ -566,13 +660,14 @@ impl Lanes {
         Ok(())
     }
 
-    /// Accepts a stop or credit that crossed with the lane's end. Any other frame is for a lane
-    /// that never existed.
+    /// Accepts a stop or credit that crossed with the lane's end, and words about its further connections.
+    /// Any other frame is for a lane that never existed.
     fn on_frame_of_ended_lane(&self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
         let local = (id % 2 == 1) == (self.role == Role::Client);
         let known = id < if local { self.next_local } else { self.next_remote };
         match frame {
             Frame::Stop | Frame::Credit(_) if known => Ok(()),
+            Frame::Finish | Frame::Moved(_) if known && self.moves >= Moves::Again => Ok(()),
             _ => Err(MuxError::BadLane { kind: frame.kind(), lane: id }),
         }
     }

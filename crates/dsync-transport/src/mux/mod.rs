@@ -139,7 +139,12 @@ impl MuxLink {
                 self.shared.output.notify_one();
                 let half = Half { shared: Arc::clone(&self.shared), id, waiters };
                 return Ok(Lane {
-                    tx: Box::new(Writer { half: half.clone(), sent_bytes: 0, moved: None }),
+                    tx: Box::new(Writer {
+                        half: half.clone(),
+                        sent_bytes: 0,
+                        is_finished: false,
+                        moved: None,
+                    }),
                     rx: Box::new(Reader { half, current: BytesMut::new(), moved: None }),
                 });
             }
@@ -175,6 +180,7 @@ impl Shared {
     fn new(seat: (Role, Carrier), budget: Arc<Budget>, beside: Option<Arc<dyn Beside>>) -> Self {
         let changed = Arc::new(Condvar::new());
         let moves = match &beside {
+            Some(beside) if beside.moves_again() => Moves::Again,
             Some(beside) if beside.knows_quic() => Moves::ToQuic,
             Some(_) => Moves::ToTls,
             None => Moves::Nowhere,
@@ -220,6 +226,10 @@ impl Shared {
         self.counters.add_received(received);
         if let Some(beside) = &self.beside {
             beside.passed(self.counters.traffic());
+            if let Some(per_million) = beside.asks_for_quic() {
+                self.lock().ask_for_quic(per_million);
+                self.output.notify_one();
+            }
         }
     }
 
@@ -262,23 +272,35 @@ struct Writer {
     half: Half,
     /// Bytes sent over the mux, while they count.
     sent_bytes: u64,
-    /// The further connection on which the lane goes on.
-    moved: Option<Box<dyn LaneWrite>>,
+    /// Whether the peer was told of its end.
+    is_finished: bool,
+    /// The further connection on which the lane goes on, and its number.
+    moved: Option<(u32, Box<dyn LaneWrite>)>,
 }
 
 impl Writer {
-    /// Returns the further connection of the lane; takes one where there is one for a lane as long as this.
+    /// Returns the further connection of the lane; takes one where there is one for a lane as long as this,
+    /// or one that does better.
     fn beside(&mut self) -> Result<Option<&mut Box<dyn LaneWrite>>, LinkError> {
         let Half { shared, id, .. } = &self.half;
-        if self.moved.is_none()
-            && let Some(beside) = &shared.beside
-            && let Some((connection, writer)) = beside.take(self.sent_bytes)
-        {
-            shared.lock().move_on(*id, connection)?;
+        let Some(beside) = &shared.beside else { return Ok(None) };
+        let taken = match &self.moved {
+            None => beside.take(self.sent_bytes),
+            Some((from, _)) if beside.moves_again() => beside.take_again(*from),
+            Some(_) => None,
+        };
+
+        if let Some((connection, writer)) = taken {
+            if let Some((_, mut left)) = self.moved.take() {
+                shared.lock().move_again(*id, connection)?;
+                left.finish().map_err(|error| shared.explain(error))?;
+            } else {
+                shared.lock().move_on(*id, connection)?;
+            }
             shared.output.notify_one();
-            self.moved = Some(writer);
+            self.moved = Some((connection, writer));
         }
-        Ok(self.moved.as_mut())
+        Ok(self.moved.as_mut().map(|(_, writer)| writer))
     }
 
     /// Takes as much as there is room for in the mux, at least a byte, and waits for that.
@@ -332,12 +354,18 @@ impl LaneWrite for Writer {
     }
 
     fn finish(&mut self) -> Result<(), LinkError> {
-        if let Some(moved) = &mut self.moved {
-            self.half.shared.lock().check()?;
-            return moved.finish().map_err(|error| self.half.shared.explain(error));
+        let Half { shared, id, .. } = &self.half;
+        if let Some((_, moved)) = &mut self.moved {
+            shared.lock().check()?;
+            moved.finish().map_err(|error| shared.explain(error))?;
+            if !self.is_finished {
+                shared.lock().finish_beside(*id)?;
+            }
+        } else {
+            shared.lock().finish(*id)?;
         }
-        self.half.shared.lock().finish(self.half.id)?;
-        self.half.shared.output.notify_one();
+        self.is_finished = true;
+        shared.output.notify_one();
         Ok(())
     }
 }
@@ -355,6 +383,49 @@ struct Reader {
     current: BytesMut,
     /// The further connection on which the peer goes on.
     moved: Option<Box<dyn LaneRead>>,
+}
+
+impl Reader {
+    /// Goes on by the next further connection, behind the end of the one where the lane was; returns `false`
+    /// at the lane's own end. Waits for the word about it, which may be behind that end.
+    fn goes_on(&mut self) -> Result<bool, LinkError> {
+        let Half { shared, id, waiters } = &self.half;
+        let mut lanes = shared.lock();
+        loop {
+            match lanes.read_on(*id)? {
+                Received::Moved(connection) => {
+                    drop(lanes);
+                    self.moved = Some(shared.receive(connection)?);
+                    return Ok(true);
+                }
+                Received::Wait => {
+                    lanes = waiters.readable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+                }
+                Received::Data(_) | Received::End => return Ok(false),
+            }
+        }
+    }
+
+    /// Reads from the further connections of the lane until `buf` is full or the lane ends, or has some bytes
+    /// if `is_some_enough`.
+    fn read_beside(&mut self, buf: &mut [u8], is_some_enough: bool) -> Result<usize, LinkError> {
+        let shared = Arc::clone(&self.half.shared);
+        let mut filled = 0;
+        while let Some(moved) = &mut self.moved {
+            shared.lock().check()?;
+            let rest = &mut buf[filled..];
+            // It may know better than the caller how to wait for much.
+            let read = if is_some_enough { moved.read(rest) } else { moved.fill(rest) };
+            let count = read.map_err(|error| shared.explain(error))?;
+            shared.count(0, count);
+            filled += count;
+            let is_enough = filled == buf.len() || is_some_enough && filled > 0;
+            if is_enough || !self.goes_on()? {
+                break;
+            }
+        }
+        Ok(filled)
+    }
 }
 
 impl LaneRead for Reader {
@@ -386,13 +457,11 @@ impl LaneRead for Reader {
             shared.output.notify_one();
         }
 
-        let count = if let Some(moved) = &mut self.moved {
-            moved.read(buf).map_err(|error| shared.explain(error))?
-        } else {
-            let count = self.current.len().min(buf.len());
-            self.current.copy_to_slice(&mut buf[..count]);
-            count
-        };
+        if self.moved.is_some() {
+            return self.read_beside(buf, true);
+        }
+        let count = self.current.len().min(buf.len());
+        self.current.copy_to_slice(&mut buf[..count]);
         shared.count(0, count);
         Ok(count)
     }
@@ -400,13 +469,8 @@ impl LaneRead for Reader {
     fn fill(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
         let mut filled = 0;
         while filled < buf.len() {
-            // A further connection may know better how to wait for much.
-            if let Some(moved) = &mut self.moved {
-                let shared = &self.half.shared;
-                shared.lock().check()?;
-                let count = moved.fill(&mut buf[filled..]).map_err(|error| shared.explain(error))?;
-                shared.count(0, count);
-                return Ok(filled + count);
+            if self.moved.is_some() {
+                return Ok(filled + self.read_beside(&mut buf[filled..], false)?);
             }
             match self.read(&mut buf[filled..])? {
                 0 => break,
@@ -467,6 +531,7 @@ fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError>
         match (frame, &shared.beside) {
             (Frame::Invite(invitation), Some(beside)) => beside.invited(invitation),
             (Frame::TakesQuic, Some(beside)) => beside.told_of_quic(),
+            (Frame::WantsQuic(per_million), Some(beside)) => beside.asked_for_quic(per_million),
             _ => {}
         }
         reader.consume(used);

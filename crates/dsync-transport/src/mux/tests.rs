@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{
     MuxLink, Role, Seat,
     beside::INVITATION,
-    frame::{Frame, MAX_PAYLOAD, MuxError, encode, parse},
+    frame::{Frame, MAX_PAYLOAD, MuxError, encode, kind, parse},
     lanes::{Batch, Lanes, MAX_LANES, Moves, Received, WINDOW},
 };
 use crate::{
@@ -79,11 +79,12 @@ fn a_peer_that_breaks_the_rules_ends_the_link_and_is_told() {
 #[test]
 fn what_was_not_agreed_on_ends_the_link() {
     use std::io::Write;
-    let (mut moved, mut invite) = (Vec::new(), Vec::new());
+    let (mut moved, mut invite, mut wants) = (Vec::new(), Vec::new(), Vec::new());
     encode(2, Frame::Open, &mut moved);
     encode(2, Frame::Moved(0), &mut moved);
     encode(0, Frame::Invite(&[1; INVITATION]), &mut invite);
-    for frames in [moved, invite] {
+    encode(0, Frame::WantsQuic(1), &mut wants);
+    for frames in [moved, invite, wants] {
         let (link, mut peer) = with_raw_peer(IDLE);
         peer.write_all(&frames).unwrap();
         assert!(matches!(link.accept_lane(), Err(LinkError::Carrier { .. })));
@@ -126,7 +127,101 @@ fn quiet_links_stay_alive() {
 }
 
 fn lanes(role: Role) -> Lanes {
-    Lanes::new((role, Carrier::Ssh), Moves::Nowhere, Arc::default(), Arc::default())
+    lanes_with(role, Moves::Nowhere)
+}
+
+fn lanes_with(role: Role, moves: Moves) -> Lanes {
+    Lanes::new((role, Carrier::Ssh), moves, Arc::default(), Arc::default())
+}
+
+/// Returns the lanes, kinds and numbers of all frames that are to be sent.
+fn sent(lanes: &mut Lanes) -> Vec<(u32, u8, u32)> {
+    let mut sent = Vec::new();
+    loop {
+        let mut parts = Vec::new();
+        match lanes.next_batch(&mut parts) {
+            Batch::Data => sent.extend_from_slice(&parts.concat()),
+            _ => break,
+        }
+    }
+    let mut frames = Vec::new();
+    let mut rest = &sent[..];
+    while let Some((id, frame, used)) = parse(rest).unwrap() {
+        let number = if let Frame::Moved(number) = frame { number } else { 0 };
+        frames.push((id, frame.kind(), number));
+        rest = &rest[used..];
+    }
+    frames
+}
+
+#[test]
+fn words_about_a_moved_direction_follow_its_last_frame() {
+    // What waits to be sent goes first, and what comes late goes at once.
+    for is_late in [false, true] {
+        let mut client = lanes_with(Role::Client, Moves::Again);
+        let (id, _) = client.open().unwrap().unwrap();
+        assert_eq!(client.write(id, &mut Bytes::from_static(b"data")).unwrap(), 4);
+        client.move_on(id, 7).unwrap();
+        let mut frames = if is_late { sent(&mut client) } else { Vec::new() };
+        client.move_again(id, 9).unwrap();
+        client.finish_beside(id).unwrap();
+        frames.extend(sent(&mut client));
+        let [open, data, moved, finish] = [kind::OPEN, kind::DATA, kind::MOVED, kind::FINISH];
+        assert_eq!(frames, [(id, open, 0), (id, data, 0), (id, moved, 7), (id, moved, 9), (id, finish, 0)]);
+    }
+
+    // To a peer that does not know of second moves nothing is told.
+    let mut client = lanes_with(Role::Client, Moves::ToQuic);
+    let (id, _) = client.open().unwrap().unwrap();
+    client.move_on(id, 7).unwrap();
+    client.finish_beside(id).unwrap();
+    assert_eq!(sent(&mut client), [(id, kind::OPEN, 0), (id, kind::MOVED, 7)]);
+    // One that reads no more hears nothing either.
+    let mut client = lanes_with(Role::Client, Moves::Again);
+    let (id, _) = client.open().unwrap().unwrap();
+    client.write(id, &mut Bytes::from_static(b"data")).unwrap();
+    client.move_on(id, 7).unwrap();
+    client.on_frame(id, Frame::Stop).unwrap();
+    assert!(client.move_again(id, 9).is_err() && client.finish_beside(id).is_err());
+}
+
+#[test]
+fn a_moved_direction_goes_on_as_the_peer_says_and_in_that_order() {
+    let told = |frames: &[Frame<'_>]| {
+        let mut server = lanes_with(Role::Server, Moves::Again);
+        server.on_frame(1, Frame::Open).unwrap();
+        server.on_frame(1, Frame::Moved(7)).unwrap();
+        assert!(server.accept().unwrap().is_some());
+        assert!(matches!(server.read(1).unwrap(), Received::Moved(7)));
+        assert!(matches!(server.read_on(1).unwrap(), Received::Wait));
+        frames.iter().try_for_each(|frame| server.on_frame(1, *frame)).map(|()| server)
+    };
+    let mut server = told(&[Frame::Finish]).unwrap();
+    assert!(matches!(server.read_on(1).unwrap(), Received::End));
+    assert!(matches!(server.read_on(1).unwrap(), Received::End));
+    let mut server = told(&[Frame::Moved(9), Frame::Finish]).unwrap();
+    assert!(matches!(server.read_on(1).unwrap(), Received::Moved(9)));
+    assert!(matches!(server.read_on(1).unwrap(), Received::End));
+    let mut server = told(&[Frame::Moved(9)]).unwrap();
+    assert!(matches!(server.read_on(1).unwrap(), Received::Moved(9)));
+    assert!(matches!(server.read_on(1).unwrap(), Received::Wait));
+    server.on_frame(1, Frame::Finish).unwrap();
+    assert!(matches!(server.read_on(1).unwrap(), Received::End));
+
+    for wrong in [
+        &[Frame::Finish, Frame::Finish][..],
+        &[Frame::Finish, Frame::Moved(9)],
+        &[Frame::Moved(9), Frame::Moved(11)],
+        &[Frame::Reset],
+        &[Frame::Data(b"data")],
+    ] {
+        assert!(matches!(told(wrong), Err(MuxError::BadLane { lane: 1, .. })), "{wrong:?}");
+    }
+    // A direction that never moved ends once.
+    let mut server = lanes_with(Role::Server, Moves::Again);
+    server.on_frame(1, Frame::Open).unwrap();
+    server.on_frame(1, Frame::Finish).unwrap();
+    assert!(server.on_frame(1, Frame::Moved(9)).is_err());
 }
 
 #[test]
@@ -183,20 +278,7 @@ fn control_frames_go_before_data_and_lanes_take_turns() {
     for id in &ids {
         client.write(*id, &mut pattern(1, 3 * MAX_PAYLOAD)).unwrap();
     }
-    let mut sent = Vec::new();
-    loop {
-        let mut parts = Vec::new();
-        match client.next_batch(&mut parts) {
-            Batch::Data => sent.extend_from_slice(&parts.concat()),
-            _ => break,
-        }
-    }
-    let mut order = Vec::new();
-    let mut rest = &sent[..];
-    while let Some((id, frame, used)) = parse(rest).unwrap() {
-        order.push((id, frame.kind()));
-        rest = &rest[used..];
-    }
+    let order: Vec<_> = sent(&mut client).into_iter().map(|(id, kind, _)| (id, kind)).collect();
     let opens = [(1, 1), (3, 1), (5, 1)];
     let turns = [(1, 2), (3, 2), (5, 2)];
     assert_eq!(order, [&opens[..], &turns, &turns, &turns].concat());
@@ -210,7 +292,11 @@ enum Step {
     Accept,
     Write(usize, usize),
     Finish(usize),
+    MoveOn(usize),
+    MoveAgain(usize),
+    FinishBeside(usize),
     Read(usize),
+    ReadOn(usize),
     DropWriter(usize),
     DropReader(usize),
     Send,
@@ -218,11 +304,15 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0_u32..12, 1_u8..8, 0_usize..100_000).prop_map(|(id, kind, size)| Step::Frame(id, kind, size)),
+        8 => (0_u32..12, 1_u8..12, 0_usize..100_000).prop_map(|(id, kind, size)| Step::Frame(id, kind, size)),
         2 => Just(Step::Open),
         2 => Just(Step::Accept),
         3 => (0_usize..8, 0_usize..300_000).prop_map(|(lane, size)| Step::Write(lane, size)),
         1 => (0_usize..8).prop_map(Step::Finish),
+        1 => (0_usize..8).prop_map(Step::MoveOn),
+        1 => (0_usize..8).prop_map(Step::MoveAgain),
+        1 => (0_usize..8).prop_map(Step::FinishBeside),
+        1 => (0_usize..8).prop_map(Step::ReadOn),
         3 => (0_usize..8).prop_map(Step::Read),
         1 => (0_usize..8).prop_map(Step::DropWriter),
         1 => (0_usize..8).prop_map(Step::DropReader),
@@ -242,6 +332,9 @@ fn take_step(lanes: &mut Lanes, held: &mut Vec<u32>, step: &Step) -> Result<usiz
                 4 => Frame::Reset,
                 5 => Frame::Stop,
                 6 => Frame::Credit(u32::try_from(size).unwrap()),
+                7 | 8 => Frame::Moved(id),
+                9 => Frame::WantsQuic(id),
+                10 => Frame::TakesQuic,
                 _ => Frame::Alive,
             };
             // As at the other end: the link continues only while the peer keeps the rules.
@@ -257,6 +350,26 @@ fn take_step(lanes: &mut Lanes, held: &mut Vec<u32>, step: &Step) -> Result<usiz
         Step::Finish(lane) => {
             if let Some(id) = pick(held, lane) {
                 let _ = lanes.finish(id);
+            }
+        }
+        Step::MoveOn(lane) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.move_on(id, 3);
+            }
+        }
+        Step::MoveAgain(lane) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.move_again(id, 5);
+            }
+        }
+        Step::FinishBeside(lane) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.finish_beside(id);
+            }
+        }
+        Step::ReadOn(lane) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.read_on(id);
             }
         }
         Step::Read(lane) => {
@@ -288,8 +401,11 @@ proptest! {
     /// Law: no order of frames and calls panics, and a peer's wrong frame is an error of the link,
     /// after which nothing is left to read.
     #[test]
-    fn any_order_of_frames_and_calls_is_survived(steps in prop::collection::vec(step(), 0..120)) {
-        let mut lanes = lanes(Role::Server);
+    fn any_order_of_frames_and_calls_is_survived(
+        steps in prop::collection::vec(step(), 0..120),
+        moves in prop::sample::select(&[Moves::Nowhere, Moves::ToTls, Moves::ToQuic, Moves::Again]),
+    ) {
+        let mut lanes = lanes_with(Role::Server, moves);
         let mut held = Vec::new();
         for step in &steps {
             if let Err(error) = take_step(&mut lanes, &mut held, step) {
@@ -306,8 +422,11 @@ proptest! {
     /// Law: whatever bytes arrive, the parser accepts them or names a fault, and the lanes stay
     /// sound.
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let mut lanes = lanes(Role::Server);
+    fn any_bytes_are_survived(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        moves in prop::sample::select(&[Moves::Nowhere, Moves::Again]),
+    ) {
+        let mut lanes = lanes_with(Role::Server, moves);
         let mut rest = &bytes[..];
         while let Ok(Some((id, frame, used))) = parse(rest) {
             if lanes.on_frame(id, frame).is_err() {

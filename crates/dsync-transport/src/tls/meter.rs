@@ -15,15 +15,25 @@ use crate::losses::{LossWatch, SAMPLE_TIME, Sample};
 
 /// Samples the connections of a link.
 pub(crate) struct Meter {
-    registry: Arc<Registry>,
+    /// Asks for the counts of each live connection, by its number.
+    counts: Box<dyn Fn() -> Vec<(u32, TcpInfo)> + Send>,
     /// The counts of each live connection at the sample before.
     last: HashMap<u32, TcpInfo>,
     at: Instant,
 }
 
 impl Meter {
-    pub(super) fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, last: HashMap::new(), at: Instant::now() }
+    /// Makes a meter of the connections whose numbers and counts this returns.
+    pub(crate) fn new(counts: impl Fn() -> Vec<(u32, TcpInfo)> + Send + 'static) -> Self {
+        Self { counts: Box::new(counts), last: HashMap::new(), at: Instant::now() }
+    }
+
+    /// Makes a meter of the lanes of a link.
+    pub(super) fn of_lanes(registry: Arc<Registry>) -> Self {
+        Self::new(move || {
+            let lines = registry.lines().into_iter();
+            lines.filter_map(|line| Some((line.id, TcpInfo::of(line.stream.socket())?))).collect()
+        })
     }
 
     /// Returns what the connections showed since the last call. The counts of one that has ended
@@ -33,10 +43,9 @@ impl Meter {
         self.at = Instant::now();
         let (mut now, mut trips) = (HashMap::new(), Duration::ZERO);
 
-        for line in self.registry.lines() {
-            let Some(info) = TcpInfo::of(line.stream.socket()) else { continue };
-            let before = self.last.get(&line.id).copied().unwrap_or_default();
-            now.insert(line.id, info);
+        for (id, info) in (self.counts)() {
+            let before = self.last.get(&id).copied().unwrap_or_default();
+            now.insert(id, info);
             let packets = u64::from(info.packets.wrapping_sub(before.packets));
             if packets == 0 {
                 continue;
@@ -64,7 +73,7 @@ impl Meter {
 pub(super) fn relieve(registry: &Arc<Registry>) {
     let registry = Arc::clone(registry);
     let thread = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
-        let mut meter = Meter::new(Arc::clone(&registry));
+        let mut meter = Meter::of_lanes(Arc::clone(&registry));
         let (mut watch, mut held) = (LossWatch::default(), false);
         let mut changed = HashSet::new();
 

@@ -77,7 +77,7 @@ impl TlsLink {
     /// Returns the meter of what the path shows to the lanes.
     #[cfg(feature = "quic")]
     pub(crate) fn meter(&self) -> meter::Meter {
-        meter::Meter::new(Arc::clone(&self.registry))
+        meter::Meter::of_lanes(Arc::clone(&self.registry))
     }
 }
 

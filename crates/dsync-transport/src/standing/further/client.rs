@@ -13,9 +13,9 @@ use std::{
 
 use dsync_wire::link::{Carrier, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic};
 
-#[cfg(feature = "quic")]
-use super::quic;
 use super::{ADMITTED, Awaited, Invitation, Pool, preface, settle};
+#[cfg(feature = "quic")]
+use super::{quic, watch::watch};
 use crate::{
     identity::Identity,
     mux::beside::{Beside, INVITATION},
@@ -32,6 +32,10 @@ use crate::{
 pub(crate) struct Plan {
     /// Whether both ends know of connections over QUIC.
     pub(crate) knows_quic: bool,
+    /// Whether both ends know of second moves.
+    pub(crate) moves_again: bool,
+    /// Whether lanes go on by QUIC where losses hold TLS back.
+    pub(crate) by_loss: bool,
     /// The reason to go on by QUIC, if the port takes it; `None` leaves it to TLS.
     pub(crate) quic: Option<MoveCause>,
     /// Shortest round trip of the first connection.
@@ -41,7 +45,7 @@ pub(crate) struct Plan {
 }
 
 /// The client's end. It makes connections once: one over QUIC if it may and is to, else some over TLS for
-/// each direction in which much passes.
+/// each direction in which much passes, and one over QUIC beside them if losses hold them back.
 pub(crate) struct Caller {
     identity: Identity,
     address: SocketAddr,
@@ -49,6 +53,8 @@ pub(crate) struct Caller {
     /// Whether the port takes QUIC, as far as it is known.
     takes_quic: AtomicBool,
     has_called_quic: AtomicBool,
+    /// The reason why it was made.
+    cause: OnceLock<MoveCause>,
     invitation: OnceLock<Invitation>,
     pool: Arc<Pool>,
     next: AtomicU32,
@@ -57,6 +63,7 @@ pub(crate) struct Caller {
 }
 
 /// [`Caller`] as the mux has it: its calls outlive the call that starts them.
+#[derive(Clone)]
 pub(crate) struct Calling(Arc<Caller>);
 
 impl Calling {
@@ -69,6 +76,7 @@ impl Calling {
             plan,
             takes_quic: AtomicBool::new(false),
             has_called_quic: AtomicBool::new(false),
+            cause: OnceLock::new(),
             invitation: OnceLock::new(),
             pool: Arc::new(Pool::new(Count::default(), Count::default())),
             next: AtomicU32::default(),
@@ -91,12 +99,26 @@ impl Beside for Calling {
         self.0.plan.knows_quic
     }
 
+    fn moves_again(&self) -> bool {
+        self.0.plan.moves_again
+    }
+
     fn takes_quic(&self) -> bool {
         false
     }
 
     fn told_of_quic(&self) {
         self.0.takes_quic.store(true, Ordering::Release);
+    }
+
+    fn asks_for_quic(&self) -> Option<u32> {
+        None
+    }
+
+    fn asked_for_quic(&self, per_million: u32) {
+        if self.0.plan.by_loss {
+            self.0.go_by_quic(MoveCause::Loss { per_million });
+        }
     }
 
     fn data_lanes(&self) -> Option<usize> {
@@ -108,14 +130,17 @@ impl Beside for Calling {
     }
 
     fn moves(&self) -> Vec<Move> {
-        let cause = self.0.plan.quic.filter(|_| self.0.pool.streams.is_used());
-        cause.into_iter().map(|cause| Move::new(Carrier::Quic, cause)).collect()
+        let cause = self.0.cause.get().filter(|_| self.0.pool.streams.is_used());
+        cause.into_iter().map(|&cause| Move::new(Carrier::Quic, cause)).collect()
     }
 
     fn passed(&self, traffic: Traffic) {
-        if self.0.plan.quic.is_some() && self.0.takes_quic.load(Ordering::Acquire) {
-            let passed = traffic.sent_bytes.saturating_add(traffic.received_bytes);
-            self.0.call_quic_after(passed);
+        if let Some(cause) = self.0.plan.quic
+            && self.0.takes_quic.load(Ordering::Acquire)
+        {
+            if traffic.sent_bytes.saturating_add(traffic.received_bytes) >= QUIC_PAYS_AFTER {
+                self.0.go_by_quic(cause);
+            }
             return;
         }
         let passed = [traffic.sent_bytes, traffic.received_bytes];
@@ -134,6 +159,10 @@ impl Beside for Calling {
         self.0.pool.take(sent_bytes)
     }
 
+    fn take_again(&self, from: u32) -> Option<(u32, Box<dyn LaneWrite>)> {
+        self.0.pool.take_again(from)
+    }
+
     fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
         self.0.pool.receive(number)
     }
@@ -144,17 +173,19 @@ impl Beside for Calling {
 }
 
 impl Caller {
-    /// Makes the connection over QUIC once, on a thread of its own, if this much has passed. Where it cannot
-    /// be made, the lanes are left to TLS.
-    fn call_quic_after(self: &Arc<Self>, passed: u64) {
-        if passed < QUIC_PAYS_AFTER
-            || self.has_called_quic.load(Ordering::Relaxed)
+    /// Makes the connection over QUIC once, on a thread of its own, if the port takes it. Where it cannot be
+    /// made, the lanes are left to TLS.
+    fn go_by_quic(self: &Arc<Self>, cause: MoveCause) {
+        if self.has_called_quic.load(Ordering::Relaxed)
+            || !self.takes_quic.load(Ordering::Acquire)
             || self.invitation.get().is_none()
             || self.has_called_quic.swap(true, Ordering::AcqRel)
         {
             return;
         }
 
+        // Only the one that has just won the right to call sets it.
+        let _ = self.cause.set(cause);
         self.pool.streams.call();
         let caller = Arc::clone(self);
         let work = move || {
@@ -184,8 +215,21 @@ impl Caller {
         self.pool.streams.add(link)
     }
 
+    /// Goes on by QUIC once losses hold back what this end sends over TLS.
+    #[cfg(feature = "quic")]
+    fn watch_losses(self: &Arc<Self>) {
+        if self.plan.by_loss && self.takes_quic.load(Ordering::Acquire) {
+            let caller = Arc::clone(self);
+            watch(&self.pool, move |per_million| caller.go_by_quic(MoveCause::Loss { per_million }));
+        }
+    }
+
     /// Makes the connections for one direction, each on a thread of its own. What fails stays on the mux.
     fn call_all(self: &Arc<Self>, kind: u8) {
+        #[cfg(feature = "quic")]
+        if kind == OURS {
+            self.watch_losses();
+        }
         for _ in 0..CONNECTIONS {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if kind == THEIRS {

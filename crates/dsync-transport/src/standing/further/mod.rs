@@ -18,7 +18,9 @@
 //!
 //! Where both ends know of it and the server's port takes it, one connection over QUIC may be made in their
 //! place ([`quic`]), whose streams carry a direction of a lane each ([`streams`]). There the preface is a
-//! datagram of its own, to which the session answers. The secret follows on the first stream.
+//! datagram of its own, to which the session answers. The secret follows on the first stream. On a short
+//! path it is made only when losses hold back what TLS carries ([`watch`]): the end that sends knows of
+//! them, and a server asks its client.
 //!
 //! The law: a connection carries one direction of one lane. The server admits one only with the key that
 //! the client announced *and* the secret, and has a bounded number of them. Who knows a session's number,
@@ -29,6 +31,8 @@ pub(crate) mod client;
 mod quic;
 pub(crate) mod server;
 mod streams;
+#[cfg(feature = "quic")]
+mod watch;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -130,8 +134,8 @@ struct State {
     free: VecDeque<(u32, Arc<Stream>)>,
     /// Those that the peer may send on, and no lane of this end receives from.
     awaited: BTreeMap<u32, Awaited>,
-    /// All of them, as long as a lane or the pool has them.
-    all: Vec<Weak<Stream>>,
+    /// All of them with their numbers, as long as a lane or the pool has them.
+    all: Vec<(u32, Weak<Stream>)>,
 }
 
 /// A connection that the peer may send on.
@@ -157,7 +161,7 @@ impl Pool {
     /// link has ended.
     fn add_free(&self, number: u32, stream: Arc<Stream>) -> bool {
         let mut state = self.lock();
-        let taken = state.keep(&stream);
+        let taken = state.keep(number, &stream);
         if taken {
             state.free.push_back((number, stream));
         }
@@ -169,7 +173,7 @@ impl Pool {
     fn add_awaited(&self, number: u32, stream: Arc<Stream>, opener: Opener) -> bool {
         let mut state = self.lock();
         let is_known = matches!(state.awaited.get(&number), Some(Awaited::Here(..)));
-        let taken = !is_known && state.keep(&stream);
+        let taken = !is_known && state.keep(number, &stream);
         if taken {
             state.awaited.insert(number, Awaited::Here(stream, opener));
             drop(state);
@@ -196,6 +200,11 @@ impl Pool {
         let (number, stream) = self.lock().free.pop_front()?;
         let writer = Writer { pool: Arc::clone(self), stream, sealer: Sealer::default(), is_finished: false };
         Some((number, Box::new(writer)))
+    }
+
+    /// Takes a connection for a lane that sends on this one.
+    fn take_again(&self, from: u32) -> Option<(u32, Box<dyn LaneWrite>)> {
+        if streams::is_stream(from) { None } else { self.streams.take() }
     }
 
     fn receive(self: &Arc<Self>, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
@@ -234,7 +243,7 @@ impl Pool {
         let all = std::mem::take(&mut state.all);
         drop(state);
         self.streams.end();
-        for stream in all.iter().filter_map(Weak::upgrade) {
+        for stream in all.iter().filter_map(|(_, stream)| stream.upgrade()) {
             stream.shut(Shutdown::Both);
         }
         self.changed.notify_all();
@@ -243,11 +252,11 @@ impl Pool {
 
 impl State {
     /// Counts a connection among those of the link; returns `false` if there is no place for it.
-    fn keep(&mut self, stream: &Arc<Stream>) -> bool {
-        self.all.retain(|kept| kept.strong_count() > 0);
+    fn keep(&mut self, number: u32, stream: &Arc<Stream>) -> bool {
+        self.all.retain(|(_, kept)| kept.strong_count() > 0);
         let has_place = !self.is_over && self.all.len() < MOST;
         if has_place {
-            self.all.push(Arc::downgrade(stream));
+            self.all.push((number, Arc::downgrade(stream)));
         }
         has_place
     }

@@ -7,7 +7,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -21,6 +21,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt::socket_type,
 };
 
+#[cfg(feature = "quic")]
+use super::watch::watch;
 use super::{ADMITTED, Invitation, Pool, SessionNumber, settle};
 use crate::{
     identity::Identity,
@@ -56,30 +58,42 @@ pub(crate) struct Hall {
     config: Arc<rustls::ServerConfig>,
     pool: Arc<Pool>,
     connections: Count,
-    /// Whether both ends know of connections over QUIC, and whether the port takes it.
-    quic: (bool, bool),
-    /// Whether the round trip is one from which on clients take QUIC by themselves.
-    is_far: bool,
+    known: Known,
+    /// Whether the port takes QUIC, and both ends know of it.
+    takes_quic: bool,
+    /// The loss for which the client is to make the connection over QUIC; 0 for none.
+    loss: AtomicU32,
+    is_watched: AtomicBool,
     #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
     idle_timeout: Duration,
     /// Connections that have not shown the secret.
     strangers: AtomicUsize,
 }
 
+/// What both ends know of further connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// Whether they may be over QUIC.
+    pub(crate) quic: bool,
+    /// Whether lanes may move again.
+    pub(crate) second_moves: bool,
+    /// Whether the round trip is one from which on clients take QUIC by themselves.
+    pub(crate) is_far: bool,
+}
+
 /// [`Hall`] as the mux has it.
 pub(crate) struct Inviting(Arc<Hall>);
 
 impl Inviting {
-    /// Begins to take connections of the client whose one-time key this is. `knows_quic` says whether both
-    /// ends know of connections over QUIC, which end after `idle_timeout` of silence, and `is_far` whether the
-    /// client takes it by itself.
+    /// Begins to take connections of the client whose one-time key this is. Those over QUIC end after
+    /// `idle_timeout` of silence.
     ///
     /// # Errors
     /// The system's: no random numbers, no thread.
     pub(crate) fn start(
         handed: Handed,
         (identity, client): (&Identity, Fingerprint),
-        (knows_quic, is_far): (bool, bool),
+        known: Known,
         idle_timeout: Duration,
     ) -> io::Result<Self> {
         let Handed { session, socket, takes_quic, sent, received, connections } = handed;
@@ -88,8 +102,10 @@ impl Inviting {
             config: Arc::new(identity.server_config(client).map_err(io::Error::other)?),
             pool: Arc::new(Pool::new(sent, received)),
             connections,
-            quic: (knows_quic, knows_quic && takes_quic && cfg!(feature = "quic")),
-            is_far,
+            known,
+            takes_quic: known.quic && takes_quic && cfg!(feature = "quic"),
+            loss: AtomicU32::new(0),
+            is_watched: AtomicBool::new(false),
             idle_timeout,
             strangers: AtomicUsize::default(),
         });
@@ -106,6 +122,12 @@ impl Inviting {
         self.0.strangers.load(Ordering::Acquire)
     }
 
+    /// Notes a loss that holds back what this end sends.
+    #[cfg(feature = "quic")]
+    pub(super) fn hold_back(&self, per_million: u32) {
+        self.0.loss.store(per_million, Ordering::Release);
+    }
+
     /// Returns the bytes that were sent and received on further connections.
     pub(super) fn counts(&self) -> [Count; 2] {
         [self.0.pool.sent.clone(), self.0.pool.received.clone()]
@@ -120,21 +142,32 @@ impl Beside for Inviting {
     fn invited(&self, _: &[u8; INVITATION]) {}
 
     fn knows_quic(&self) -> bool {
-        self.0.quic.0
+        self.0.known.quic
+    }
+
+    fn moves_again(&self) -> bool {
+        self.0.known.second_moves
     }
 
     fn takes_quic(&self) -> bool {
-        self.0.quic.1
+        self.0.takes_quic
     }
 
     fn told_of_quic(&self) {}
+
+    fn asks_for_quic(&self) -> Option<u32> {
+        let loss = &self.0.loss;
+        (loss.load(Ordering::Relaxed) > 0).then(|| loss.swap(0, Ordering::AcqRel)).filter(|&loss| loss > 0)
+    }
+
+    fn asked_for_quic(&self, _: u32) {}
 
     fn data_lanes(&self) -> Option<usize> {
         None
     }
 
     fn is_expected(&self) -> bool {
-        self.0.quic.1 && self.0.is_far
+        self.0.takes_quic && self.0.known.is_far
     }
 
     fn moves(&self) -> Vec<Move> {
@@ -145,6 +178,10 @@ impl Beside for Inviting {
 
     fn take(&self, sent_bytes: u64) -> Option<(u32, Box<dyn LaneWrite>)> {
         self.0.pool.take(sent_bytes)
+    }
+
+    fn take_again(&self, from: u32) -> Option<(u32, Box<dyn LaneWrite>)> {
+        self.0.pool.take_again(from)
     }
 
     fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError> {
@@ -196,7 +233,7 @@ impl Hall {
     #[cfg(feature = "quic")]
     fn admit_quic(&self, socket: UdpSocket) -> Result<(), Refused> {
         let Invitation { session, secret, .. } = &self.invitation;
-        if !self.quic.1 {
+        if !self.takes_quic {
             return Err(Refused::Kind);
         }
         let proof = (rustls::ServerConfig::clone(&self.config), secret.clone());
@@ -216,8 +253,18 @@ impl Hall {
         Err(Refused::Kind)
     }
 
+    /// Notes once that losses hold back what this end sends over TLS.
+    #[cfg(feature = "quic")]
+    fn watch_losses(self: &Arc<Self>) {
+        let asks = self.takes_quic && self.known.second_moves;
+        if asks && !self.is_watched.swap(true, Ordering::AcqRel) {
+            let hall = Arc::clone(self);
+            watch(&self.pool, move |per_million| hall.loss.store(per_million, Ordering::Release));
+        }
+    }
+
     /// Lets a connection prove that it is the client's.
-    fn admit(&self, tcp: TcpStream) -> Result<(), Refused> {
+    fn admit(self: &Arc<Self>, tcp: TcpStream) -> Result<(), Refused> {
         tcp.set_nonblocking(false).map_err(StreamError::Io)?;
         let end = Instant::now() + HANDSHAKE_TIME;
         let (stream, mut opener) = Stream::server(tcp, Arc::clone(&self.config), HANDSHAKE_TIME)?;
@@ -240,6 +287,8 @@ impl Hall {
             }
             THEIRS => {
                 Sealer::default().write(&stream, &ADMITTED)?;
+                #[cfg(feature = "quic")]
+                self.watch_losses();
                 self.pool.add_free(number, stream)
             }
             _ => return Err(Refused::Kind),

@@ -15,7 +15,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::{
     client::{Calling, Plan},
-    server::{Handed, Inviting, MOST_STRANGERS},
+    server::{Handed, Inviting, Known, MOST_STRANGERS},
     *,
 };
 use crate::{
@@ -42,7 +42,8 @@ struct Server {
 
 /// Returns what a client does that goes on by TLS, or by QUIC.
 fn plan(quic: Option<MoveCause>) -> Plan {
-    Plan { knows_quic: true, quic, round_trip: Duration::from_millis(80), idle_timeout: PATIENCE }
+    let round_trip = Duration::from_millis(80);
+    Plan { knows_quic: true, moves_again: true, by_loss: true, quic, round_trip, idle_timeout: PATIENCE }
 }
 
 /// Starts a session whose client goes on by QUIC. Its parent leads every sender of its number to it.
@@ -54,6 +55,12 @@ fn session_over_quic() -> Server {
 /// Starts a session. Its parent passes on what begins as it should and closes the rest.
 fn session() -> Server {
     session_of(false)
+}
+
+/// Starts a session of two ends of which one knows nothing of second moves.
+fn older_session() -> Server {
+    let server = session_with(false, false);
+    Server { plan: Plan { moves_again: false, by_loss: false, ..server.plan }, ..server }
 }
 
 /// Opens both halves of a port.
@@ -70,6 +77,10 @@ fn ports() -> (TcpListener, DatagramPort) {
 }
 
 fn session_of(takes_quic: bool) -> Server {
+    session_with(takes_quic, true)
+}
+
+fn session_with(takes_quic: bool, second_moves: bool) -> Server {
     let (client, own) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let (parent, socket) = UnixStream::pair().unwrap();
     let connections = Count::default();
@@ -81,8 +92,8 @@ fn session_of(takes_quic: bool) -> Server {
         received: Count::default(),
         connections: connections.clone(),
     };
-    let inviting =
-        Arc::new(Inviting::start(handed, (&own, client.fingerprint()), (true, false), PATIENCE).unwrap());
+    let known = Known { quic: true, second_moves, is_far: false };
+    let inviting = Arc::new(Inviting::start(handed, (&own, client.fingerprint()), known, PATIENCE).unwrap());
 
     let (listener, port) = ports();
     let address = listener.local_addr().unwrap();
@@ -176,6 +187,46 @@ mod over_quic {
     }
 
     #[test]
+    fn lanes_that_losses_hold_back_move_from_tls_to_quic_and_their_bytes_keep_their_order() {
+        for to_server in [true, false] {
+            let server = session_of(true);
+            let calling = Calling::new(server.client.clone(), server.address, server.plan);
+            let client = calling.clone();
+            let (near, far) = pair_of(&server, calling);
+            let told = Arc::clone(&near);
+            let (sender, receiver) = if to_server { (near, far) } else { (far, near) };
+            let counted = usize::from(to_server);
+            let is_over_tls = || server.inviting.counts()[counted].count() > 0;
+            let is_over_quic = || !told.moves().is_empty();
+            send_until(&sender, &receiver, || {
+                // As the thread would that watches the losses.
+                match is_over_tls() {
+                    true if to_server => client.asked_for_quic(10_000),
+                    true => server.inviting.hold_back(10_000),
+                    false => {}
+                }
+                is_over_quic()
+            });
+            assert_eq!(told.moves(), [Move::new(Carrier::Quic, MoveCause::Loss { per_million: 10_000 })]);
+            // Four of TLS, and one of QUIC.
+            assert_eq!(server.connections.count(), 5);
+        }
+    }
+
+    #[test]
+    fn who_asked_for_tls_stays_there() {
+        let server = session_of(true);
+        let plan = Plan { by_loss: false, ..server.plan };
+        let (near, far) = pair_of(&server, Calling::new(server.client.clone(), server.address, plan));
+        send_until(&far, &near, || {
+            server.inviting.hold_back(10_000);
+            server.connections.count() >= 4
+        });
+        assert_eq!(near.moves(), []);
+        assert_eq!(server.connections.count(), 4);
+    }
+
+    #[test]
     fn where_it_does_not_get_through_lanes_go_on_by_tls() {
         // A port without UDP, one whose datagrams nobody reads, and one whose parent leads them nowhere.
         for case in 0..3 {
@@ -204,7 +255,8 @@ mod over_quic {
 
         // A peer that speaks of it without the feature breaks a rule.
         let server = session_over_quic();
-        let without = Plan { knows_quic: false, quic: None, ..server.plan };
+        let without =
+            Plan { knows_quic: false, moves_again: false, by_loss: false, quic: None, ..server.plan };
         let (near, _far) = pair_of(&server, Calling::new(server.client.clone(), server.address, without));
         let refused = near.accept_lane().err().unwrap();
         assert!(matches!(refused, LinkError::Carrier { .. }), "{refused:?}");
@@ -291,6 +343,17 @@ fn a_long_lane_moves_in_either_direction_and_its_bytes_keep_their_order() {
         send_until(&sender, &receiver, received);
         let [moved_here, moved_there] = sent.map(|count| count.count() > 0);
         assert_eq!((moved_here, moved_there), (!to_server, to_server));
+    }
+}
+
+#[test]
+fn a_peer_without_second_moves_has_the_first_one() {
+    for to_server in [true, false] {
+        let server = older_session();
+        let (near, far) = pair_to(&server, server.address);
+        let (sender, receiver) = if to_server { (near, far) } else { (far, near) };
+        send_until(&sender, &receiver, || server.connections.count() >= 4);
+        assert!(server.inviting.counts()[usize::from(to_server)].count() > 0);
     }
 }
 
