@@ -419,10 +419,10 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lets little wait to be sent: lanes are about to move, and the reader of one that has moved waits for
-    /// what is under way here.
-    pub(crate) fn keep_little(&mut self) {
-        self.output_limit = LITTLE_OUTPUT_BYTES;
+    /// Lets less wait to be sent: lanes may move, or are about to, and the reader of one that has moved waits
+    /// for what is under way here.
+    pub(crate) fn keep_little(&mut self, moves_soon: bool) {
+        self.output_limit = if moves_soon { LITTLE_OUTPUT_BYTES } else { LESS_OUTPUT_BYTES };
     }
 
     /// Tells the peer how to make further connections.
@@ -746,6 +746,8 @@ pub(crate) const WINDOW: usize = 2 << 20;
 const CREDIT_STEP: usize = WINDOW / 4;
 /// Bytes that may wait to be sent in one lane: enough that the writer always finds some.
 const OUTPUT_BYTES: usize = 512 << 10;
+/// The same where lanes may move to further connections: it is left after a few megabytes.
+const LESS_OUTPUT_BYTES: usize = 128 << 10;
 /// The same on a path that is left soon: with 16 lanes of the larger bound a path of 80 ms that loses 1 % took
 /// 20 s for what had been written before.
 const LITTLE_OUTPUT_BYTES: usize = 32 << 10;

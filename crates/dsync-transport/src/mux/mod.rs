@@ -193,8 +193,8 @@ impl Shared {
         if beside.as_ref().is_some_and(|beside| beside.takes_quic()) {
             lanes.tell_of_quic();
         }
-        if beside.as_ref().is_some_and(|beside| beside.is_expected()) {
-            lanes.keep_little();
+        if let Some(beside) = &beside {
+            lanes.keep_little(beside.is_expected());
         }
         Self {
             lanes: Mutex::new(lanes),
