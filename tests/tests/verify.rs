@@ -134,6 +134,38 @@ fn files_that_were_read_lately_are_not_read_again() {
 }
 
 #[test]
+fn nothing_but_a_regular_file_is_a_manifest_or_is_replaced_by_one() {
+    needs_dsync!();
+    let scratch = recorded();
+    let (tree, place) = (scratch.src(), scratch.at("manifest"));
+    fs::write(scratch.at("mine"), "mine").unwrap();
+    let kinds: [(&str, &dyn Fn()); 3] = [
+        ("fifo", &|| mknodat(CWD, &place, FileType::Fifo, Mode::RWXU, 0).unwrap()),
+        ("directory", &|| fs::create_dir(&place).unwrap()),
+        ("link", &|| symlink("mine", &place).unwrap()),
+    ];
+    for (kind, make) in kinds {
+        let _ = fs::remove_file(&place).or_else(|_| fs::remove_dir(&place));
+        make();
+        let before = fs::symlink_metadata(&place).unwrap().file_type();
+        let refused = |outcome: Outcome| {
+            let outcome = outcome.expect_code(11);
+            let told = outcome.stderr_text();
+            assert!(told.lines().count() == 1 && told.contains("manifest'"), "{kind}: {told}");
+            assert!(!told.contains("verify --record"), "{kind}: {told}");
+            assert_eq!(fs::symlink_metadata(&place).unwrap().file_type(), before, "{kind}");
+        };
+        let manifest = place.to_str().unwrap();
+        refused(verify(&tree, &["--manifest", manifest]));
+        refused(verify(&tree, &["--record", "--manifest", manifest]));
+        let run = Run::dsync().args(["-a", "--write-manifest", manifest]).arg(slash(&tree));
+        refused(run.arg(scratch.dst()).run());
+        assert!(!scratch.dst().exists(), "{kind}");
+    }
+    assert_eq!(fs::read(scratch.at("mine")).unwrap(), b"mine");
+}
+
+#[test]
 fn a_damaged_manifest_is_refused_before_anything_is_compared() {
     needs_dsync!();
     let scratch = recorded();

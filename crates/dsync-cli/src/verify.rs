@@ -372,10 +372,13 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
         VerifyError::Manifest(ManifestError::Io { source }) if flags.record => {
             format!("cannot write the manifest '{manifest}': {}", words::system_words(source))
         }
-        VerifyError::Manifest(ManifestError::Io { source }) => format!(
-            "cannot read the manifest '{manifest}': {}; `dsync verify --record` writes one",
-            words::system_words(source)
-        ),
+        VerifyError::Manifest(ManifestError::Io { source }) => {
+            let next = match source.kind() {
+                io::ErrorKind::NotFound => "; `dsync verify --record` writes one",
+                _ => "",
+            };
+            format!("cannot read the manifest '{manifest}': {}{next}", words::system_words(source))
+        }
         VerifyError::Manifest(error) => format!("'{manifest}': {error}"),
         VerifyError::Ages { source } if UntrustedLink::of(source).is_some() => format!(
             "cannot use '{manifest}.verified' for --max-age: {source}; name the manifest by a path without it"
