@@ -307,3 +307,19 @@ fn runs_with_it_are_runs_without_it() {
         assert_eq!(differences(&scratch.at("plain"), &scratch.at("detecting"), scope), [""; 0], "{round}");
     }
 }
+
+#[test]
+fn logs_that_were_rotated_arrive_although_their_old_copies_are_rewritten_in_place_meanwhile() {
+    needs_dsync!();
+    // Whether an old copy is cut between its signing and its use is chance: some of so many are.
+    let logs = 0..60;
+    for pulls in [false, true] {
+        let scratch = Scratch::new();
+        let old = |name: &str, number: u64| Node::file(format!("{name} {number}"), number, 300_000 + number);
+        let fresh = logs.clone().map(|number| Node::file(format!("log {number}"), 1_000 + number, 10));
+        Tree::of(fresh.chain(logs.clone().map(|number| old("rotated", number)))).plant(&scratch.src());
+        Tree::of(logs.clone().map(|number| old("log", number))).plant(&scratch.dst());
+
+        let _ = copy(&scratch, (Via::Ssh, pulls), &[DETECT, "--inplace"]);
+    }
+}

@@ -134,6 +134,55 @@ fn files_that_were_read_lately_are_not_read_again() {
 }
 
 #[test]
+fn a_directory_without_its_name_has_its_manifest_beside_it_too() {
+    needs_dsync!();
+    let scratch = recorded();
+    let tree = scratch.src();
+    for (from, word) in [(&tree, "."), (&tree, "./"), (&tree.join("sub"), ".."), (&tree, "sub/..")] {
+        let verify = |words: &[&str]| Run::dsync().cwd(from).arg("verify").args(words).arg(word).run();
+        let found = verify(&[]).expect_code(0);
+        assert!(found.stdout_text().contains("4 files are sound"), "{word}: {}", found.account());
+        let outcome = verify(&["--record"]).expect_code(0);
+        assert!(outcome.stdout_text().contains("src.dsync-manifest'"), "{word}: {}", outcome.account());
+    }
+    let hidden = |name: &std::ffi::OsStr| name.as_bytes().starts_with(b".");
+    let inside = fs::read_dir(&tree).unwrap().chain(fs::read_dir(tree.join("sub")).unwrap());
+    assert!(!inside.flatten().any(|entry| hidden(&entry.file_name())));
+}
+
+#[test]
+fn nothing_but_a_regular_file_is_a_manifest_or_is_replaced_by_one() {
+    needs_dsync!();
+    let scratch = recorded();
+    let (tree, place) = (scratch.src(), scratch.at("manifest"));
+    fs::write(scratch.at("mine"), "mine").unwrap();
+    let kinds: [(&str, &dyn Fn()); 3] = [
+        ("fifo", &|| mknodat(CWD, &place, FileType::Fifo, Mode::RWXU, 0).unwrap()),
+        ("directory", &|| fs::create_dir(&place).unwrap()),
+        ("link", &|| symlink("mine", &place).unwrap()),
+    ];
+    for (kind, make) in kinds {
+        let _ = fs::remove_file(&place).or_else(|_| fs::remove_dir(&place));
+        make();
+        let before = fs::symlink_metadata(&place).unwrap().file_type();
+        let refused = |outcome: Outcome| {
+            let outcome = outcome.expect_code(11);
+            let told = outcome.stderr_text();
+            assert!(told.lines().count() == 1 && told.contains("manifest'"), "{kind}: {told}");
+            assert!(!told.contains("verify --record"), "{kind}: {told}");
+            assert_eq!(fs::symlink_metadata(&place).unwrap().file_type(), before, "{kind}");
+        };
+        let manifest = place.to_str().unwrap();
+        refused(verify(&tree, &["--manifest", manifest]));
+        refused(verify(&tree, &["--record", "--manifest", manifest]));
+        let run = Run::dsync().args(["-a", "--write-manifest", manifest]).arg(slash(&tree));
+        refused(run.arg(scratch.dst()).run());
+        assert!(!scratch.dst().exists(), "{kind}");
+    }
+    assert_eq!(fs::read(scratch.at("mine")).unwrap(), b"mine");
+}
+
+#[test]
 fn a_damaged_manifest_is_refused_before_anything_is_compared() {
     needs_dsync!();
     let scratch = recorded();
@@ -165,7 +214,8 @@ fn mistakes_are_named() {
     for (words, text) in [
         (&["--percent=101"][..], "--percent"),
         (&["--no-such-option"], "--no-such-option"),
-        (&["one", "two"], "two"),
+        (&["--record", "--percent=5", "."], "--percent"),
+        (&["one", "two"], "'two' is one word too many"),
     ] {
         let outcome = Run::dsync().arg("verify").args(words).run().expect_code(1);
         assert!(outcome.stderr_text().contains(text), "{}", outcome.account());

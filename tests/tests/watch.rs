@@ -352,6 +352,33 @@ fn what_is_left_out_takes_no_watch_until_it_takes_part() {
 }
 
 #[test]
+fn changes_of_what_rules_leave_out_begin_no_run() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("src/sub")).unwrap();
+    fs::write(scratch.at("src/sub/.rules"), "- *.log\n").unwrap();
+    // Each run writes to both, and to the destination's own directory.
+    let (copy, log) = (scratch.at("src/copy"), scratch.at("src/sub/run.log"));
+    let log = format!("--log-file={}", log.display());
+    let options = ["-v", "--exclude=/copy", "--filter=: .rules", &log];
+    let source = slash(&scratch.src());
+    let running =
+        begin(Run::dsync(), &options, &[source.as_ref(), copy.as_ref()], || copy.join("sub").is_dir());
+    for number in ["1", "2", "3"] {
+        // Long enough for several runs, if anything begins them.
+        std::thread::sleep(Duration::from_secs(2));
+        replace(&scratch, "src/sub/passing.log", number);
+        replace(&scratch, "src/sub/file", number);
+        wait_for(|| has(&copy.join("sub/file"), number));
+    }
+    let text = interrupt(running);
+    let runs = text.matches("Transferred ").count();
+    // The last one may have been interrupted before its summary.
+    assert!((3..=4).contains(&runs), "{runs} runs: {text}");
+    assert!(!copy.join("sub/passing.log").exists());
+}
+
+#[test]
 fn a_filesystem_that_is_not_entered_takes_no_watch() {
     needs_dsync!();
     let scratch = Scratch::new();

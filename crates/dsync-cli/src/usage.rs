@@ -171,6 +171,9 @@ impl fmt::Display for UsageError {
             Self::NotForRsync => f.write_str(
                 "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",
             ),
+            Self::Unknown { option, .. } if !option.starts_with('-') => {
+                write!(f, "'{option}' is one word too many (see --help)")
+            }
             Self::Unknown { option, suggestion: Some(suggestion) } => {
                 write!(f, "unknown option '{option}'; did you mean '{suggestion}'?")
             }

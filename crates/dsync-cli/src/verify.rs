@@ -190,9 +190,18 @@ fn reading(flags: &Flags) -> Reading {
 /// Returns the manifest's place where none is named: beside the tree, where no `--delete` reaches it.
 fn beside(tree: &Path) -> PathBuf {
     // `components` drops slashes at the end and `/.`, which would name another file.
-    let mut name = tree.components().as_path().as_os_str().to_owned();
+    let written = tree.components().as_path();
+    // `.` and `..` name a directory without its name.
+    let real = if written.file_name().is_none() { real_path(tree) } else { None };
+    let mut name = real.as_deref().unwrap_or(written).as_os_str().to_owned();
     name.push(".dsync-manifest");
     name.into()
+}
+
+/// Returns the path of a directory without links and `..`; `None` if it cannot be reached.
+#[allow(clippy::disallowed_methods)] // The path is the operator's own, and only a name is taken from it.
+fn real_path(tree: &Path) -> Option<PathBuf> {
+    tree.canonicalize().ok()
 }
 
 /// Returns the place of the times of reading: beside the manifest.
@@ -372,10 +381,13 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
         VerifyError::Manifest(ManifestError::Io { source }) if flags.record => {
             format!("cannot write the manifest '{manifest}': {}", words::system_words(source))
         }
-        VerifyError::Manifest(ManifestError::Io { source }) => format!(
-            "cannot read the manifest '{manifest}': {}; `dsync verify --record` writes one",
-            words::system_words(source)
-        ),
+        VerifyError::Manifest(ManifestError::Io { source }) => {
+            let next = match source.kind() {
+                io::ErrorKind::NotFound => "; `dsync verify --record` writes one",
+                _ => "",
+            };
+            format!("cannot read the manifest '{manifest}': {}{next}", words::system_words(source))
+        }
         VerifyError::Manifest(error) => format!("'{manifest}': {error}"),
         VerifyError::Ages { source } if UntrustedLink::of(source).is_some() => format!(
             "cannot use '{manifest}.verified' for --max-age: {source}; name the manifest by a path without it"

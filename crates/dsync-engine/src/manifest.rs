@@ -16,7 +16,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Links, open_operator_file};
+use dsync_fs::{Links, OperatorFiles};
 use dsync_wire::{
     event::FileType,
     limits::{MAX_PATH, MAX_SYMLINK},
@@ -461,12 +461,13 @@ impl Totals {
 
 impl Manifest {
     /// Opens a manifest and reads it once, so that a damaged one is noticed before it is used. Its
-    /// path may pass through links of root and of this process's user.
+    /// path may pass through links of root and of this process's user. It is a regular file, as it is
+    /// read again.
     ///
     /// # Errors
     /// [`ManifestError`].
     pub fn open(path: &Path) -> Result<Self, ManifestError> {
-        let file = open_operator_file(path, Links::Trusted)?;
+        let file = OperatorFiles::new(Links::Trusted).open_regular(path)?;
         let mut totals = Totals::default();
         let mut records = Records::new(BufReader::new(&file))?;
         for record in &mut records {

@@ -5,7 +5,7 @@
 
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc};
 
-use dsync_fs::{CommitGroup, Component, Dir, Durability, OperatorFiles, StagedFile, Wanted};
+use dsync_fs::{CommitGroup, Component, Dir, Durability, Kind, OperatorFiles, StagedFile, Wanted};
 
 /// A file under way to its name. It is written from its start on.
 pub(crate) struct WholeFile {
@@ -53,11 +53,34 @@ impl io::Write for WholeFile {
     }
 }
 
+/// A name that something else than a regular file has.
+///
+/// The system needs its devices, and a link or a fifo was put there for a purpose that a file in its
+/// place would not serve.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no regular file, and stays as it is")]
+pub(crate) struct NotRegular;
+
+impl NotRegular {
+    /// Returns whether this is the reason of an error.
+    pub(crate) fn is_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
 /// Opens the directory of a file that is to be made or replaced; returns it and the file's name.
+///
+/// # Errors
+/// The system's error; [`NotRegular`] for a name that cannot be replaced.
 pub(crate) fn place(path: &Path, files: &OperatorFiles) -> io::Result<(Arc<Dir>, Component)> {
     let name = path.file_name().and_then(|name| Component::new(name.as_bytes()).ok());
     let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    Ok((Arc::new(files.directory_of(path)?), name))
+
+    let dir = files.directory_of(path)?;
+    if dir.stat(&name).is_ok_and(|there| there.kind != Kind::File) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular));
+    }
+    Ok((Arc::new(dir), name))
 }
 
 /// Permission bits: what such a file tells of a tree may not be meant for others.

@@ -4,14 +4,24 @@
 //! the way, and within the destination none at all. There only a regular file is opened, as a
 //! source may have made a fifo, which would keep the run waiting, or a device.
 
-use std::{fs::File, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::Path,
+    sync::Arc,
+};
 
 use rustix::{
     fs::{CWD, OFlags},
     io::Errno,
 };
 
-use crate::dir::{Dir, Links, Walk, Within};
+use crate::{
+    dir::{Dir, Links, Walk, Within},
+    metadata::Kind,
+    source_file::stat_fd,
+};
 
 /// The rules for opening files that the operator names.
 ///
@@ -63,6 +73,19 @@ impl OperatorFiles {
     /// The system's error; [`UntrustedLink`](crate::UntrustedLink) for a link that is not followed.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.open_as(path, READ)
+    }
+
+    /// Opens a regular file for reading. Nothing else is waited for: no fifo that nobody writes to.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`InvalidInput`](io::ErrorKind::InvalidInput) for another kind of file.
+    pub fn open_regular(&self, path: &Path) -> io::Result<File> {
+        let file = self.open_as(path, READ | OFlags::NONBLOCK)?;
+        match stat_fd(file.as_fd())?.kind {
+            Kind::File => Ok(file),
+            Kind::Dir => Err(Errno::ISDIR.into()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        }
     }
 
     /// Opens a file for adding to its end; creates it if it is missing.
@@ -185,6 +208,18 @@ mod tests {
                 (read(&at(path)).unwrap_err(), std::fs::read_to_string(at(path)).unwrap_err());
             assert_eq!(ours.raw_os_error(), theirs.raw_os_error(), "{path}");
         }
+        // A fifo that nobody writes to is not waited for, and neither is anything else taken for a file.
+        rustix::fs::mknodat(CWD, at("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for (path, kind) in [
+            ("fifo", io::ErrorKind::InvalidInput),
+            ("dir", io::ErrorKind::IsADirectory),
+            ("none", io::ErrorKind::NotFound),
+        ] {
+            let opened = OperatorFiles::default().open_regular(&at(path));
+            assert_eq!(opened.unwrap_err().kind(), kind, "{path}");
+        }
+        let text = OperatorFiles::default().open_regular(&at("link")).and_then(std::io::read_to_string);
+        assert_eq!(text.unwrap(), "rules");
         let open = File::open(at("dir/file")).unwrap();
         let by_number = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
         assert_eq!(read(Path::new(&by_number)).unwrap(), "rules");

@@ -11,7 +11,11 @@
 //!
 //! It tells that something has changed, and not what: whoever asks compares the trees. A mount says
 //! nothing to inotify, so the identities of the operands are compared as well.
+//!
+//! An event of a name that rules leave out in a directory that is listed (module `left_out`) tells
+//! nothing: no copy depends on it.
 
+mod left_out;
 mod way;
 
 use std::{
@@ -37,9 +41,10 @@ use rustix::{
     io::Errno,
 };
 
-pub(crate) use self::way::Steps;
+pub(crate) use self::{left_out::LeftOut, way::Steps};
 use crate::{
     dir::{Dir, Target},
+    own_names::is_own_name,
     sys::proc_link,
 };
 
@@ -66,6 +71,8 @@ struct Watches {
     operands: HashMap<OsString, Operand>,
     /// The last watch that failed, and in which round.
     lacking: Option<(u64, Errno)>,
+    /// The last round in which rules stood in files of any name, so that every name counts.
+    all_count: Option<u64>,
     /// The last look at the operands.
     looked: Option<Instant>,
 }
@@ -74,17 +81,17 @@ struct Watches {
 #[derive(Debug)]
 struct Watched {
     round: u64,
-    interest: Interest,
+    /// The names that count, whatever rules say of them.
+    names: HashSet<Box<[u8]>>,
+    /// The times that the directory was listed: if any, all names count but for those left out each time.
+    listings: usize,
+    /// The names that the listings leave out, as far as they have said so.
+    left_out: Vec<LeftOut>,
 }
 
-/// The events of a directory that count.
-#[derive(Debug)]
-enum Interest {
-    /// All of them.
-    All,
-    /// Those of some names.
-    Names(HashSet<Box<[u8]>>),
-}
+/// The number of a directory's watch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchNumber(i32);
 
 /// The entry that an operand led to.
 #[derive(Debug)]
@@ -174,8 +181,24 @@ impl TreeWatch {
     }
 
     /// Watches a directory that is about to be listed.
-    pub(crate) fn directory(&self, dir: &Dir) {
-        self.add(dir.as_fd(), EVENTS, None);
+    pub(crate) fn directory(&self, dir: &Dir) -> Option<WatchNumber> {
+        self.add(dir.as_fd(), EVENTS, None)
+    }
+
+    /// Adds what a listing leaves out of a directory that it has a watch of, once its rules are known.
+    pub(crate) fn leave_out(&self, number: Option<WatchNumber>, left_out: LeftOut) {
+        let Some(WatchNumber(number)) = number else { return };
+        let mut watches = self.lock();
+        let round = watches.round;
+        if left_out.depends_on_any_name() {
+            watches.all_count = Some(round);
+        }
+        if let Some(watched) = watches.directories.get_mut(&number)
+            && watched.round == round
+            && watched.left_out.len() < MOST_LISTINGS
+        {
+            watched.left_out.push(left_out);
+        }
     }
 
     /// Watches the way of an operand, and notes what is at its end.
@@ -187,18 +210,22 @@ impl TreeWatch {
         watches.operands.insert(path.into(), operand);
     }
 
-    /// Watches a directory for some events, of one name or of all.
-    fn add(&self, dir: BorrowedFd<'_>, events: WatchFlags, name: Option<&[u8]>) {
+    /// Watches a directory for some events, of one name or of all. Returns the watch if there is one.
+    fn add(&self, dir: BorrowedFd<'_>, events: WatchFlags, name: Option<&[u8]>) -> Option<WatchNumber> {
         // inotify takes no descriptor of a directory, but a path to one.
         let place = proc_link(dir);
         let events = events | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD;
         let mut watches = self.lock();
         match inotify::add_watch(&self.0.inotify, place, events) {
-            Ok(number) => watches.note(number, name),
+            Ok(number) => {
+                watches.note(number, name);
+                return Some(WatchNumber(number));
+            }
             // It has gone again, or the source cannot read it either.
             Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
             Err(error) => watches.lacking = Some((watches.round, error)),
         }
+        None
     }
 
     /// Reads all events that wait.
@@ -230,17 +257,16 @@ impl Watches {
     /// Records what a directory is watched for. A directory's first watch of a round begins anew.
     fn note(&mut self, number: i32, name: Option<&[u8]>) {
         let round = self.round;
-        let fresh = || Watched { round, interest: Interest::Names(HashSet::new()) };
+        let fresh = || Watched { round, names: HashSet::new(), listings: 0, left_out: Vec::new() };
         let watched = self.directories.entry(number).or_insert_with(fresh);
         if watched.round != round {
             *watched = fresh();
         }
-        match (name, &mut watched.interest) {
-            (None, interest) => *interest = Interest::All,
-            (Some(name), Interest::Names(names)) => {
-                names.insert(name.into());
+        match name {
+            None => watched.listings += 1,
+            Some(name) => {
+                watched.names.insert(name.into());
             }
-            (Some(_), Interest::All) => {}
         }
     }
 
@@ -254,10 +280,16 @@ impl Watches {
             return self.directories.remove(watch).map_or(Seen::Nothing, |_| Seen::Changed);
         }
 
-        let counts = match self.directories.get(watch).map(|watched| &watched.interest) {
-            None => false,
-            Some(Interest::All) => true,
-            Some(Interest::Names(names)) => name.as_ref().is_some_and(|name| names.contains(name)),
+        // The round of the last run counts until another has settled.
+        let all_count = self.all_count.is_some_and(|round| round + 1 >= self.round);
+        let Some(watched) = self.directories.get_mut(watch) else { return Seen::Nothing };
+        let counts = match name {
+            // The directory itself.
+            None => watched.listings > 0,
+            Some(name) => {
+                watched.names.contains(name)
+                    || watched.listings > 0 && (all_count || !watched.leaves_out(name, *what))
+            }
         };
         if counts { Seen::Changed } else { Seen::Nothing }
     }
@@ -282,6 +314,16 @@ impl Watches {
     }
 }
 
+impl Watched {
+    /// Returns whether no listing of the directory takes the entry of an event.
+    fn leaves_out(&mut self, name: &[u8], what: ReadFlags) -> bool {
+        let is_dir = what.contains(ReadFlags::ISDIR);
+        is_own_name(name)
+            || self.left_out.len() == self.listings
+                && self.left_out.iter_mut().all(|listing| listing.has(name, is_dir))
+    }
+}
+
 /// An event of inotify.
 struct Event {
     watch: i32,
@@ -297,6 +339,8 @@ const EVENTS: WatchFlags = MOVES.union(WatchFlags::MODIFY).union(WatchFlags::ATT
 const BUFFER_BYTES: usize = 64 << 10;
 /// Events that are taken at a time, so that a tree that never rests does not hold a caller.
 const MOST_EVENTS: usize = 1 << 16;
+/// Listings of a directory whose rules are remembered: one that many links lead to takes all names.
+const MOST_LISTINGS: usize = 4;
 /// Time between two looks at the operands: a question to the system for each.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -411,12 +455,106 @@ mod tests {
         assert!(!sees(&watch, || write(root.join("modules/a/file"))));
     }
 
+    fn of_rules(rules: &[&str], options: WalkOptions) -> WalkOptions {
+        let rules = rules.iter().map(|rule| match crate::ParsedRule::read(rule.as_bytes()).unwrap() {
+            crate::ParsedRule::Rule(spec) => spec,
+            other => panic!("{other:?}"),
+        });
+        WalkOptions { filter: FilterSet::of(&rules.collect::<Vec<_>>()).unwrap(), ..options }
+    }
+
+    #[test]
+    fn names_that_rules_leave_out_are_not_seen_and_files_of_rules_always_are() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        fs::create_dir_all(at("a/cache")).unwrap();
+        fs::create_dir(at("far")).unwrap();
+        for file in ["a/old.log", "a/kept", "a/far.log", "far/far.log", "far/file"] {
+            write(at(file));
+        }
+        fs::write(at("a/.rules"), "- *.tmp\n- .*\n").unwrap();
+        let options = || of_rules(&[": .rules", "- *.log", "- cache/"], WalkOptions::default());
+        let watch = walked(&at(""), options());
+        let again = || walk(&watch, &[&at("")], options());
+
+        let unseen: [&dyn Fn(); 8] = [
+            &|| write(at("a/old.log")),
+            &|| write(at("new.log")),
+            &|| write(at("a/x.tmp")),
+            &|| fs::rename(at("a/x.tmp"), at("a/y.tmp")).unwrap(),
+            &|| fs::remove_file(at("a/y.tmp")).unwrap(),
+            &|| fs::set_permissions(at("a/cache"), PermissionsExt::from_mode(0o700)).unwrap(),
+            &|| write(at("a/.dsync-tmp-0123456789abcdef0123456789abcdef")),
+            &|| symlink("kept", at("a/link.tmp")).unwrap(),
+        ];
+        for (number, change) in unseen.iter().enumerate() {
+            assert!(!sees(&watch, change), "{number}");
+        }
+        // Rules count by what an entry is, in the directory of their file and below.
+        let seen: [&dyn Fn(); 7] = [
+            &|| write(at("x.tmp")),
+            &|| fs::rename(at("a/old.log"), at("a/new")).unwrap(),
+            &|| fs::rename(at("a/cache"), at("a/store")).unwrap(),
+            &|| write(at("far/cache")),
+            &|| fs::set_permissions(at("a"), PermissionsExt::from_mode(0o700)).unwrap(),
+            &|| fs::write(at("a/.rules"), "- *.log\n").unwrap(),
+            &|| fs::write(at("far/.rules"), "- none\n").unwrap(),
+        ];
+        for (number, change) in seen.iter().enumerate() {
+            assert!(sees(&watch, change), "{number}");
+        }
+        again();
+        assert!(sees(&watch, || write(at("a/x.tmp"))));
+
+        // A link to a file of rules, and a file that another one names, have any name.
+        write(at("rules.log"));
+        assert!(!sees(&watch, || fs::write(at("rules.log"), "- 1\n").unwrap()));
+        for rules in [("link", "rules.log"), ("text", ". ../rules.log\n")] {
+            fs::remove_file(at("far/.rules")).unwrap();
+            match rules {
+                ("link", _) => symlink("../rules.log", at("far/.rules")).unwrap(),
+                (_, text) => fs::write(at("far/.rules"), text).unwrap(),
+            }
+            again();
+            assert!(sees(&watch, || fs::write(at("rules.log"), "- 2\n").unwrap()), "{rules:?}");
+        }
+        fs::remove_file(at("far/.rules")).unwrap();
+        again();
+        assert!(!sees(&watch, || fs::write(at("rules.log"), "- 3\n").unwrap()));
+    }
+
+    #[test]
+    fn a_name_counts_if_one_of_several_ways_to_it_does_not_leave_it_out() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        fs::create_dir_all(at("a/sub")).unwrap();
+        fs::create_dir_all(at("b")).unwrap();
+        write(at("a/sub/x"));
+        symlink("../a/sub", at("b/out")).unwrap();
+        let options = || of_rules(&["- /sub/x", "- y"], following());
+        let watch = TreeWatch::new().unwrap();
+        walk(&watch, &[&at("a/"), &at("b/")], options());
+        // 'out/x' takes part.
+        assert!(sees(&watch, || write(at("a/sub/x"))));
+        assert!(!sees(&watch, || write(at("a/sub/y"))));
+
+        // What a link leads to has a name of its own, and one that leads to a directory is judged as that.
+        write(at("a/data.log"));
+        symlink("data.log", at("a/current")).unwrap();
+        let options = || of_rules(&["+ */", "+ current", "- *"], following());
+        walk(&watch, &[&at("a/")], options());
+        assert!(sees(&watch, || write(at("a/data.log"))));
+        assert!(sees(&watch, || symlink("../b", at("a/directory")).unwrap()));
+    }
+
     #[test]
     fn directories_that_a_pruning_walk_leaves_out_are_watched() {
         let tree = tempfile::tempdir().unwrap();
         let root = tree.path();
         fs::create_dir_all(root.join("a/b/c")).unwrap();
-        let watch = walked(&root.join(""), WalkOptions { prune: true, ..WalkOptions::default() });
+        let options = of_rules(&["- *.log"], WalkOptions { prune: true, ..WalkOptions::default() });
+        let watch = walked(&root.join(""), options);
+        assert!(!sees(&watch, || write(root.join("a/b/c/one.log"))));
         assert!(sees(&watch, || write(root.join("a/b/c/file"))));
     }
 

@@ -40,12 +40,13 @@ pub(crate) struct Stopping {
     ///
     /// Of a local source: to another directory, or as a push. A run begins when nothing has changed for
     /// half a second, or every 10 s in a tree that never rests; each is a whole run with a summary of
-    /// its own, so nothing is missed. What rules leave out takes no watch, links are watched wherever
-    /// they are followed, and a changed list of --files-from begins a run with the new names. A run
-    /// that fails is told and made again after 1 s, then 2 s, up to a minute, or at the next change if
-    /// only some entries failed; if the first one cannot be made, the command ends. Where the system
-    /// allows fewer watches than there are directories, that is said, and the source is looked through
-    /// every minute as well. With --json each run is a stream from `start` to `summary`.
+    /// its own, so nothing is missed. What rules leave out takes no watch and begins no run, links are
+    /// watched wherever they are followed, and a changed list of --files-from begins a run with the new
+    /// names. A run that fails is told and made again after 1 s, then 2 s, up to a minute, or at the
+    /// next change if only some entries failed; if the first one cannot be made, the command ends.
+    /// Where the system allows fewer watches than there are directories, that is said, and the source
+    /// is looked through every minute as well. With --json each run is a stream from `start` to
+    /// `summary`.
     #[arg(long)]
     pub(crate) watch: bool,
 }

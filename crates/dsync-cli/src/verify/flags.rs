@@ -38,7 +38,7 @@ pub(super) struct Flags {
     pub(super) dsync_path: Option<OsString>,
 
     /// Read the tree and write its manifest, in place of the one that is there
-    #[arg(long)]
+    #[arg(long, conflicts_with = "percent")]
     pub(super) record: bool,
 
     /// Read the content of this share of the files, others each time; compare all others by size and time

@@ -10,7 +10,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Kind, OperatorFiles, SourceFile, StagedFile};
+use dsync_fs::{OperatorFiles, SourceFile, StagedFile};
 use dsync_wire::{
     codec::{FRAME_HEADER, encode_control},
     compress::{Effort, Packer},
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     SyncError,
     plan::timestamp,
-    whole_file::{WholeFile, place},
+    whole_file::{NotRegular, WholeFile, place},
 };
 
 /// A batch file that is being written. It takes its name when the run has ended well.
@@ -315,10 +315,9 @@ impl State {
 
 /// Makes the temporary file that becomes the batch, and writes its head.
 fn create(path: &Path, files: &OperatorFiles) -> Result<SectionWriter<BufWriter<WholeFile>>, BatchFault> {
-    let (dir, name) = place(path, files)?;
-    if dir.stat(&name).is_ok_and(|metadata| metadata.kind != Kind::File) {
-        return Err(BatchFault::NotRegular);
-    }
+    let fault =
+        |error| if NotRegular::is_of(&error) { BatchFault::NotRegular } else { BatchFault::from(error) };
+    let (dir, name) = place(path, files).map_err(fault)?;
     let whole = WholeFile::create(&dir, name)?;
     Ok(SectionWriter::new(BufWriter::with_capacity(BUFFER, whole))?)
 }

@@ -107,7 +107,7 @@ pub(super) enum Verdict {
     Incomplete,
     /// The content is the source's.
     Good,
-    /// The content differs.
+    /// The content differs, or the basis shrank while it was copied from.
     Mismatch,
     /// The temporary could not be written.
     Broken(Operation, Cause),
@@ -272,8 +272,11 @@ impl Stage {
         if !whole || lock(&self.complete).is_none() || self.judged.swap(true, Ordering::AcqRel) {
             return Verdict::Incomplete;
         }
-        if let Some((operation, cause)) = self.broken() {
-            return Verdict::Broken(operation, cause);
+        match self.broken() {
+            // The next request has no basis, so another writer of the old file cannot spoil it.
+            Some((_, Cause::ContentMismatch)) => return Verdict::Mismatch,
+            Some((operation, cause)) => return Verdict::Broken(operation, cause),
+            None => {}
         }
         let excessive = self.rewriting.as_ref().is_some_and(|rewriting| lock(rewriting).is_excessive());
         let differs = self.differs.load(Ordering::Acquire);

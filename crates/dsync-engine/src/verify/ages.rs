@@ -14,7 +14,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Component, Dir, DirRef, Kind, Links, OperatorFiles};
+use dsync_fs::{Component, Dir, DirRef, Links, OperatorFiles};
 
 use crate::{
     Recorded,
@@ -120,10 +120,6 @@ impl Ages {
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
         let (dir, name) = place(&max_age.file, &OperatorFiles::new(Links::Trusted))?;
-        if dir.stat(&name).is_ok_and(|there| there.kind != Kind::File) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-        }
-
         let times = match of.read(&dir, &name, entries) {
             Ok(Some(times)) => times,
             Ok(None) => {

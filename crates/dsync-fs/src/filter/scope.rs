@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use self::reading::{Place, Reading};
+use self::reading::{GIT, Place, Reading};
 use super::{
     FilterSet, Rule, What,
     git::{GitLines, Ignored},
@@ -38,6 +38,8 @@ pub struct Scope {
     /// Its absolute path, without slashes at the ends.
     root_path: Arc<[u8]>,
     slots: Arc<[Slot]>,
+    /// Whether some rules stand in a file that has another name than those that are looked for.
+    elsewhere: bool,
 }
 
 /// A file that is looked for in each directory, and its rules that are in force.
@@ -156,6 +158,7 @@ impl Scope {
             root: root.filter(|_| reads).cloned(),
             slots: slots.collect(),
             root_path: root_path.into(),
+            elsewhere: false,
         }
     }
 
@@ -177,9 +180,10 @@ impl Scope {
             set: &self.set,
             slots: self.slots.iter().map(inherited).collect(),
             place: Place::Below { root, dir, path },
+            elsewhere: self.elsewhere,
         };
         reading.slots()?;
-        Ok(Self { slots: reading.slots.into(), ..self.clone() })
+        Ok(Self { slots: reading.slots.into(), elsewhere: reading.elsewhere, ..self.clone() })
     }
 
     /// Enters a directory that has no files of rules.
@@ -209,6 +213,24 @@ impl Scope {
     /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
+    }
+
+    /// Returns whether the rules change with the entry of this name in a directory that was entered: a
+    /// file that is looked for, or the mark of a repository.
+    pub(crate) fn depends_on(&self, name: &[u8]) -> bool {
+        let mut specs = self.slots.iter().map(|slot| &slot.spec).filter(|spec| self.set.reads(spec));
+        specs.any(|spec| spec.file_name() == name || spec.is_git() && name == GIT)
+    }
+
+    /// Returns whether the rules change with files of any name: one that is looked for is a link, or
+    /// names another file.
+    pub(crate) fn depends_on_others(&self) -> bool {
+        self.elsewhere
+    }
+
+    /// Returns the rules without the open directory where paths start: they judge, and enter nothing.
+    pub(crate) fn without_root(&self) -> Self {
+        Self { root: None, ..self.clone() }
     }
 
     /// Returns the number of bytes of the rules that this directory has in force.
@@ -360,7 +382,7 @@ impl FilterSet {
                 slot.frame.take_if(|_| slot.spec.rule_file.unwrap_or_default().own_only);
             }
             let place = Place::Above { dir: &dir, way, root: &path, above: &above };
-            let mut reading = Reading { set: self, slots, place };
+            let mut reading = Reading { set: self, slots, place, elsewhere: false };
             reading.slots()?;
             slots = reading.slots;
         }

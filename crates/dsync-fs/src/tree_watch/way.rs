@@ -58,7 +58,9 @@ impl TreeWatch {
                 }
                 FileType::Directory => dir = open(dir.as_fd(), &step)?,
                 // Of a file the content counts, which the run reads after this.
-                _ if is_last => self.add(dir.as_fd(), EVENTS, Some(&step)),
+                _ if is_last => {
+                    self.add(dir.as_fd(), EVENTS, Some(&step));
+                }
                 _ => return Err(Errno::NOTDIR),
             }
         }

@@ -125,11 +125,10 @@ fn directories_of(
         return Ok(Some((Vec::new(), Scope::default())));
     }
 
-    if let Some(watch) = &options.watch {
-        watch.directory(&dir);
-    }
+    let watched = options.watch_directory(&dir);
     let scope = scope.enter(&dir, path).map_err(io::Error::other)?;
     let mut entries = Within::new(&options.filter, path);
+    options.leave_out(watched, &dir, (&scope, &entries));
     let (mut found, mut complete) = (Vec::new(), path.depth() < MAX_DEPTH as usize);
     let mut other = false;
     let error = dir.for_each_name_once(&mut complete, |name, _, kind| {

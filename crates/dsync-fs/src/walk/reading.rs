@@ -201,16 +201,20 @@ impl Reading {
         let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
         let mut entered = Vec::new();
         for Listed { layer, .. } in Arc::clone(&self.listed).iter().copied() {
-            let opened = self.handle.open_layer(layer);
-            if let (Ok(dir), Some(watch)) = (&opened, &self.options().watch) {
-                watch.directory(dir);
-            }
-            match opened {
-                // Without its rules it is not known what of it takes part: then nothing does.
-                Ok(dir) if !self.enter(&dir, layer, &mut entered) => {}
-                Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
-                Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
-            }
+            let dir = match self.handle.open_layer(layer) {
+                Ok(dir) => dir,
+                Err(error) => {
+                    self.problem(None, WalkOperation::ReadDirectory, error);
+                    continue;
+                }
+            };
+            // Before its files of rules are read, so that a change of them is seen.
+            let watched = self.options().watch_directory(&dir);
+            // Without its rules it is not known what of it takes part: then nothing does.
+            let Some(scope) = self.enter(&dir, layer) else { continue };
+            self.options().leave_out(watched, &dir, (&scope, &self.within));
+            entered.extend(scope.reads_files().then_some((layer, scope)));
+            self.names_of_layer(&dir, layer, &mut sorter);
         }
 
         self.scopes = (!entered.is_empty()).then(|| entered.into());
@@ -257,21 +261,16 @@ impl Reading {
         }
     }
 
-    /// Reads a layer's files of rules. Returns whether its rules are known.
-    fn enter(&mut self, dir: &Dir, layer: u32, entered: &mut Vec<(u32, Scope)>) -> bool {
-        let scope = self.scope_of(layer);
-        if !scope.reads_files() {
-            return true;
-        }
-        match scope.enter(dir, &self.path) {
-            Ok(scope) => entered.push((layer, scope)),
+    /// Reads a layer's files of rules. Returns the rules in force, if they are known.
+    fn enter(&mut self, dir: &Dir, layer: u32) -> Option<Scope> {
+        match self.scope_of(layer).enter(dir, &self.path) {
+            Ok(scope) => Some(scope),
             Err(error) => {
                 self.complete = false;
                 self.problems.push(WalkProblem::of_rules(error));
-                return false;
+                None
             }
         }
-        true
     }
 
     /// Returns the rules in force in a layer.

@@ -11,9 +11,10 @@ use super::{choice::Chooser, rulings::WantedRulings};
 use crate::{
     Dir, FilterSet, Links, Spelling, SpoolHome, TreeWatch,
     component::RelPath,
+    filter::{Scope, Within},
     source_file::Opening,
     spelling::{is_unspelled, unspellable},
-    tree_watch::Steps,
+    tree_watch::{LeftOut, Steps, WatchNumber},
 };
 
 /// The links that are followed.
@@ -108,6 +109,23 @@ impl WalkOptions {
         if let Some(watch) = &self.watch {
             let path = self.spelling.map_or_else(|| path.to_vec(), |spelling| spelling.path_to_here(path));
             watch.way(base.as_fd(), &path, Steps { follow_last, all: true });
+        }
+    }
+
+    /// Watches a directory before it is listed.
+    pub(super) fn watch_directory(&self, dir: &Dir) -> Option<WatchNumber> {
+        self.watch.as_ref().and_then(|watch| watch.directory(dir))
+    }
+
+    /// Tells the watch of a directory that rules are known, which leave entries out.
+    pub(super) fn leave_out(
+        &self,
+        watched: Option<WatchNumber>,
+        dir: &Dir,
+        (scope, within): (&Scope, &Within),
+    ) {
+        if let Some(watch) = self.watch.as_ref().filter(|_| !self.filter.is_empty()) {
+            watch.leave_out(watched, LeftOut::new(dir, scope, within, self.follow.any()));
         }
     }
 

@@ -37,10 +37,15 @@ pub(super) struct Reading<'a> {
     pub(super) set: &'a FilterSet,
     pub(super) slots: Vec<Slot>,
     pub(super) place: Place<'a>,
+    /// Whether some rules stand in a file that has another name than those that are looked for.
+    pub(super) elsewhere: bool,
 }
 
 /// The path of a file and its text.
 type ReadFile = (Vec<u8>, Vec<u8>);
+
+/// The text of a file, if there is one, and whether it was found behind a link.
+type Sought = (Option<Vec<u8>>, bool);
 
 /// The rules of a file and those that it names.
 struct Draft {
@@ -259,6 +264,7 @@ impl Reading<'_> {
                 }
             }
             ParsedRule::Merge(spec) => {
+                self.elsewhere = true;
                 let steps: Vec<_> = spec.pattern.split(|&byte| byte == b'/').collect();
                 let read = self.read(&steps, false).map_err(|error| match error.fault {
                     RuleFileFault::LeadsOut => fail(RuleFileFault::LeadsOut),
@@ -296,23 +302,16 @@ impl Reading<'_> {
 
     /// Reads a file by its way from the directory; returns its path with the text, `None` if there
     /// is no such file. `own` is the file that is looked for in the directory itself.
-    fn read(&self, steps: &[&[u8]], own: bool) -> Result<Option<ReadFile>, RuleFileError> {
-        let fail = |fault| RuleFileError { path: self.shown(steps), fault };
-
-        let text = match self.place {
+    fn read(&mut self, steps: &[&[u8]], own: bool) -> Result<Option<ReadFile>, RuleFileError> {
+        let found = match self.place {
             Place::Below { root, dir, path } => read_below(root, dir, path, steps, own),
-            Place::Above { dir, way, .. } => match steps {
-                [name] => match read_here(dir, name) {
-                    Ok(Found::Text(text)) => Ok(Some(text)),
-                    Ok(Found::None) => Ok(None),
-                    // Above the tree are the operator's own directories.
-                    Ok(Found::Link(_)) => read_operators(dir, &way.join(as_str(&written(dir, name)))),
-                    Err(fault) => Err(fault),
-                },
-                _ => Err(RuleFileFault::LeadsOut),
-            },
+            Place::Above { dir, way, .. } => read_above(dir, way, steps).map(|text| (text, false)),
         };
-        Ok(text.map_err(fail)?.map(|text| (self.shown(steps), text)))
+
+        let (text, is_behind_link) =
+            found.map_err(|fault| RuleFileError { path: self.shown(steps), fault })?;
+        self.elsewhere |= is_behind_link;
+        Ok(text.map(|text| (self.shown(steps), text)))
     }
 
     /// Returns the path of a file for people.
@@ -345,6 +344,17 @@ enum Found {
     Link(Vec<u8>),
 }
 
+/// Reads a file in a directory above the tree.
+fn read_above(dir: &Dir, way: &Path, steps: &[&[u8]]) -> Result<Option<Vec<u8>>, RuleFileFault> {
+    let [name] = steps else { return Err(RuleFileFault::LeadsOut) };
+    match read_here(dir, name)? {
+        Found::Text(text) => Ok(Some(text)),
+        Found::None => Ok(None),
+        // Above the tree are the operator's own directories.
+        Found::Link(_) => read_operators(dir, &way.join(as_str(&written(dir, name)))),
+    }
+}
+
 /// Reads a file of the tree by a way that starts at a directory in it. Follows links that stay in
 /// the tree; no directory on the way may be a link.
 fn read_below(
@@ -353,12 +363,12 @@ fn read_below(
     path: &RelPath,
     steps: &[&[u8]],
     own: bool,
-) -> Result<Option<Vec<u8>>, RuleFileFault> {
+) -> Result<Sought, RuleFileFault> {
     let mut way: Vec<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
     let mut steps: Vec<Vec<u8>> = steps.iter().map(|step| step.to_vec()).collect();
     let mut at_start = own;
 
-    for _ in 0..=MAX_LINKS {
+    for links in 0..=MAX_LINKS {
         let name = go(&mut way, &steps)?;
         let found = if std::mem::take(&mut at_start) {
             read_here(dir, &name)?
@@ -374,8 +384,8 @@ fn read_below(
             }
         };
         match found {
-            Found::Text(text) => return Ok(Some(text)),
-            Found::None => return Ok(None),
+            Found::Text(text) => return Ok((Some(text), links > 0)),
+            Found::None => return Ok((None, links > 0)),
             Found::Link(target) if target.starts_with(b"/") => return Err(RuleFileFault::LeadsOut),
             Found::Link(target) => steps = target.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect(),
         }
@@ -456,7 +466,7 @@ const GIT_WEIGHT: usize = 8;
 /// Longest file of git's, whose weight is all that may be in force.
 const MAX_GIT_BYTES: usize = 64 << 10;
 /// The entry that makes a directory a repository.
-const GIT: &[u8] = b".git";
+pub(super) const GIT: &[u8] = b".git";
 /// The file of a repository that only its owner's copy has.
 const GIT_EXCLUDE: [&[u8]; 3] = [GIT, b"info", b"exclude"];
 /// Most text in force in one directory for one name.
