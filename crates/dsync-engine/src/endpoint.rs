@@ -242,6 +242,15 @@ impl Job {
         Ok(())
     }
 
+    /// Checks all of the job that needs no look at the disk.
+    fn check(&self, is_over: bool) -> Result<(), SyncError> {
+        let ends = (&self.source, &self.destination);
+        check::ends(ends, is_over, self.options.dry_run)?;
+        check::job(ends, &self.options, &self.connect)?;
+        check::resources(&self.resources)?;
+        check::files_from(self.files_from.as_ref(), ends, &self.options)
+    }
+
     /// Runs, at a speed that may change if there is a throttle.
     pub(crate) fn conduct(
         mut self,
@@ -256,13 +265,15 @@ impl Job {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
         }
-        let tree = self.begin_manifest(observer)?;
+        let passes = self.prepare_manifest()?;
         if let Some(filter) = &self.filter {
             filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
         }
-        check::job((&self.source, &self.destination), &self.options, &self.connect)?;
-        check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
+        self.check(connector.is_some())?;
+
+        // From here on something is made, asked or started.
         let started = Instant::now();
+        let tree = self.begin_manifest(observer, passes)?;
         self.take_names(cancel)?;
         let dry_run = self.options.dry_run;
         let recording = self.recording.clone();
@@ -345,7 +356,7 @@ impl Job {
             manifest: self.manifest.as_ref(),
         };
 
-        match (source.for_list(remote.files_from), somewhere(destination, &options)?, connector) {
+        match (source.for_list(remote.files_from), somewhere(destination), connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local::run(Files::Paths(&paths), &path, options, remote, observer, cancel)
             }
@@ -373,28 +384,17 @@ impl Job {
             (Source::Peer { paths }, Destination::Local { path }, Some(own)) => {
                 pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)
             }
-            (Source::Local { .. } | Source::Batch(_), _, _) | (_, Destination::Local { .. }, _) => {
-                Err(not_one_peer())
-            }
+            // `check::ends` has refused the others.
             _ => Err(SyncError::BothRemote),
         }
     }
 }
 
-fn not_one_peer() -> SyncError {
-    let why = "one end, and one only, is a peer where the connection is the caller's";
-    SyncError::InvalidOption { option: "destination", why: why.to_owned() }
-}
-
 /// Returns a destination that a run can go to.
-fn somewhere(destination: Destination, options: &SyncOptions) -> Result<Destination, SyncError> {
+fn somewhere(destination: Destination) -> Destination {
     match destination {
-        Destination::Nowhere if options.dry_run => Ok(Destination::Local { path: NOWHERE.into() }),
-        Destination::Nowhere => {
-            let why = "it is nowhere, where only a dry run can go".to_owned();
-            Err(SyncError::InvalidOption { option: "destination", why })
-        }
-        somewhere => Ok(somewhere),
+        Destination::Nowhere => Destination::Local { path: NOWHERE.into() },
+        somewhere => somewhere,
     }
 }
 

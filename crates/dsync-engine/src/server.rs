@@ -6,7 +6,7 @@ use dsync_transport::{Stream, StreamEnd, paced};
 use dsync_wire::budget::Budget;
 
 use crate::{
-    CancelToken, Grant, Observer, Resources, SyncError, Wording,
+    CancelToken, Grant, Observer, Resources, SyncError, Wording, check,
     endpoint::{Means, serve_link},
     grant::Start,
     observe::Guarded,
@@ -130,6 +130,8 @@ impl Server {
         let outcome = self.serve_guarded(&guarded);
         guarded.verdict(outcome)
     }
+        check::resources(&self.resources)?;
+        check::patience(self.timeout)?;
 
     fn serve_guarded(self, observer: &Guarded<'_>) -> Result<(), SyncError> {
         let budget = Budget::new(self.resources.max_alloc);

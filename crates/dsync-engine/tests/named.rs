@@ -3,6 +3,7 @@
 
 use std::{
     fs, io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -230,4 +231,28 @@ fn what_failed_of_a_list_can_be_tried_again() {
             assert!(scene.copy().join(entry).is_file(), "{lines:?} {entry}");
         }
     }
+}
+
+#[test]
+fn a_mistake_of_the_job_is_found_before_an_iterator_is_asked() {
+    let scene = Scene::new();
+    let job = |paths: &RelativePaths, to| {
+        Job::new(Source::Files { root: scene.root(), relative: paths.clone() }, to)
+            .options(SyncOptions::archive())
+    };
+    let asked = RelativePaths::new((0..3).map(|_| -> PathBuf { panic!("it was asked") }));
+    let peer = || Destination::Peer { path: "there".into() };
+    for (to, options) in [
+        (Destination::Nowhere, SyncOptions::archive()),
+        (peer(), SyncOptions::archive()),
+        (Destination::Local { path: scene.copy() }, SyncOptions::archive().names_hidden(true)),
+    ] {
+        let error = job(&asked, to).options(options).run(&Silent, &CancelToken::new()).unwrap_err();
+        assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
+    }
+    let stall = dsync_engine::Resources::default().max_stall(std::time::Duration::ZERO);
+    let error = job(&asked, Destination::Local { path: scene.copy() }).resources(stall);
+    let error = error.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "max_stall", .. }), "{error:?}");
+    assert!(!scene.copy().exists());
 }

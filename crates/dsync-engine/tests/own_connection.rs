@@ -19,7 +19,7 @@ use std::{
 
 use dsync_engine::{
     Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Grant, GrantTerms, Job, Limits,
-    RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
 };
 
 /// A tree, and the directory of a service.
@@ -436,4 +436,24 @@ fn a_run_is_a_future_and_dropping_it_cancels() {
     let again = slow(&scene, true);
     again.set_rate(None);
     assert_eq!(again.join().summary.unwrap().exit_code(), 0);
+}
+
+#[test]
+fn a_server_refuses_limits_that_no_session_could_keep() {
+    let cancel = CancelToken::new();
+    let stall = Resources::default().max_stall(Duration::ZERO);
+    for (with, option) in [
+        (
+            Box::new(|server: Server| server.timeout(Duration::from_secs(2)))
+                as Box<dyn Fn(Server) -> Server>,
+            "timeout",
+        ),
+        (Box::new(move |server: Server| server.resources(stall.clone())), "max_stall"),
+    ] {
+        let (_client, socket) = UnixStream::pair().unwrap();
+        let error =
+            with(Server::new(Stream::from_socket(socket).unwrap())).serve(&Silent, &cancel).unwrap_err();
+        let is_named = matches!(&error, SyncError::InvalidOption { option: found, .. } if *found == option);
+        assert!(is_named, "{error:?}");
+    }
 }
