@@ -46,6 +46,7 @@ use crate::{
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
     grant::Start,
+    halt::caught,
     handle::{self, RunHandle},
     manifest_file::{ManifestFile, ManifestHears},
     names,
@@ -251,8 +252,19 @@ impl Job {
         check::files_from(self.files_from.as_ref(), ends, &self.options)
     }
 
-    /// Runs, at a speed that may change if there is a throttle.
+    /// Runs, at a speed that may change if there is a throttle. A panic of any code of the caller's ends
+    /// the run, not the process.
     pub(crate) fn conduct(
+        self,
+        connector: Option<&dyn Connector>,
+        throttle: Option<&Throttle>,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Summary, SyncError> {
+        caught(|| self.conduct_caught(connector, throttle, observer, cancel))
+    }
+
+    fn conduct_caught(
         mut self,
         connector: Option<&dyn Connector>,
         throttle: Option<&Throttle>,

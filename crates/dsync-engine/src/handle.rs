@@ -4,7 +4,6 @@ use std::{
     collections::BTreeSet,
     future::Future,
     num::NonZeroU64,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex},
     task::{Context, Poll, Waker},
@@ -19,7 +18,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
-    halt::{lock, panic_text},
+    halt::lock,
 };
 
 /// A run that was started with [`Job::start`] or [`Job::start_over`].
@@ -290,10 +289,8 @@ pub(crate) fn start(
     let watched = Watched { observer, run: Arc::clone(&run) };
 
     let work = move || {
-        let conduct =
-            || job.conduct(connector.as_deref().map(|own| own as _), Some(&throttle), &watched, &cancel);
-        let result = catch_unwind(AssertUnwindSafe(conduct))
-            .unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }));
+        let own: Option<&dyn Connector> = connector.as_deref().map(|own| own as _);
+        let result = job.conduct(own, Some(&throttle), &watched, &cancel);
         let (summary, error) = match result {
             Ok(summary) => (Some(summary), None),
             Err(error) => (None, Some(error)),

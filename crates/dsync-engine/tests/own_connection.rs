@@ -20,6 +20,7 @@ use std::{
 use dsync_engine::{
     Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Grant, GrantTerms, Job, Limits,
     Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    grant::{OptionRules, Request},
 };
 
 /// A tree, and the directory of a service.
@@ -456,4 +457,50 @@ fn a_server_refuses_limits_that_no_session_could_keep() {
         let is_named = matches!(&error, SyncError::InvalidOption { option: found, .. } if *found == option);
         assert!(is_named, "{error:?}");
     }
+}
+
+/// Rules with a bug.
+#[derive(Debug)]
+struct Buggy;
+
+impl OptionRules for Buggy {
+    fn refused(&self, _: &Request<'_>) -> Option<String> {
+        panic!("a bug in the rules")
+    }
+}
+
+#[test]
+fn a_panic_in_the_rules_of_a_grant_ends_its_session_only() {
+    let scene = Scene::new();
+    let (sender, served) = std::sync::mpsc::channel();
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let limits = Limits::default().options(Some(Arc::new(Buggy)));
+        let (stream, grant) = (Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite).limited(limits));
+        let (session, sender) = (serve(stream, grant), sender.clone());
+        thread::spawn(move || sender.send(session.join()));
+        Stream::from_socket(ours)
+    };
+    assert!(run(scene.push().connect(ConnectOptions::default().retries(0)), connect).is_err());
+    let ended = served.recv().unwrap();
+    let Ok(Err(SyncError::Aborted { message })) = ended else { panic!("{ended:?}") };
+    assert_eq!(message, "a bug in the rules");
+}
+
+/// A reader with a bug.
+struct BuggyReader;
+
+impl Read for BuggyReader {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        panic!("a bug in the reader")
+    }
+}
+
+#[test]
+fn a_reader_that_panics_ends_its_connection_at_once() {
+    let scene = Scene::new();
+    // A silence of an hour would end it as well.
+    let connect = ConnectOptions::default().retries(0).timeout(Duration::from_secs(3600));
+    let error = run(scene.push().connect(connect), || Stream::new(BuggyReader, io::sink())).unwrap_err();
+    assert!(matches!(error, SyncError::Link(_)), "{error:?}");
 }

@@ -49,15 +49,14 @@ impl Stream {
         mut writer: impl Write + Send + 'static,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let (mut from_peer, mut to_peer) = (ours.try_clone()?, ours);
+        let (from_peer, to_peer) = (ours.try_clone()?, ours);
         spawn("dsync-stream-in", move || {
-            // However it ends, the link sees the end.
-            let _ = io::copy(&mut reader, &mut from_peer);
-            let _ = from_peer.shutdown(Shutdown::Write);
+            let half = Half { socket: from_peer, way: Shutdown::Write };
+            let _ = io::copy(&mut reader, &mut &half.socket);
         })?;
         spawn("dsync-stream-out", move || {
-            let _ = pump(&mut to_peer, &mut writer);
-            let _ = to_peer.shutdown(Shutdown::Read);
+            let half = Half { socket: to_peer, way: Shutdown::Read };
+            let _ = pump(&mut &half.socket, &mut writer);
         })?;
         Self::from_socket(theirs)
     }
@@ -98,6 +97,19 @@ impl Stream {
 /// Makes the lanes over two descriptors.
 pub(super) fn link(
     (input, output): (OwnedFd, OwnedFd),
+/// One direction of a stream that is copied. However the copying ends, by a panic of the caller's reader
+/// or writer as well, the link sees the end.
+struct Half {
+    socket: UnixStream,
+    way: Shutdown,
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(self.way);
+    }
+}
+
     end: StreamEnd,
     idle_timeout: Duration,
     budget: Arc<Budget>,
