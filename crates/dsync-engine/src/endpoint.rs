@@ -589,7 +589,7 @@ fn push(
     let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
-        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let terms = terms((role, list.clone()), options, remote, (attempt, cancel), budget);
         let (session, mut mail) = Session::start_source(link, terms)?;
         let theirs = match list {
             ListPlace::None => None,
@@ -643,7 +643,7 @@ fn pull(
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
-        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let terms = terms((role, list.clone()), options, remote, (attempt, cancel), budget);
         let (session, mail) = Session::start_destination(link, terms, remote.list())?;
         attempt.note_begun(&session.peer_lacks());
         let terms = destination::Terms {
@@ -693,7 +693,7 @@ fn terms(
     (role, list): (PeerRole, ListPlace),
     options: &SyncOptions,
     Remote { connect, resources, recording, .. }: Remote<'_>,
-    attempt: &Attempt<'_>,
+    (attempt, cancel): (&Attempt<'_>, &CancelToken),
     budget: Arc<Budget>,
 ) -> session::Terms {
     session::Terms {
@@ -704,6 +704,7 @@ fn terms(
         allowance: resources.allowance(budget),
         list,
         is_recorded: recording.is_some(),
+        cancel: cancel.clone(),
     }
 }
 

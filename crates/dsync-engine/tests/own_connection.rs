@@ -487,6 +487,34 @@ fn a_panic_in_the_rules_of_a_grant_ends_its_session_only() {
     assert_eq!(message, "a bug in the rules");
 }
 
+#[test]
+fn both_ends_can_be_cancelled_while_the_other_one_is_silent() {
+    let scene = Scene::new();
+    let pull =
+        Job::new(Source::Peer { paths: vec!["host".into()] }, Destination::Local { path: scene.at("copy") });
+    // Longer than anybody waits for a test.
+    let connect = ConnectOptions::default().timeout(Duration::from_secs(3600));
+    for job in [scene.push(), pull] {
+        let (other, _kept) = UnixStream::pair().unwrap();
+        let connector = move |_: &CancelToken| Stream::from_socket(other.try_clone()?);
+        let run = job.connect(connect.clone()).start_over(connector, Silent).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        run.cancel();
+        let outcome = run.join();
+        assert!(matches!(outcome.error, Some(SyncError::Cancelled)), "{:?}", outcome.error);
+    }
+
+    let (socket, _kept) = UnixStream::pair().unwrap();
+    let server = Server::new(Stream::from_socket(socket).unwrap()).timeout(Duration::from_secs(3600));
+    let cancel = CancelToken::new();
+    let stop = cancel.clone();
+    let serving = thread::spawn(move || server.serve(&Silent, &stop));
+    thread::sleep(Duration::from_millis(300));
+    cancel.cancel();
+    let ended = serving.join().unwrap();
+    assert!(matches!(ended, Err(SyncError::Cancelled)), "{ended:?}");
+}
+
 /// A reader with a bug.
 struct BuggyReader;
 
