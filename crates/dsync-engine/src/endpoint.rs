@@ -97,6 +97,8 @@ pub struct Job {
     watch: Option<TreeWatch>,
     /// The paths of a manifest's entries, if not all of them are copied.
     only: Option<RelativePaths>,
+    /// Whether the job was narrowed to no entry.
+    is_void: bool,
     /// The manifest, once the source is the list of its names.
     manifest: Option<Manifest>,
 }
@@ -123,6 +125,7 @@ impl Job {
             filter,
             watch,
             only,
+            is_void: false,
             manifest,
         }
     }
@@ -282,6 +285,9 @@ impl Job {
             filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
         }
         self.check(connector.is_some())?;
+        if self.is_void {
+            return Ok(Summary { dry_run: self.options.dry_run, ..Summary::default() });
+        }
 
         // From here on something is made, asked or started.
         let started = Instant::now();
