@@ -9,7 +9,7 @@
 use std::{
     cmp::Ordering,
     fs::File,
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::fs::FileExt as _,
     path::Path,
     sync::Arc,
@@ -487,14 +487,12 @@ impl Manifest {
         &self.hash
     }
 
-    /// Reads the records from the beginning. Only one reader at a time.
+    /// Reads the records from the beginning, beside other readers of this manifest and of its clones.
     ///
     /// # Errors
     /// As [`Manifest::open`].
-    pub fn records(&self) -> Result<Records<BufReader<&File>>, ManifestError> {
-        let mut file = &*self.file;
-        file.seek(SeekFrom::Start(0))?;
-        Records::new(BufReader::new(file))
+    pub fn records(&self) -> Result<Records<impl BufRead + use<>>, ManifestError> {
+        self.reader()
     }
 
     /// Reads the records from the beginning, beside other readers.

@@ -356,7 +356,7 @@ impl Check<'_> {
     /// Compares all entries of the tree and of the manifest.
     fn all(&mut self, tree: &Path, manifest: &Manifest) -> Result<(), VerifyError> {
         let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
-        let mut records = manifest.records()?.peekable();
+        let mut records = manifest.reader()?.peekable();
 
         for found in Entries::open(tree, self.reader.reading)? {
             let found = match found {

@@ -239,3 +239,24 @@ fn a_panic_of_the_observer_ends_the_verification_and_nothing_else() {
         assert_eq!(panics.calls.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner), 1);
     }
 }
+
+#[test]
+fn one_manifest_serves_many_readers_at_once() {
+    let scene = Scene::new();
+    // Many times what a reader takes at a go.
+    (0..2000).for_each(|number| fs::write(scene.at(&format!("a/file-{number}")), "").unwrap());
+    let manifest = scene.record();
+
+    let (one, other) = (manifest.records().unwrap(), manifest.records().unwrap());
+    let together = one.zip(other).map(|(one, other)| assert_eq!(one.unwrap(), other.unwrap())).count();
+    assert_eq!(together as u64, manifest.totals().entries);
+
+    std::thread::scope(|scope| {
+        let verify = || {
+            let (tree, manifest) = (scene.tree(), manifest.clone());
+            verify(&tree, &manifest, &Reading::default(), &crate::Silent, &CancelToken::new()).unwrap()
+        };
+        let verified = [scope.spawn(verify), scope.spawn(verify)].map(|thread| thread.join().unwrap());
+        assert!(verified.iter().all(|verified| verified.findings() == 0 && verified.sound >= 2000));
+    });
+}
