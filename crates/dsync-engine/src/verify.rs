@@ -66,7 +66,7 @@ pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
 #[non_exhaustive]
 pub struct Reading {
     /// The share of files whose content is read to verify it, in percent; all others are compared by
-    /// size and time. 100 by default.
+    /// size and time. 100 by default, which more than 100 is too.
     pub percent: u8,
     /// The choice of those files: another seed chooses others.
     pub seed: u64,

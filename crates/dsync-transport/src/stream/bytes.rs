@@ -61,7 +61,10 @@ impl Stream {
         Self::from_socket(theirs)
     }
 
-    /// Takes an asynchronous stream, which a task on the runtime `handle` copies.
+    /// Takes an asynchronous stream, which a task on the runtime `handle` copies. The task must be able
+    /// to run as long as the session: a runtime that ends breaks the connection, and one of a single thread
+    /// that waits in [`Job::run`](https://docs.rs/dsync-engine) or `Server::serve` makes the session time
+    /// out. `Job::start`, whose handle is awaited, leaves that thread free.
     ///
     /// # Errors
     /// The system's error where no socket pair can be made.
@@ -94,9 +97,6 @@ impl Stream {
     }
 }
 
-/// Makes the lanes over two descriptors.
-pub(super) fn link(
-    (input, output): (OwnedFd, OwnedFd),
 /// One direction of a stream that is copied. However the copying ends, by a panic of the caller's reader
 /// or writer as well, the link sees the end.
 struct Half {
@@ -110,6 +110,9 @@ impl Drop for Half {
     }
 }
 
+/// Makes the lanes over two descriptors.
+pub(super) fn link(
+    (input, output): (OwnedFd, OwnedFd),
     end: StreamEnd,
     idle_timeout: Duration,
     budget: Arc<Budget>,
