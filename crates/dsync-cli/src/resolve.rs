@@ -343,7 +343,7 @@ fn tell_more(options: &mut SyncOptions, report: &Reporting) {
 /// Makes the run one that explains paths, if it is one.
 fn explain(options: &mut SyncOptions, flags: &Flags) {
     if !flags.explain.is_empty() {
-        options.explain.clone_from(&flags.explain);
+        options.explain = flags.explain.iter().map(|path| path.as_slice().into()).collect();
         (options.events, options.event_ends, options.rulings) = (EventLevel::All, true, false);
     }
 }

@@ -9,7 +9,8 @@
  *             the rest: a job or signature must come from this library and not be freed yet, and
  *             buffers must be as long as they say.
  *   threads   One thread at a time uses a job. Jobs on several threads may share a signature.
- *   errors    Final: the job answers every later call with the same error. Free it.
+ *   errors    Final: the job answers every later call with the same error. Free it. ERROR_ARGUMENT
+ *             alone is about the call: the job is as it was before, and can go on.
  *   panics    Never cross into the caller. They end the job with ERROR_INTERNAL.
  *   output    Is written, never read. What an apply job wrote is the new file only after DONE.
  */
@@ -22,13 +23,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The result of a call. Values from 100 on are errors and final.
+// The result of a call. Values from 100 on are errors, and final but for `ERROR_ARGUMENT`.
 typedef enum dsync_delta_result {
   // The job is done, and all of its output was written.
   DSYNC_DELTA_RESULT_DONE = 0,
   // All input was taken, or the output buffer is full: call again with more of either.
   DSYNC_DELTA_RESULT_BLOCKED = 1,
-  // A pointer is null, misaligned or overlaps another, or a number is out of range.
+  // A pointer is null, misaligned or overlaps another, or a length is out of range. The job is as it
+  // was before the call.
   DSYNC_DELTA_RESULT_ERROR_ARGUMENT = 100,
   // The callback failed to read the basis.
   DSYNC_DELTA_RESULT_ERROR_READ = 101,
@@ -81,7 +83,7 @@ extern "C" {
 //
 // `block_len` is a power of two from 1024 to 4194304, or 0 for 8192. `key` points to 32 bytes, best
 // random ones, or is null for a fixed key; see "Odds of a false match" in the crate's documentation.
-// Returns null if either is wrong. Free the job with `dsync_delta_job_free`.
+// Returns null if `block_len` is another number. Free the job with `dsync_delta_job_free`.
 //
 // # Safety
 // `key` is null or points to 32 initialised bytes.

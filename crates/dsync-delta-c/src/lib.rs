@@ -14,7 +14,8 @@
 //! - **Threads**: one job is used by one thread at a time. A signature may be shared by jobs on
 //!   different threads. The library starts no threads, keeps no global state and takes no locks.
 //! - **Panics** never cross the boundary: a fault of this library ends the job with `ERROR_INTERNAL`.
-//! - **After an error** a job answers every call with the same error. Free it.
+//! - **After an error** a job answers every call with the same error. Free it. `ERROR_ARGUMENT` alone is
+//!   about the call, not the job, which is as it was before.
 //!
 //! The output buffer is only written, never read, so it need not be initialised.
 #![allow(unsafe_code)]
@@ -40,7 +41,7 @@ pub use crate::job::Job;
 #[derive(Debug)]
 pub struct LoadedSignature(Arc<IndexedSignature>);
 
-/// The result of a call. Values from 100 on are errors and final.
+/// The result of a call. Values from 100 on are errors, and final but for `ERROR_ARGUMENT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum Outcome {
@@ -48,7 +49,8 @@ pub enum Outcome {
     Done = 0,
     /// All input was taken, or the output buffer is full: call again with more of either.
     Blocked = 1,
-    /// A pointer is null, misaligned or overlaps another, or a number is out of range.
+    /// A pointer is null, misaligned or overlaps another, or a length is out of range. The job is as it
+    /// was before the call.
     ErrorArgument = 100,
     /// The callback failed to read the basis.
     ErrorRead = 101,
@@ -94,7 +96,7 @@ pub type ReadBasis =
 ///
 /// `block_len` is a power of two from 1024 to 4194304, or 0 for 8192. `key` points to 32 bytes, best
 /// random ones, or is null for a fixed key; see "Odds of a false match" in the crate's documentation.
-/// Returns null if either is wrong. Free the job with `dsync_delta_job_free`.
+/// Returns null if `block_len` is another number. Free the job with `dsync_delta_job_free`.
 ///
 /// # Safety
 /// `key` is null or points to 32 initialised bytes.

@@ -8,7 +8,7 @@ use dsync_wire::{
     options::{Append, CopyAs, Durability, SyncOptions},
 };
 
-use crate::{ConnectOptions, Destination, FilesFrom, Recording, Source, SyncError};
+use crate::{ConnectOptions, Destination, FilesFrom, Recording, Resources, Source, SyncError};
 
 /// Checks all of a job that needs no look at the disk.
 pub(crate) fn job(
@@ -31,6 +31,49 @@ pub(crate) fn job(
     writing(options)?;
     contents(source, options)?;
     options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
+}
+
+/// Checks that a run can join the ends; `is_over` is whether the connections are the caller's.
+pub(crate) fn ends(
+    (source, destination): (&Source, &Destination),
+    is_over: bool,
+    dry_run: bool,
+) -> Result<(), SyncError> {
+    if *destination == Destination::Nowhere && !dry_run {
+        return invalid("destination", "it is nowhere, where only a dry run can go");
+    }
+
+    let is_to_here = matches!(destination, Destination::Local { .. } | Destination::Nowhere);
+    let is_joined = match (source, destination) {
+        (Source::Remote { .. }, _) => is_to_here && !is_over,
+        (Source::Peer { .. }, _) => is_to_here && is_over,
+        (_, Destination::Peer { .. }) => is_over,
+        (_, Destination::Local { .. } | Destination::Remote { .. } | Destination::Nowhere) => !is_over,
+    };
+    let is_from_here = !matches!(source, Source::Remote { .. } | Source::Peer { .. });
+    if is_joined {
+        Ok(())
+    } else if is_from_here || is_to_here {
+        invalid("destination", "one end, and one only, is a peer where the connection is the caller's")
+    } else {
+        Err(SyncError::BothRemote)
+    }
+}
+
+/// Checks the limits on what a run takes of this machine.
+pub(crate) fn resources(resources: &Resources) -> Result<(), SyncError> {
+    if resources.max_stall < Duration::from_secs(1) {
+        return invalid("max_stall", "must be at least 1 s");
+    }
+    Ok(())
+}
+
+/// Checks the longest silence of a client.
+pub(crate) fn patience(timeout: Duration) -> Result<(), SyncError> {
+    if timeout < Duration::from_secs(3) {
+        return invalid("timeout", "must be at least 3 s");
+    }
+    Ok(())
 }
 
 /// Checks a run that is to be recorded in a batch.
@@ -126,8 +169,11 @@ fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {
     if connect.connect_timeout < shortest {
         return invalid("connect_timeout", "must be at least 1 s");
     }
-    if connect.shell.is_empty() {
+    if connect.shell.first().is_none_or(|program| program.is_empty()) {
         return invalid("shell", "names no program");
+    }
+    if connect.remote_program.trim().is_empty() {
+        return invalid("remote_program", "names no program");
     }
     Ok(())
 }

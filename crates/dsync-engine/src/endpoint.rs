@@ -46,6 +46,7 @@ use crate::{
     ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
     grant::Start,
+    halt::caught,
     handle::{self, RunHandle},
     manifest_file::{ManifestFile, ManifestHears},
     names,
@@ -96,6 +97,8 @@ pub struct Job {
     watch: Option<TreeWatch>,
     /// The paths of a manifest's entries, if not all of them are copied.
     only: Option<RelativePaths>,
+    /// Whether the job was narrowed to no entry.
+    is_void: bool,
     /// The manifest, once the source is the list of its names.
     manifest: Option<Manifest>,
 }
@@ -122,6 +125,7 @@ impl Job {
             filter,
             watch,
             only,
+            is_void: false,
             manifest,
         }
     }
@@ -242,8 +246,28 @@ impl Job {
         Ok(())
     }
 
-    /// Runs, at a speed that may change if there is a throttle.
+    /// Checks all of the job that needs no look at the disk.
+    fn check(&self, is_over: bool) -> Result<(), SyncError> {
+        let ends = (&self.source, &self.destination);
+        check::ends(ends, is_over, self.options.dry_run)?;
+        check::job(ends, &self.options, &self.connect)?;
+        check::resources(&self.resources)?;
+        check::files_from(self.files_from.as_ref(), ends, &self.options)
+    }
+
+    /// Runs, at a speed that may change if there is a throttle. A panic of any code of the caller's ends
+    /// the run, not the process.
     pub(crate) fn conduct(
+        self,
+        connector: Option<&dyn Connector>,
+        throttle: Option<&Throttle>,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Summary, SyncError> {
+        caught(|| self.conduct_caught(connector, throttle, observer, cancel))
+    }
+
+    fn conduct_caught(
         mut self,
         connector: Option<&dyn Connector>,
         throttle: Option<&Throttle>,
@@ -256,13 +280,18 @@ impl Job {
             self.options.event_ends = true;
             self.options.events = self.options.events.max(EventLevel::Changes);
         }
-        let tree = self.begin_manifest(observer)?;
+        let passes = self.prepare_manifest()?;
         if let Some(filter) = &self.filter {
             filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
         }
-        check::job((&self.source, &self.destination), &self.options, &self.connect)?;
-        check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
+        self.check(connector.is_some())?;
+        if self.is_void {
+            return Ok(Summary { dry_run: self.options.dry_run, ..Summary::default() });
+        }
+
+        // From here on something is made, asked or started.
         let started = Instant::now();
+        let tree = self.begin_manifest(observer, passes)?;
         self.take_names(cancel)?;
         let dry_run = self.options.dry_run;
         let recording = self.recording.clone();
@@ -345,7 +374,7 @@ impl Job {
             manifest: self.manifest.as_ref(),
         };
 
-        match (source.for_list(remote.files_from), somewhere(destination, &options)?, connector) {
+        match (source.for_list(remote.files_from), somewhere(destination), connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local::run(Files::Paths(&paths), &path, options, remote, observer, cancel)
             }
@@ -373,28 +402,17 @@ impl Job {
             (Source::Peer { paths }, Destination::Local { path }, Some(own)) => {
                 pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)
             }
-            (Source::Local { .. } | Source::Batch(_), _, _) | (_, Destination::Local { .. }, _) => {
-                Err(not_one_peer())
-            }
+            // `check::ends` has refused the others.
             _ => Err(SyncError::BothRemote),
         }
     }
 }
 
-fn not_one_peer() -> SyncError {
-    let why = "one end, and one only, is a peer where the connection is the caller's";
-    SyncError::InvalidOption { option: "destination", why: why.to_owned() }
-}
-
 /// Returns a destination that a run can go to.
-fn somewhere(destination: Destination, options: &SyncOptions) -> Result<Destination, SyncError> {
+fn somewhere(destination: Destination) -> Destination {
     match destination {
-        Destination::Nowhere if options.dry_run => Ok(Destination::Local { path: NOWHERE.into() }),
-        Destination::Nowhere => {
-            let why = "it is nowhere, where only a dry run can go".to_owned();
-            Err(SyncError::InvalidOption { option: "destination", why })
-        }
-        somewhere => Ok(somewhere),
+        Destination::Nowhere => Destination::Local { path: NOWHERE.into() },
+        somewhere => somewhere,
     }
 }
 
@@ -577,7 +595,7 @@ fn push(
     let observer = recorder.as_ref().map_or(observer, |recorder| recorder);
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
-        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let terms = terms((role, list.clone()), options, remote, (attempt, cancel), budget);
         let (session, mut mail) = Session::start_source(link, terms)?;
         let theirs = match list {
             ListPlace::None => None,
@@ -631,7 +649,7 @@ fn pull(
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
-        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let terms = terms((role, list.clone()), options, remote, (attempt, cancel), budget);
         let (session, mail) = Session::start_destination(link, terms, remote.list())?;
         attempt.note_begun(&session.peer_lacks());
         let terms = destination::Terms {
@@ -681,7 +699,7 @@ fn terms(
     (role, list): (PeerRole, ListPlace),
     options: &SyncOptions,
     Remote { connect, resources, recording, .. }: Remote<'_>,
-    attempt: &Attempt<'_>,
+    (attempt, cancel): (&Attempt<'_>, &CancelToken),
     budget: Arc<Budget>,
 ) -> session::Terms {
     session::Terms {
@@ -692,6 +710,7 @@ fn terms(
         allowance: resources.allowance(budget),
         list,
         is_recorded: recording.is_some(),
+        cancel: cancel.clone(),
     }
 }
 

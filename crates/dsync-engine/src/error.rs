@@ -380,7 +380,8 @@ pub enum SyncError {
     /// Cancelled by the caller.
     #[error("cancelled")]
     Cancelled,
-    /// An observer or an iterator of the program panicked, or the engine has a bug.
+    /// Code of the program's panicked (an observer, a filter, a connector, an iterator, a rule of a grant),
+    /// or the engine has a bug.
     #[error("a thread of the engine panicked: {message}")]
     Aborted {
         /// The panic's message.

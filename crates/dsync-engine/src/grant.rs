@@ -222,7 +222,7 @@ impl Demand {
     ];
 
     /// Lists a client's demands in the request that assigns this end its role.
-    pub fn of((role, list): (&PeerRole, &ListPlace), options: &SyncOptions) -> Vec<Self> {
+    pub(crate) fn of((role, list): (&PeerRole, &ListPlace), options: &SyncOptions) -> Vec<Self> {
         // Its lines are sent to the client.
         let lists = matches!(list, ListPlace::File { .. });
         let writing = &options.writing;

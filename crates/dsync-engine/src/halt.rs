@@ -260,6 +260,12 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
+/// Does work that calls code of the program's. A panic is [`SyncError::Aborted`].
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+    panic::catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }))
+}
+
 /// Locks, ignoring poison: every panic ends the run anyway.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     point(Point::Lock);

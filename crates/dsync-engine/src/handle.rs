@@ -4,7 +4,6 @@ use std::{
     collections::BTreeSet,
     future::Future,
     num::NonZeroU64,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex},
     task::{Context, Poll, Waker},
@@ -19,7 +18,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
-    halt::{lock, panic_text},
+    halt::lock,
 };
 
 /// A run that was started with [`Job::start`] or [`Job::start_over`].
@@ -87,9 +86,10 @@ pub struct RunOutcome {
     /// The last progress that was reported, which an error does not take away.
     pub progress: Progress,
     /// Paths of the entries that failed, below the transfer's root, in order and each once:
-    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand. Where they
-    /// would take more than 16 MiB, as a peer can name any number, it is the root alone (an empty
-    /// path): then all is tried again.
+    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand. After a
+    /// [reconnect](Observer::reconnecting) they are those of the last session, which planned everything
+    /// anew, like the counts of the summary. Where they would take more than 16 MiB, as a peer can name any
+    /// number, it is the root alone (an empty path): then all is tried again.
     pub failed: Vec<EntryPath>,
 }
 
@@ -118,7 +118,8 @@ impl RunHandle {
         *lock(&self.run.progress)
     }
 
-    /// Cancels the run, paused or not: it ends within about a second.
+    /// Cancels the run, paused or not: it ends within about a second, or when a callback of the program's
+    /// (observer, filter, connector, iterator) that is under way has returned.
     ///
     /// ```
     /// use dsync_engine::{Destination, Job, RunHandle, Silent, Source, SyncError};
@@ -145,11 +146,14 @@ impl RunHandle {
         !matches!(lock(&self.run.end).stage, Stage::Runs)
     }
 
-    /// Waits for the end.
+    /// Waits for the end. A callback of the run must not call it: the end waits for the callback.
+    ///
+    /// Of a handle that was awaited to its end the outcome is with whoever awaited it. This one has a
+    /// [`SyncError::InvalidOption`] in its place, as has that of another await.
     pub fn join(self) -> RunOutcome {
         let mut end = lock(&self.run.end);
         loop {
-            if let Some(outcome) = end.take() {
+            if let Some(outcome) = self.run.outcome(&mut end) {
                 return outcome;
             }
             end = crate::halt::wait(&self.run.ended, end);
@@ -162,7 +166,7 @@ impl Future for RunHandle {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RunOutcome> {
         let mut end = lock(&self.run.end);
-        if let Some(outcome) = end.take() {
+        if let Some(outcome) = self.run.outcome(&mut end) {
             return Poll::Ready(outcome);
         }
         end.waker = Some(context.waker().clone());
@@ -200,14 +204,20 @@ enum Stage {
     Taken,
 }
 
-impl End {
-    /// Takes the outcome of a run that is over.
-    fn take(&mut self) -> Option<RunOutcome> {
-        match std::mem::replace(&mut self.stage, Stage::Taken) {
+impl Run {
+    /// Takes the outcome if the run is over. Whoever comes late is told so.
+    fn outcome(&self, end: &mut End) -> Option<RunOutcome> {
+        match std::mem::replace(&mut end.stage, Stage::Taken) {
             Stage::Over(outcome) => Some(*outcome),
-            before => {
-                self.stage = before;
+            Stage::Runs => {
+                end.stage = Stage::Runs;
                 None
+            }
+            Stage::Taken => {
+                let why = "has returned its outcome to an earlier await or join".to_owned();
+                let error = Some(SyncError::InvalidOption { option: "run", why });
+                let (progress, failed) = (*lock(&self.progress), Vec::new());
+                Some(RunOutcome { summary: None, error, progress, failed })
             }
         }
     }
@@ -229,6 +239,8 @@ impl<O: Observer> Observer for Watched<O> {
     }
 
     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        // The next session plans everything anew, and tells of what fails again.
+        *lock(&self.run.failed) = Failed::default();
         self.observer.reconnecting(reconnect);
     }
 
@@ -290,10 +302,8 @@ pub(crate) fn start(
     let watched = Watched { observer, run: Arc::clone(&run) };
 
     let work = move || {
-        let conduct =
-            || job.conduct(connector.as_deref().map(|own| own as _), Some(&throttle), &watched, &cancel);
-        let result = catch_unwind(AssertUnwindSafe(conduct))
-            .unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }));
+        let own: Option<&dyn Connector> = connector.as_deref().map(|own| own as _);
+        let result = job.conduct(own, Some(&throttle), &watched, &cancel);
         let (summary, error) = match result {
             Ok(summary) => (Some(summary), None),
             Err(error) => (None, Some(error)),
@@ -315,8 +325,47 @@ pub(crate) fn start(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
+    use dsync_wire::message::{Cause, Operation, Problem};
+
     use super::*;
+    use crate::{Destination, Silent, Source};
+
+    #[test]
+    fn an_outcome_is_returned_once_and_who_comes_late_does_not_wait() {
+        let job = || Job::new(Source::Local { paths: Vec::new() }, Destination::Nowhere);
+        let mut context = Context::from_waker(Waker::noop());
+        let is_late = |outcome: &RunOutcome| matches!(&outcome.error, Some(SyncError::InvalidOption { option, .. }) if *option == "run");
+
+        let mut run = job().start(Silent).unwrap();
+        let first = loop {
+            if let Poll::Ready(outcome) = Pin::new(&mut run).poll(&mut context) {
+                break outcome;
+            }
+            thread::yield_now();
+        };
+        assert!(first.error.is_some() && !is_late(&first));
+
+        let Poll::Ready(second) = Pin::new(&mut run).poll(&mut context) else { panic!("it waits") };
+        assert!(run.is_finished() && is_late(&second) && is_late(&run.join()));
+    }
+
+    #[test]
+    fn what_failed_before_a_reconnect_is_left_to_the_next_session() {
+        let run = Arc::new(Run::default());
+        let watched = Watched { observer: Silent, run: Arc::clone(&run) };
+        let fails = |path: &str| {
+            watched.event(&Event::Failed(Problem::new(Operation::Stat, path, Cause::Changed)));
+        };
+        ["a", "b"].iter().for_each(|path| fails(path));
+        let cause = &SyncError::BothRemote;
+        watched.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
+        fails("b");
+        assert_eq!(lock(&run.failed).paths, BTreeSet::from(["b".into()]));
+    }
 
     #[test]
     fn paths_that_failed_take_no_more_than_their_bound_and_then_mean_all() {

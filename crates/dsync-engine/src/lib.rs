@@ -59,28 +59,33 @@ mod workers;
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
     ActingUserError, CVS_PATTERNS, Charset, Choice, Ends, Explained, FileList, FileListError, FileListWriter,
-    Links, OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling, TreeWatch,
-    UntrustedLink, append_operator_file, has_wildcards, open_operator_file, preload_names,
+    LeadsOut, Links, OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling,
+    SpoolError, TreeWatch, UntrustedLink, append_operator_file, has_wildcards, open_operator_file,
+    preload_names,
     sys::{file_creation_mask, raise_nofile_limit, reserve_descriptors},
 };
-pub use dsync_transport::{AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice};
+pub use dsync_transport::{
+    AcceptError, AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice,
+};
 #[cfg(feature = "ssh")]
 pub use dsync_transport::{Entrance, HostAnswer, MAX_ANSWER};
 #[cfg(feature = "tls")]
 pub use dsync_transport::{cryptography, standing};
 pub use dsync_wire::{
-    bootstrap::PortRange,
+    bootstrap::{BootstrapError, PortRange, VersionRange},
+    budget::OverBudget,
+    error::{EncodeError, PeerText},
     event::{
         Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
         Progress, Report, TypeCounts, WhyLeft,
     },
     limits::MAX_ALTERNATES,
-    link::{Carrier, LinkError, Move, MoveCause, Traffic},
-    message::{Cause, Operation, Problem},
+    link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic},
+    message::{Cause, Operation, Problem, Timestamp},
     options::{
         ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, DeleteTiming,
         DetectRenamed, Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial,
-        ModeRule, MungeLinks, SyncOptions, WritePolicy,
+        ModeRule, MungeLinks, OptionFault, SyncOptions, WritePolicy,
     },
     path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},

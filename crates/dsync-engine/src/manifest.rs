@@ -9,7 +9,7 @@
 use std::{
     cmp::Ordering,
     fs::File,
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::fs::FileExt as _,
     path::Path,
     sync::Arc,
@@ -272,7 +272,10 @@ impl<W: Write> ManifestWriter<W> {
     /// Adds a record.
     ///
     /// # Errors
-    /// The writer's; [`ManifestError::Unsorted`] if [`compare_paths`] puts it before the last one.
+    /// The writer's; [`ManifestError::Unsorted`] unless [`compare_paths`] puts it behind the last one;
+    /// [`ManifestError::Malformed`] for a record that no reader takes: a path that is none of a tree, more
+    /// permission bits than there are, a size or a content of what is no file, or names so long that the line
+    /// has more than 3 MiB.
     pub fn push(&mut self, record: &Record) -> Result<(), ManifestError> {
         let line = self.entries + 2;
         if !record.has_meaning() {
@@ -281,7 +284,11 @@ impl<W: Write> ManifestWriter<W> {
         if self.last.as_deref().is_some_and(|last| compare_paths(last, &record.path).is_ge()) {
             return Err(ManifestError::Unsorted { line });
         }
-        self.write(&record.line())?;
+        let text = record.line();
+        if text.len() as u64 > MAX_LINE {
+            return Err(ManifestError::Malformed { line });
+        }
+        self.write(&text)?;
         self.entries += 1;
         self.last = Some(record.path.clone());
         Ok(())
@@ -488,17 +495,15 @@ impl Manifest {
         &self.hash
     }
 
-    /// Reads the records from the beginning. Only one reader at a time.
+    /// Reads the records from the beginning, beside other readers of this manifest and of its clones.
     ///
     /// # Errors
     /// As [`Manifest::open`].
-    pub fn records(&self) -> Result<Records<BufReader<&File>>, ManifestError> {
-        let mut file = &*self.file;
-        file.seek(SeekFrom::Start(0))?;
-        Records::new(BufReader::new(file))
+    pub fn records(&self) -> Result<Records<impl BufRead + use<>>, ManifestError> {
+        self.reader()
     }
 
-    /// Reads the records from the beginning, beside other readers.
+    /// Reads as [`records`](Self::records) does, by a type that has a name here.
     ///
     /// # Errors
     /// As [`Manifest::open`].

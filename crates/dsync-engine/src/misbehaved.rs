@@ -4,9 +4,17 @@
 //! A message that does not even decode is an error of the crate that decodes it. A message that
 //! decodes but makes no sense breaks one of this engine's own laws. `docs/wire.md` states them.
 
-use dsync_delta::{AddWeakError, ApplyError, RefineError, SegmentError, SumsError};
-use dsync_fs::InvalidComponent;
-use dsync_wire::{compress::UnpackError, error::DecodeError, message::EntryId};
+pub use dsync_delta::{
+    AddWeakError, ApplyError, DecodeError as TokenError, RefineError, SegmentError, SumsError,
+};
+pub use dsync_fs::InvalidComponent;
+pub use dsync_wire::{
+    compress::{Codec, UnpackError},
+    error::DecodeError,
+    kind::Kind,
+    message::EntryId,
+    name::InvalidName,
+};
 
 use crate::SyncError;
 

@@ -43,7 +43,7 @@ impl Session {
     pub(crate) fn await_names(&self, mail: &mut SourceMail, home: &SpoolHome) -> Result<FileList, SyncError> {
         mail.order = mail.order.clone().with_names();
         if let Keying::Offered(ours) = &mail.keying {
-            let key = session::within(&self.link, self.timeout(), || {
+            let key = self.within(self.timeout(), || {
                 self.hear_ready(&mut mail.receiver, ours, |message| Ok(mail.order.check(message)?))
             })?;
             mail.keying = Keying::Agreed(key);
@@ -89,9 +89,7 @@ pub(crate) fn send(session: &Session, list: &FileList) -> Result<(), SyncError> 
     let mut names = Names::default();
     let mut bytes = 0;
     let say = |names: Names| {
-        session::within(&session.link, session.timeout(), || {
-            session.control.send(&ControlMessage::Names(names))
-        })
+        session.within(session.timeout(), || session.control.send(&ControlMessage::Names(names)))
     };
 
     for line in list.lines() {
@@ -114,7 +112,7 @@ pub(crate) fn hear(
     let mut list = FileListWriter::new(session.options.relative, home);
     let failed = |source| SyncError::FileList { path: None, source };
     loop {
-        let message = session::within(&session.link, session.timeout(), || session.hear(receiver))?;
+        let message = session.within(session.timeout(), || session.hear(receiver))?;
         order.check(&message)?;
         let names = match message {
             ControlMessage::Names(names) => names,

@@ -16,8 +16,8 @@ use dsync_wire::{options::SyncOptions, path::EntryPath};
 use crate::{Destination, RelativePaths, Source};
 
 /// Rewrites a job's source, destination and options for the entries at these paths. `None` if only
-/// the whole job does them all: the root is among them, the destination may be a file's new name, or
-/// the operands have wildcards.
+/// the whole job does them all: the root is among them, one belongs to no operand, the destination may be
+/// a file's new name, the operands have wildcards, or a batch stands for them.
 pub(crate) fn narrowed(
     source: &Source,
     destination: &Destination,
@@ -32,7 +32,7 @@ pub(crate) fn narrowed(
 
     let operands = operands(source);
     let may_rename = matches!(&operands[..], [only] if !Place::of(only, options.relative).contents);
-    if options.wildcards {
+    if options.wildcards || matches!(source, Source::Batch(_)) {
         return None;
     }
     if entries.iter().any(EntryPath::is_root)
@@ -43,8 +43,16 @@ pub(crate) fn narrowed(
 
     let mut chosen = Vec::new();
     for entry in entries {
-        let places = operands.iter().map(|operand| Place::of(operand, options.relative));
-        chosen.extend(places.filter_map(|place| place.operand(entry)));
+        let before = chosen.len();
+        for operand in &operands {
+            let place = Place::of(operand, options.relative);
+            chosen.extend(place.operand(entry));
+            // An operand that was missing failed by its own text.
+            chosen.extend((entry.as_bytes() == operand).then(|| place.whole()));
+        }
+        if chosen.len() == before {
+            return None;
+        }
     }
     chosen.sort();
     chosen.dedup();
@@ -170,6 +178,12 @@ impl Place {
         let is_here = self.path.is_empty() || rest.is_empty() || rest.starts_with(b"/");
         is_here.then(|| [&self.base, &b"/./"[..], entry].concat())
     }
+
+    /// Returns the operand of all that is here.
+    fn whole(&self) -> Vec<u8> {
+        let end: &[u8] = if self.contents && !self.path.is_empty() { b"/" } else { b"" };
+        [&self.base, &b"/./"[..], &self.path, end].concat()
+    }
 }
 
 fn operands(source: &Source) -> Vec<Vec<u8>> {
@@ -248,7 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn an_operand_that_was_missing_is_named_again() {
+        for (operands, relative, entry, expected) in [
+            (&["src/", "/x/later"][..], false, "/x/later", "/x/./later"),
+            (&["src/", "/x/later/"], false, "/x/later/", "/x/later/./"),
+            (&["src/", "x/later"], true, "x/later", "././x/later"),
+            (&["src/", "x/./a/later/"], true, "x/./a/later/", "x/./a/later/"),
+        ] {
+            let found = narrow(operands, relative, &[entry]).unwrap();
+            assert!(found.iter().any(|found| found == expected), "{found:?} {entry}");
+        }
+    }
+
+    #[test]
     fn what_is_no_entry_takes_the_whole_job() {
+        assert_eq!(narrow(&["a/dir", "b/dir"], false, &["other/file"]), None);
+        assert_eq!(narrow(&["a/dir", "b/dir"], false, &["dir/file", "/nowhere"]), None);
         assert_eq!(narrow(&["src/"], false, &["a", ""]), None);
         assert_eq!(narrow(&["file"], false, &["file"]), None);
         assert!(narrow(&["dir"], false, &["dir/file"]).is_some());

@@ -6,9 +6,10 @@ use dsync_transport::{Stream, StreamEnd, paced};
 use dsync_wire::budget::Budget;
 
 use crate::{
-    CancelToken, Grant, Observer, Resources, SyncError, Wording,
+    CancelToken, Grant, Observer, Resources, SyncError, Wording, check,
     endpoint::{Means, serve_link},
     grant::Start,
+    halt::caught,
     observe::Guarded,
     source::ListedFiles,
 };
@@ -120,14 +121,19 @@ impl Server {
     ///
     /// The observer hears the progress of a session that writes here, and of its entries what the
     /// client has asked to hear ([`SyncOptions::events`](crate::SyncOptions::events),
-    /// [`event_done`](crate::SyncOptions::event_done)): both hear the same. Of a session that only
-    /// reads here it hears nothing. A panic in it ends the session with [`SyncError::Aborted`].
+    /// [`event_done`](crate::SyncOptions::event_done)): both hear the same. A service that needs the
+    /// receipts whatever a client asks for refuses the others by [`OptionRules`](crate::grant::OptionRules),
+    /// which see the client's options. Of a session that only reads here it hears nothing. A panic in it,
+    /// or in a rule of the grant, ends the session with [`SyncError::Aborted`].
     ///
     /// # Errors
-    /// [`SyncError`]; the client has been told, where it could be.
+    /// [`SyncError`]; the client has been told, where it could be. [`SyncError::InvalidOption`] before
+    /// anything is read from the stream.
     pub fn serve(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<(), SyncError> {
+        check::resources(&self.resources)?;
+        check::patience(self.timeout)?;
         let guarded = Guarded::new(observer, cancel);
-        let outcome = self.serve_guarded(&guarded);
+        let outcome = caught(|| self.serve_guarded(&guarded));
         guarded.verdict(outcome)
     }
 

@@ -6,6 +6,8 @@
 //! with `Ready`. Both hellos carry 32 random bytes; the session key is derived from both, so
 //! neither end can choose it alone, and no content can be prepared to collide under it.
 
+mod beginning;
+
 use std::{
     sync::{
         Arc, Mutex, OnceLock,
@@ -14,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use dsync_delta::Key;
 use dsync_fs::FileList;
 use dsync_transport::Throttle;
@@ -31,6 +33,7 @@ use dsync_wire::{
     version::{FEATURES, FILE_KEYS, SPANS, VERSION},
 };
 
+use self::beginning::within;
 use crate::{
     CancelToken, Grant, State, SyncError, Tally, Workers,
     batch::Recording,
@@ -174,6 +177,8 @@ pub(crate) struct Session {
     pub(crate) tally: Tally,
     /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
+    /// The token that ends the session before its watch begins.
+    cancel: CancelToken,
     vitals: Vitals,
 }
 
@@ -208,6 +213,8 @@ pub(crate) struct Terms {
     pub(crate) list: ListPlace,
     /// Whether the peer's listing is recorded, so that nothing may stand for a stretch of it.
     pub(crate) is_recorded: bool,
+    /// The token that ends the session before its watch begins.
+    pub(crate) cancel: CancelToken,
 }
 
 /// The receiving half of the control lane of a source.
@@ -291,7 +298,7 @@ impl Session {
         };
         // With a list the source has much to look at, and shows signs of life meanwhile.
         let limit = if list.is_some() { session.vitals.stall } else { session.timeout() };
-        let key = match within(&session.link, limit, &mut hear) {
+        let key = match session.within(limit, &mut hear) {
             Err(SyncError::Link(_)) if sent.is_err() => {
                 return Err(sent.err().unwrap_or(SyncError::Link(LinkError::Closed)));
             }
@@ -332,7 +339,9 @@ impl Session {
     ) -> Result<Key, SyncError> {
         let mut key = None;
         loop {
-            let message = within(&self.link, self.timeout(), || self.hear(receiver))?;
+            // Whoever calls this looks at the run's token, and tells the peer.
+            let never = CancelToken::new();
+            let message = within(&self.link, self.timeout(), &never, || self.hear(receiver))?;
             check(&message)?;
             match message {
                 ControlMessage::Hello(theirs) => {
@@ -367,6 +376,7 @@ impl Session {
         link: Arc<dyn Link>,
         timeout: Duration,
         allowance: Allowance,
+        cancel: &CancelToken,
     ) -> Result<Invitation, SyncError> {
         let opening = || {
             let lane = link.accept_lane()?;
@@ -380,7 +390,7 @@ impl Session {
         // A client that shows signs of life gets no further with a long silence that it asks for
         // itself.
         let (mut sender, receiver, theirs, start, held) =
-            within(&link, timeout.min(allowance.stall), opening)?;
+            within(&link, timeout.min(allowance.stall), cancel, opening)?;
 
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
@@ -388,7 +398,9 @@ impl Session {
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, list, .. } = start;
         let (task, list_place, is_recorded) = (role.clone(), list.clone(), false);
-        let terms = Terms { role: task, options, timeout, again, allowance, list: list_place, is_recorded };
+        let cancel = cancel.clone();
+        let terms =
+            Terms { role: task, options, timeout, again, allowance, list: list_place, is_recorded, cancel };
         let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
         Ok(Invitation { session, receiver, key, hellos: (theirs, ours), role, list })
     }
@@ -396,6 +408,7 @@ impl Session {
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
         let Terms {
             options,
+            cancel,
             timeout,
             again,
             allowance: Allowance { budget, stall, workers, throttle, state },
@@ -418,6 +431,7 @@ impl Session {
             grant: None,
             tally: Tally::default(),
             peer_lacks: Mutex::default(),
+            cancel,
             vitals: Vitals {
                 started: Instant::now(),
                 heard_ms: AtomicU64::new(0),
@@ -626,40 +640,6 @@ fn tell(link: &Arc<dyn Link>, sender: ControlSender, error: SyncError) -> SyncEr
     }
 }
 
-/// Opens a session; closes the link, which ends it, when that takes too long. Until the watch
-/// begins nothing else would notice a peer whose carrier lives and who sends nothing.
-pub(crate) fn within<T>(
-    link: &Arc<dyn Link>,
-    limit: Duration,
-    opening: impl FnOnce() -> Result<T, SyncError>,
-) -> Result<T, SyncError> {
-    if limit == NO_TIMEOUT {
-        return opening();
-    }
-    let late = AtomicBool::new(false);
-    let (over_tx, over) = bounded::<()>(0);
-
-    std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .name("opening".into())
-            .spawn_scoped(scope, || {
-                if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                    late.store(true, Ordering::Release);
-                    link.close(CloseReason::Failed);
-                }
-            })
-            .map_err(|source| SyncError::Thread { source })?;
-        let result = opening();
-        drop(over_tx);
-        match result {
-            Err(SyncError::Link(_)) if late.load(Ordering::Acquire) => {
-                Err(SyncError::Timeout { after: limit })
-            }
-            result => result,
-        }
-    })
-}
-
 /// Receives the next control message; the end of the lane and a fatal message are errors.
 fn next(inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
     match inbox.recv()? {
@@ -743,6 +723,7 @@ mod tests {
             },
             list: ListPlace::None,
             is_recorded: false,
+            cancel: CancelToken::new(),
         };
         Session::assemble(here, 1, sender, terms)
     }
@@ -765,7 +746,8 @@ mod tests {
                 throttle: None,
                 state: None,
             };
-            let error = Session::accept(there, Duration::from_secs(600), allowance).err().unwrap();
+            let limit = Duration::from_secs(600);
+            let error = Session::accept(there, limit, allowance, &CancelToken::new()).err().unwrap();
             assert!(error.to_string().contains(expected), "{error}");
             client.join().unwrap();
         }

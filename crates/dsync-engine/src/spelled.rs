@@ -111,7 +111,7 @@ pub(crate) fn options(
         rule.pattern = spelling.pattern_to_there(&rule.pattern);
     }
     for path in &mut options.explain {
-        *path = spelling.path_to_there(path);
+        *path = spelling.path_to_there(path).into();
     }
 
     let writing = &mut options.writing;

@@ -8,7 +8,7 @@ use crate::{exit_code, observe::Connection};
 
 /// The results of a finished run. A run that finished may still have failed for some entries:
 /// [`exit_code`](Self::exit_code) tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Summary {
     /// The destination's account.

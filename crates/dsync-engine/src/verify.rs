@@ -10,6 +10,7 @@
 
 mod ages;
 mod findings;
+mod guard;
 mod judge;
 mod recorded;
 mod remote;
@@ -41,6 +42,7 @@ use crate::{
 use ages::Ages;
 pub use ages::{AgesProblem, MaxAge};
 pub use findings::{Difference, Finding, Verified, VerifyObserver};
+use guard::guarded;
 use judge::{Read, difference};
 pub use recorded::verify_recorded;
 pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
@@ -64,7 +66,7 @@ pub use remote::{RemoteTree, record_remote_to_file, verify_remote};
 #[non_exhaustive]
 pub struct Reading {
     /// The share of files whose content is read to verify it, in percent; all others are compared by
-    /// size and time. 100 by default.
+    /// size and time. 100 by default, which more than 100 is too.
     pub percent: u8,
     /// The choice of those files: another seed chooses others.
     pub seed: u64,
@@ -145,6 +147,12 @@ pub enum VerifyError {
     /// The threads that read could not be started.
     #[error("cannot start threads")]
     Threads,
+    /// The [`VerifyObserver`] panicked.
+    #[error("the observer panicked: {message}")]
+    Aborted {
+        /// The panic's text.
+        message: String,
+    },
     /// Cancelled by the caller.
     #[error("cancelled")]
     Cancelled,
@@ -242,7 +250,9 @@ pub fn record_to_file(
     let whole = WholeFile::create(&dir, name).map_err(failed)?;
 
     let writer = ManifestWriter::new(BufWriter::new(whole)).map_err(failed)?;
-    let (writer, totals) = record_but(tree, writer, own, (reading, observer), cancel)?;
+    let (writer, totals) = guarded(observer, cancel, |observer, cancel| {
+        record_but(tree, writer, own, (reading, observer), cancel)
+    })?;
     let whole = writer.into_inner().map_err(|error| failed(error.into_error()))?;
     whole.commit().map_err(failed)?;
     Ok(totals)
@@ -301,6 +311,15 @@ pub fn verify(
     observer: &dyn VerifyObserver,
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
+    guarded(observer, cancel, |observer, cancel| verify_guarded(tree, manifest, (reading, observer), cancel))
+}
+
+fn verify_guarded(
+    tree: &Path,
+    manifest: &Manifest,
+    (reading, observer): (&Reading, &dyn VerifyObserver),
+    cancel: &CancelToken,
+) -> Result<Verified, VerifyError> {
     let mut check = Check {
         reader: Reader::new(reading, cancel, observer).verifying(manifest.totals()),
         ages: ages(reading, manifest, observer)?,
@@ -337,7 +356,7 @@ impl Check<'_> {
     /// Compares all entries of the tree and of the manifest.
     fn all(&mut self, tree: &Path, manifest: &Manifest) -> Result<(), VerifyError> {
         let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
-        let mut records = manifest.records()?.peekable();
+        let mut records = manifest.reader()?.peekable();
 
         for found in Entries::open(tree, self.reader.reading)? {
             let found = match found {

@@ -3,6 +3,7 @@
 
 use std::{
     fs, io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -229,5 +230,82 @@ fn what_failed_of_a_list_can_be_tried_again() {
         for entry in [to[0], to[2], to[3]] {
             assert!(scene.copy().join(entry).is_file(), "{lines:?} {entry}");
         }
+    }
+}
+
+#[test]
+fn a_mistake_of_the_job_is_found_before_an_iterator_is_asked() {
+    let scene = Scene::new();
+    let job = |paths: &RelativePaths, to| {
+        Job::new(Source::Files { root: scene.root(), relative: paths.clone() }, to)
+            .options(SyncOptions::archive())
+    };
+    let asked = RelativePaths::new((0..3).map(|_| -> PathBuf { panic!("it was asked") }));
+    let peer = || Destination::Peer { path: "there".into() };
+    for (to, options) in [
+        (Destination::Nowhere, SyncOptions::archive()),
+        (peer(), SyncOptions::archive()),
+        (Destination::Local { path: scene.copy() }, SyncOptions::archive().names_hidden(true)),
+    ] {
+        let error = job(&asked, to).options(options).run(&Silent, &CancelToken::new()).unwrap_err();
+        assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
+    }
+    let stall = dsync_engine::Resources::default().max_stall(std::time::Duration::ZERO);
+    let error = job(&asked, Destination::Local { path: scene.copy() }).resources(stall);
+    let error = error.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "max_stall", .. }), "{error:?}");
+    assert!(!scene.copy().exists());
+}
+
+#[test]
+fn a_job_for_no_entry_does_nothing_whatever_its_source_is() {
+    let scene = Scene::new();
+    let mut list = dsync_engine::Resources::default().file_list(true);
+    list.push(b"d1/f1").unwrap();
+    let list = dsync_engine::FilesFrom::List(list.finish().unwrap());
+    let local = |paths| {
+        Job::new(Source::Local { paths }, Destination::Local { path: scene.copy() })
+            .options(SyncOptions::archive().relative(true))
+    };
+    let far =
+        Job::new(Source::Peer { paths: vec!["there".into()] }, Destination::Local { path: scene.copy() });
+    for (name, job, is_over) in [
+        ("operands", local(vec![scene.root()]), false),
+        ("a list", local(vec![scene.root()]).files_from(list), false),
+        ("an iterator", scene.job(RelativePaths::new([name(1)])), false),
+        ("a peer", far, true),
+    ] {
+        let job = job.only(&[]);
+        let connect = |_: &CancelToken| -> io::Result<dsync_engine::Stream> { panic!("nothing to connect") };
+        let summary = if is_over {
+            job.run_over(&connect, &Silent, &CancelToken::new())
+        } else {
+            job.run(&Silent, &CancelToken::new())
+        };
+        let summary = summary.unwrap();
+        assert_eq!((summary.exit_code(), summary.report.listed.total()), (0, 0), "{name}");
+        assert!(!scene.copy().exists(), "{name}");
+    }
+    let error = local(Vec::new()).only(&[]).run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
+}
+
+#[test]
+fn an_operand_that_was_missing_is_tried_again() {
+    for relative in [false, true] {
+        let scene = Scene::new();
+        let (later, root) = (scene.0.path().join("later"), scene.root().join(""));
+        let source = Source::Local { paths: vec![root, later.clone()] };
+        let job = Job::new(source, Destination::Local { path: scene.copy() })
+            .options(SyncOptions::archive().relative(relative));
+        let outcome = job.clone().start(Silent).unwrap().join();
+        assert_eq!(outcome.failed, [later.as_os_str().as_bytes()], "{:?}", outcome.error);
+
+        fs::write(&later, "here by now").unwrap();
+        fs::write(scene.root().join(name(1)), "not among them").unwrap();
+        let again = job.only(&outcome.failed).run(&Silent, &CancelToken::new()).unwrap();
+        assert_eq!((again.exit_code(), again.report.files_transferred), (0, 1));
+        let to = if relative { later.strip_prefix("/").unwrap() } else { Path::new("later") };
+        assert_eq!(fs::read(scene.copy().join(to)).unwrap(), b"here by now");
     }
 }

@@ -19,7 +19,8 @@ use std::{
 
 use dsync_engine::{
     Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Grant, GrantTerms, Job, Limits,
-    RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    grant::{OptionRules, Request},
 };
 
 /// A tree, and the directory of a service.
@@ -436,4 +437,98 @@ fn a_run_is_a_future_and_dropping_it_cancels() {
     let again = slow(&scene, true);
     again.set_rate(None);
     assert_eq!(again.join().summary.unwrap().exit_code(), 0);
+}
+
+#[test]
+fn a_server_refuses_limits_that_no_session_could_keep() {
+    let cancel = CancelToken::new();
+    let stall = Resources::default().max_stall(Duration::ZERO);
+    for (with, option) in [
+        (
+            Box::new(|server: Server| server.timeout(Duration::from_secs(2)))
+                as Box<dyn Fn(Server) -> Server>,
+            "timeout",
+        ),
+        (Box::new(move |server: Server| server.resources(stall.clone())), "max_stall"),
+    ] {
+        let (_client, socket) = UnixStream::pair().unwrap();
+        let error =
+            with(Server::new(Stream::from_socket(socket).unwrap())).serve(&Silent, &cancel).unwrap_err();
+        let is_named = matches!(&error, SyncError::InvalidOption { option: found, .. } if *found == option);
+        assert!(is_named, "{error:?}");
+    }
+}
+
+/// Rules with a bug.
+#[derive(Debug)]
+struct Buggy;
+
+impl OptionRules for Buggy {
+    fn refused(&self, _: &Request<'_>) -> Option<String> {
+        panic!("a bug in the rules")
+    }
+}
+
+#[test]
+fn a_panic_in_the_rules_of_a_grant_ends_its_session_only() {
+    let scene = Scene::new();
+    let (sender, served) = std::sync::mpsc::channel();
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let limits = Limits::default().options(Some(Arc::new(Buggy)));
+        let (stream, grant) = (Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite).limited(limits));
+        let (session, sender) = (serve(stream, grant), sender.clone());
+        thread::spawn(move || sender.send(session.join()));
+        Stream::from_socket(ours)
+    };
+    assert!(run(scene.push().connect(ConnectOptions::default().retries(0)), connect).is_err());
+    let ended = served.recv().unwrap();
+    let Ok(Err(SyncError::Aborted { message })) = ended else { panic!("{ended:?}") };
+    assert_eq!(message, "a bug in the rules");
+}
+
+#[test]
+fn both_ends_can_be_cancelled_while_the_other_one_is_silent() {
+    let scene = Scene::new();
+    let pull =
+        Job::new(Source::Peer { paths: vec!["host".into()] }, Destination::Local { path: scene.at("copy") });
+    // Longer than anybody waits for a test.
+    let connect = ConnectOptions::default().timeout(Duration::from_secs(3600));
+    for job in [scene.push(), pull] {
+        let (other, _kept) = UnixStream::pair().unwrap();
+        let connector = move |_: &CancelToken| Stream::from_socket(other.try_clone()?);
+        let run = job.connect(connect.clone()).start_over(connector, Silent).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        run.cancel();
+        let outcome = run.join();
+        assert!(matches!(outcome.error, Some(SyncError::Cancelled)), "{:?}", outcome.error);
+    }
+
+    let (socket, _kept) = UnixStream::pair().unwrap();
+    let server = Server::new(Stream::from_socket(socket).unwrap()).timeout(Duration::from_secs(3600));
+    let cancel = CancelToken::new();
+    let stop = cancel.clone();
+    let serving = thread::spawn(move || server.serve(&Silent, &stop));
+    thread::sleep(Duration::from_millis(300));
+    cancel.cancel();
+    let ended = serving.join().unwrap();
+    assert!(matches!(ended, Err(SyncError::Cancelled)), "{ended:?}");
+}
+
+/// A reader with a bug.
+struct BuggyReader;
+
+impl Read for BuggyReader {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        panic!("a bug in the reader")
+    }
+}
+
+#[test]
+fn a_reader_that_panics_ends_its_connection_at_once() {
+    let scene = Scene::new();
+    // A silence of an hour would end it as well.
+    let connect = ConnectOptions::default().retries(0).timeout(Duration::from_secs(3600));
+    let error = run(scene.push().connect(connect), || Stream::new(BuggyReader, io::sink())).unwrap_err();
+    assert!(matches!(error, SyncError::Link(_)), "{error:?}");
 }

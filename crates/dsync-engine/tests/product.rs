@@ -284,3 +284,19 @@ fn a_run_leaves_the_process_as_it_was() {
     assert_eq!(threads("dsync-work-"), 1, "runs share the pool that they were given");
     drop((workers, resources));
 }
+
+#[test]
+fn a_way_without_a_program_is_a_mistake() {
+    let scene = Scene::new();
+    for (connect, named) in [
+        (ConnectOptions::default().remote_program(String::new()), "remote_program"),
+        (ConnectOptions::default().remote_program(" ".to_owned()), "remote_program"),
+        (ConnectOptions::default().shell(vec!["".into()]), "shell"),
+    ] {
+        let source = Source::Local { paths: vec![scene.source.clone().into()] };
+        let host = RemoteHost::new(None, "vault.example").unwrap();
+        let job = Job::new(source, Destination::Remote { host, path: "there".into() }).connect(connect);
+        let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+        assert!(matches!(error, SyncError::InvalidOption { option, .. } if option == named), "{error:?}");
+    }
+}

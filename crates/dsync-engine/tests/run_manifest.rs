@@ -420,3 +420,12 @@ fn a_connection_that_breaks_while_the_tree_is_told_leaves_one_whole_manifest() {
     let broken: u64 = [1000, 2000].map(|before| run(whole - before).1.into()).iter().sum();
     assert!(broken > 0);
 }
+
+#[test]
+fn a_mistake_of_the_job_is_found_before_the_file_is_begun() {
+    let scene = Scene::new(Way::Local);
+    let job = scene.job(&SyncOptions::archive().names_hidden(true));
+    let job = job.write_manifest(ManifestFile::new(scene.at("no/such/directory")));
+    let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "names_hidden", .. }), "{error:?}");
+}

@@ -272,3 +272,24 @@ fn what_is_no_directory_is_named() {
         assert!(error.to_string().contains(path), "{error}");
     }
 }
+
+/// Panics at the first finding.
+struct Panics;
+
+impl VerifyObserver for Panics {
+    fn finding(&self, _: &Finding) {
+        panic!("a bug in the observer")
+    }
+}
+
+#[test]
+fn a_panic_of_the_observer_ends_the_verification_and_nothing_else() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    fs::write(scene.at("new"), "").unwrap();
+    let outcome = scene.over(Access::ReadOnly, "tree", |tree| {
+        verify::verify_remote(tree, &manifest, &Reading::default(), &Panics, &CancelToken::new())
+    });
+    let Err(VerifyError::Aborted { message }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(message, "a bug in the observer");
+}

@@ -11,8 +11,8 @@ pub struct Explained {
 
 impl Explained {
     /// Makes a set; `None` without paths, as such a run explains none.
-    pub fn of(paths: &[Vec<u8>]) -> Option<Self> {
-        let mut paths = paths.to_vec();
+    pub fn of(paths: &[impl AsRef<[u8]>]) -> Option<Self> {
+        let mut paths: Vec<_> = paths.iter().map(|path| path.as_ref().to_vec()).collect();
         paths.sort_unstable();
         paths.dedup();
         (!paths.is_empty()).then_some(Self { paths })
@@ -54,6 +54,6 @@ mod tests {
             assert_eq!(explained.leads_on(&RelPath::parse(path.as_bytes()).unwrap()), leads, "{path}");
         }
         assert!(explained.leads_on(&RelPath::root()));
-        assert_eq!(Explained::of(&[]), None);
+        assert_eq!(Explained::of(&[""; 0]), None);
     }
 }

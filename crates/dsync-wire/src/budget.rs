@@ -83,6 +83,7 @@ pub struct Budget {
     "the peer would make this end hold more than {} of memory, of which {share} have {}",
     Size(*bound), Size(*held)
 )]
+#[non_exhaustive]
 pub struct OverBudget {
     /// The share that would have held the most.
     pub share: Share,

@@ -73,3 +73,19 @@ pub(crate) mod list {
         Ok(Vec::<Read>::deserialize(deserializer)?.into_iter().map(Into::into).collect())
     }
 }
+
+/// A list of paths of entries: as a list of byte strings, since an end of any version reads it so.
+pub(crate) mod paths {
+    use super::{Deserializer, Serializer, Shown, list};
+    use crate::path::EntryPath;
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[EntryPath], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| Shown::from(path.as_bytes())))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<EntryPath>, D::Error> {
+        Ok(list::deserialize(deserializer)?.into_iter().map(EntryPath::from).collect())
+    }
+}

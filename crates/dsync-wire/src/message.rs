@@ -450,6 +450,15 @@ pub struct Xattr {
 }
 
 /// A point in time as filesystems keep it.
+///
+/// ```
+/// use dsync_wire::message::Timestamp;
+///
+/// // Two files, of which the second was changed a nanosecond later.
+/// let (old, new) =
+///     (Timestamp { seconds: 0, nanoseconds: 0 }, Timestamp { seconds: 0, nanoseconds: 1 });
+/// assert!(old < new && new.is_valid());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 UTC; negative before it.

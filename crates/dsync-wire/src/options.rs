@@ -9,7 +9,7 @@ mod rewriting;
 use serde::{Deserialize, Serialize};
 
 pub use self::rewriting::{IdMatch, IdRule, IdTarget, ModeRule};
-use crate::{byte_text, setters};
+use crate::{byte_text, path::EntryPath, setters};
 
 /// The selection, comparison, attribute and write policy of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -232,8 +232,8 @@ pub struct SyncOptions {
     pub rulings: bool,
     /// Paths below the transfer's root: descend only towards them, and tell why each of them, and of
     /// the directories on the way to it, takes part or not. With `dry_run` only.
-    #[serde(with = "byte_text::list")]
-    pub explain: Vec<Vec<u8>>,
+    #[serde(with = "byte_text::paths")]
+    pub explain: Vec<EntryPath>,
 }
 
 setters!(SyncOptions {
@@ -319,7 +319,7 @@ setters!(SyncOptions {
     contents_from_disk: bool,
     names_hidden: bool,
     rulings: bool,
-    explain: Vec<Vec<u8>>,
+    explain: Vec<EntryPath>,
 });
 
 impl SyncOptions {

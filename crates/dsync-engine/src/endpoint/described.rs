@@ -252,7 +252,9 @@ impl Job {
     /// Narrows the job to some of its entries, by their paths below the transfer's root: to those
     /// that [failed](crate::RunOutcome::failed), most often. What has vanished from the source by
     /// now is left out; `delete` removes things below these entries only. Where only the whole job
-    /// does them all, because the root is among them or a list of paths is at the other end, it stays whole.
+    /// does them all, because the root is among them, one belongs to no operand, or the job has wildcards, a
+    /// batch or a list of paths at the other end, it stays whole. Narrowed to no entry, its run checks the
+    /// options and does nothing: it connects to nobody, makes no destination and writes no manifest.
     ///
     /// ```no_run
     /// # use dsync_engine::{Destination, Job, Silent, Source, SyncError};
@@ -268,6 +270,10 @@ impl Job {
     /// ```
     #[must_use]
     pub fn only(mut self, entries: &[EntryPath]) -> Self {
+        if entries.is_empty() {
+            self.is_void = true;
+            return self;
+        }
         if self.files_from.is_some() {
             return self.only_of_list(entries);
         }

@@ -179,5 +179,7 @@ fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
         allowance,
         list: ListPlace::None,
         is_recorded: false,
+        // Its two ends start in this process, and their watch has the run's.
+        cancel: CancelToken::new(),
     }
 }

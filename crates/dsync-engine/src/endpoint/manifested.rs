@@ -49,22 +49,33 @@ impl Job {
         self
     }
 
-    /// Begins the file of a run that writes one, and has the destination tell of its tree.
-    pub(super) fn begin_manifest<'a>(
-        &mut self,
-        observer: &'a dyn Observer,
-    ) -> Result<Option<ManifestHears<'a>>, SyncError> {
-        let Some(file) = self.manifest_file.take().filter(|_| !self.options.dry_run) else { return Ok(None) };
+    /// Asks the destination of a run that writes a manifest to tell of its tree. Returns whether the caller's
+    /// observer hears of the tree as well.
+    pub(super) fn prepare_manifest(&mut self) -> Result<bool, SyncError> {
+        let passes = self.options.event_tree;
+        let Some(file) = self.manifest_file.as_ref().filter(|_| !self.options.dry_run) else {
+            return Ok(passes);
+        };
         if self.spelling.is_some() {
             let why = "has two character sets, and a manifest names of one".to_owned();
             return Err(SyncError::InvalidOption { option: "spelling", why });
         }
+        self.options.event_tree = true;
+        self.options.event_contents |= file.contents;
+        Ok(passes)
+    }
+
+    /// Begins the file of a run that writes one; `passes` is what was [prepared](Self::prepare_manifest).
+    pub(super) fn begin_manifest<'a>(
+        &mut self,
+        observer: &'a dyn Observer,
+        passes: bool,
+    ) -> Result<Option<ManifestHears<'a>>, SyncError> {
+        let Some(file) = self.manifest_file.take().filter(|_| !self.options.dry_run) else { return Ok(None) };
         let mut files = OperatorFiles::new(file.links);
         if let Destination::Local { path } = &self.destination {
             files = files.with_destination(path);
         }
-        let passes = std::mem::replace(&mut self.options.event_tree, true);
-        self.options.event_contents |= file.contents;
         ManifestHears::begin(file.path, files, (observer, passes)).map(Some)
     }
 }

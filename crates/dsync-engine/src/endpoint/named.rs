@@ -1,9 +1,6 @@
 //! Jobs whose entries are named: by a list, an iterator or a manifest.
 
-use std::{
-    ffi::OsString,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::ffi::OsString;
 
 use dsync_wire::path::EntryPath;
 
@@ -11,7 +8,6 @@ use super::Job;
 use crate::{
     CancelToken, RelativePaths, SyncError,
     ends::{FilesFrom, Source},
-    halt::panic_text,
     retry,
 };
 
@@ -58,10 +54,7 @@ impl Job {
             }
             _ => return Ok(()),
         };
-        // A panic of the caller's iterator ends this run, not the process.
-        let list = catch_unwind(AssertUnwindSafe(|| relative.list(&self.resources, cancel)));
-        let list =
-            list.unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }))?;
+        let list = relative.list(&self.resources, cancel)?;
 
         self.files_from = Some(FilesFrom::List(list));
         self.source = Source::Local { paths: vec![root.clone()] };

@@ -228,6 +228,7 @@ impl Case {
             allowance: patient(),
             list: ListPlace::None,
             is_recorded: false,
+            cancel: CancelToken::new(),
         }
     }
 

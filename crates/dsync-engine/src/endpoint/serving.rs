@@ -123,7 +123,7 @@ pub(crate) fn serve_link(
         None => link,
     };
     let Invitation { mut session, receiver, key, hellos: (theirs, ours), role, list } =
-        Session::accept(link, timeout, means.allowance.clone())?;
+        Session::accept(link, timeout, means.allowance.clone(), cancel)?;
 
     session.halt.set_wording(means.wording);
     session.grant.clone_from(&means.start.grant);

@@ -26,6 +26,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
             again: false,
             list: ListPlace::None,
             is_recorded: false,
+            cancel: cancel.clone(),
             allowance: Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) },
         };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;

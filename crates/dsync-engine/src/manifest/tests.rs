@@ -144,3 +144,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_record_that_no_reader_takes_is_not_written() {
+    let fifo = |path: &str| Record::new(path, FileType::Fifo);
+    let most = usize::try_from(MAX_LINE).unwrap();
+    for (record, is_taken) in [
+        (fifo(&"x".repeat(most - 100)), true),
+        (fifo(&"x".repeat(most)), false),
+        (fifo(&" ".repeat(most / 2)), false),
+        (fifo("a").text(vec![b'x'; most]), false),
+        (fifo("a").mode(0o10000), false),
+        (fifo("a/../b"), false),
+        (fifo("a").size(1), false),
+    ] {
+        let mut writer = ManifestWriter::new(Vec::new()).unwrap();
+        let pushed = writer.push(&record);
+        assert_eq!(pushed.is_ok(), is_taken, "{}: {pushed:?}", record.path.len());
+        assert!(is_taken || matches!(pushed, Err(ManifestError::Malformed { line: 2 })));
+
+        // Nothing of it is there, and the writer goes on.
+        assert_eq!(read(&writer.finish().unwrap()).unwrap().len(), usize::from(is_taken));
+    }
+}

@@ -46,7 +46,8 @@ pub struct Finding {
 }
 
 /// Listens to a verification. Called from one thread at a time for findings, from several for
-/// progress; a slow listener slows the reading.
+/// progress; a slow listener slows the reading. A panic in it ends the verification with
+/// [`VerifyError::Aborted`](super::VerifyError::Aborted), and nothing is reported after it.
 ///
 /// ```
 /// use dsync_engine::{

@@ -14,7 +14,7 @@ use dsync_wire::path::EntryPath;
 
 use super::{
     Ages, AgesProblem, BATCH_BYTES, BATCH_ENTRIES, Difference, Entries, Finding, Found, Read, Reader,
-    Reading, Verified, VerifyError, VerifyObserver,
+    Reading, Verified, VerifyError, VerifyObserver, guarded,
 };
 use crate::{
     CancelToken,
@@ -64,6 +64,15 @@ pub fn verify_recorded(
     recorded: &Recorded,
     reading: &Reading,
     observer: &dyn VerifyObserver,
+    cancel: &CancelToken,
+) -> Result<Verified, VerifyError> {
+    guarded(observer, cancel, |observer, cancel| verify_guarded(tree, recorded, (reading, observer), cancel))
+}
+
+fn verify_guarded(
+    tree: &Path,
+    recorded: &Recorded,
+    (reading, observer): (&Reading, &dyn VerifyObserver),
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
     let mut records = Records { recorded, filesystems: HashMap::new() };

@@ -32,7 +32,7 @@ use dsync_wire::{
 
 use super::{
     Ages, AgesProblem, Difference, Finding, Read, Reading, TELL_EVERY, Verified, VerifyError, VerifyObserver,
-    difference,
+    difference, guarded,
 };
 use crate::{
     CancelToken, ConnectOptions, Connector, Destination, FilesFrom, Job, Manifest, ManifestError,
@@ -289,6 +289,15 @@ pub fn verify_remote(
     manifest: &Manifest,
     reading: &Reading,
     observer: &dyn VerifyObserver,
+    cancel: &CancelToken,
+) -> Result<Verified, VerifyError> {
+    guarded(observer, cancel, |observer, cancel| verify_guarded(tree, manifest, (reading, observer), cancel))
+}
+
+fn verify_guarded(
+    tree: &RemoteTree<'_>,
+    manifest: &Manifest,
+    (reading, observer): (&Reading, &dyn VerifyObserver),
     cancel: &CancelToken,
 ) -> Result<Verified, VerifyError> {
     let mut audit = Audit {

@@ -198,3 +198,65 @@ fn a_file_that_changes_while_it_is_read_is_busy() {
     fs::remove_file(scene.at("a/one")).unwrap();
     assert!(matches!(reader.read(&one), Read::Busy));
 }
+
+/// Panics in one of the callbacks, and counts how often it is called.
+struct Panics {
+    in_finding: bool,
+    calls: Mutex<u32>,
+}
+
+impl Panics {
+    fn call(&self, is_mine: bool) {
+        *self.calls.lock().unwrap() += u32::from(is_mine);
+        assert!(!is_mine, "mine");
+    }
+}
+
+impl VerifyObserver for Panics {
+    fn finding(&self, _: &Finding) {
+        self.call(self.in_finding);
+    }
+
+    fn progress(&self, _: &Progress) {
+        self.call(!self.in_finding);
+    }
+}
+
+#[test]
+fn a_panic_of_the_observer_ends_the_verification_and_nothing_else() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    fs::write(scene.at("new"), "").unwrap();
+    fs::write(scene.at("newer"), "").unwrap();
+    let cancel = CancelToken::new();
+
+    for in_finding in [true, false] {
+        let panics = Panics { in_finding, calls: Mutex::default() };
+        let reading = Reading::default();
+        let error = verify(&scene.tree(), &manifest, &reading, &panics, &cancel).unwrap_err();
+        assert!(matches!(&error, VerifyError::Aborted { message } if message == "mine"), "{error:?}");
+        assert!(!cancel.is_cancelled());
+        assert_eq!(panics.calls.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner), 1);
+    }
+}
+
+#[test]
+fn one_manifest_serves_many_readers_at_once() {
+    let scene = Scene::new();
+    // Many times what a reader takes at a go.
+    (0..2000).for_each(|number| fs::write(scene.at(&format!("a/file-{number}")), "").unwrap());
+    let manifest = scene.record();
+
+    let (one, other) = (manifest.records().unwrap(), manifest.records().unwrap());
+    let together = one.zip(other).map(|(one, other)| assert_eq!(one.unwrap(), other.unwrap())).count();
+    assert_eq!(together as u64, manifest.totals().entries);
+
+    std::thread::scope(|scope| {
+        let verify = || {
+            let (tree, manifest) = (scene.tree(), manifest.clone());
+            verify(&tree, &manifest, &Reading::default(), &crate::Silent, &CancelToken::new()).unwrap()
+        };
+        let verified = [scope.spawn(verify), scope.spawn(verify)].map(|thread| thread.join().unwrap());
+        assert!(verified.iter().all(|verified| verified.findings() == 0 && verified.sound >= 2000));
+    });
+}

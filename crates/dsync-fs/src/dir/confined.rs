@@ -52,6 +52,7 @@ impl Reach {
 /// A path that would lead out of the directory that confines it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{}' leads out of what may be used", path.display())]
+#[non_exhaustive]
 pub struct LeadsOut {
     /// The failing step, as a path from the floor: `..` of the floor itself, or a link.
     pub path: PathBuf,

@@ -49,20 +49,22 @@ impl Stream {
         mut writer: impl Write + Send + 'static,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let (mut from_peer, mut to_peer) = (ours.try_clone()?, ours);
+        let (from_peer, to_peer) = (ours.try_clone()?, ours);
         spawn("dsync-stream-in", move || {
-            // However it ends, the link sees the end.
-            let _ = io::copy(&mut reader, &mut from_peer);
-            let _ = from_peer.shutdown(Shutdown::Write);
+            let half = Half { socket: from_peer, way: Shutdown::Write };
+            let _ = io::copy(&mut reader, &mut &half.socket);
         })?;
         spawn("dsync-stream-out", move || {
-            let _ = pump(&mut to_peer, &mut writer);
-            let _ = to_peer.shutdown(Shutdown::Read);
+            let half = Half { socket: to_peer, way: Shutdown::Read };
+            let _ = pump(&mut &half.socket, &mut writer);
         })?;
         Self::from_socket(theirs)
     }
 
-    /// Takes an asynchronous stream, which a task on the runtime `handle` copies.
+    /// Takes an asynchronous stream, which a task on the runtime `handle` copies. The task must be able
+    /// to run as long as the session: a runtime that ends breaks the connection, and one of a single thread
+    /// that waits in [`Job::run`](https://docs.rs/dsync-engine) or `Server::serve` makes the session time
+    /// out. `Job::start`, whose handle is awaited, leaves that thread free.
     ///
     /// # Errors
     /// The system's error where no socket pair can be made.
@@ -92,6 +94,19 @@ impl Stream {
             let _ = tokio::io::copy_bidirectional(&mut stream, &mut ours).await;
         });
         Self::from_socket(theirs)
+    }
+}
+
+/// One direction of a stream that is copied. However the copying ends, by a panic of the caller's reader
+/// or writer as well, the link sees the end.
+struct Half {
+    socket: UnixStream,
+    way: Shutdown,
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(self.way);
     }
 }
 

@@ -23,7 +23,7 @@ fn spans_are_off_where_the_destination_cannot_tell_what_is_listed() {
         ("copy-devices", archive().copy_devices(true)),
         ("one-file-system", archive().one_file_system(true)),
         ("fake-super", archive().fake_super(FakeSuper::default().source(true))),
-        ("explain", archive().explain(vec![b"a".to_vec()])),
+        ("explain", archive().explain(vec!["a".into()])),
         ("delete-missing-args", archive().delete_missing_args(true)),
         ("rules in files", archive().filters(rule(":"))),
         ("rules with modifiers", archive().filters(rule("!"))),

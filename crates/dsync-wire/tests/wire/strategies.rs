@@ -297,7 +297,7 @@ fn switches(on: u64) -> SyncOptions {
         *switch = (on >> (bit % 64) & 1 == 1).into();
     }
     let options: SyncOptions = serde_json::from_value(options).unwrap();
-    let explain = if options.dry_run { vec![b"a/b".to_vec(), vec![0xff]] } else { Vec::new() };
+    let explain = if options.dry_run { vec!["a/b".into(), b"\xff".into()] } else { Vec::new() };
     options.explain(explain)
 }
 
