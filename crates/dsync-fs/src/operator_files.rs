@@ -77,6 +77,15 @@ impl OperatorFiles {
 
     /// Opens a regular file for reading. Nothing else is waited for: no fifo that nobody writes to.
     ///
+    /// ```
+    /// use std::{io::ErrorKind, path::Path};
+    ///
+    /// use dsync_fs::{Links, OperatorFiles};
+    ///
+    /// let refused = OperatorFiles::new(Links::Trusted).open_regular(Path::new("/dev/null"));
+    /// assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::InvalidInput));
+    /// ```
+    ///
     /// # Errors
     /// As [`open`](Self::open); [`InvalidInput`](io::ErrorKind::InvalidInput) for another kind of file.
     pub fn open_regular(&self, path: &Path) -> io::Result<File> {

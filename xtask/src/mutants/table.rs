@@ -556,7 +556,7 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "manifest that is read",
         file: "crates/dsync-engine/src/manifest.rs",
-        guard: "open_operator_file(path, «Links::Trusted»)?",
+        guard: "OperatorFiles::new(«Links::Trusted»).open_regular(path)?",
         instead: "Links::Any",
         binary: "links_of_others",
         test: "a_manifest_is_written_and_read_through_no_link_of_others",

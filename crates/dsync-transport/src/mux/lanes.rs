@@ -123,7 +123,7 @@ struct LaneState {
     allowance: usize,
     uncredited: usize,
     receive: ReceiveState,
-    /// What the peer has told of its direction since it moved.
+    /// The peer's last word about its direction since that moved.
     beside: Told,
     reader_gone: bool,
 }

@@ -70,7 +70,7 @@ pub(crate) struct Hall {
     strangers: AtomicUsize,
 }
 
-/// What both ends know of further connections.
+/// The properties of further connections that both ends know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     /// Whether they may be over QUIC.
