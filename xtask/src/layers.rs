@@ -79,6 +79,7 @@ const LAYERS: &[Layer] = &[
             "tracing",
             "getrandom",
             "rustix",
+            "socket2",
         ],
         never: &["dsync-fs", "dsync-engine"],
     },

@@ -171,13 +171,7 @@ impl fmt::Display for UsageError {
             Self::NotForRsync => f.write_str(
                 "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",
             ),
-            Self::Unknown { option, .. } if !option.starts_with('-') => {
-                write!(f, "'{option}' is one word too many (see --help)")
-            }
-            Self::Unknown { option, suggestion: Some(suggestion) } => {
-                write!(f, "unknown option '{option}'; did you mean '{suggestion}'?")
-            }
-            Self::Unknown { option, suggestion: None } => write!(f, "unknown option '{option}' (see --help)"),
+            Self::Unknown { option, suggestion } => write_unknown(f, option, suggestion.as_deref()),
             Self::ValueMissing { option } => write!(f, "{option}: a value is missing"),
             Self::ValueUnwanted { option } => write!(f, "{option} takes no value"),
             Self::ValueUnknown { option, value, known } => {
@@ -216,6 +210,14 @@ impl fmt::Display for UsageError {
 
             _ => self.write_of_rules(f),
         }
+    }
+}
+
+fn write_unknown(f: &mut fmt::Formatter<'_>, word: &str, suggestion: Option<&str>) -> fmt::Result {
+    match suggestion {
+        _ if !word.starts_with('-') => write!(f, "'{word}' is one word too many (see --help)"),
+        Some(suggestion) => write!(f, "unknown option '{word}'; did you mean '{suggestion}'?"),
+        None => write!(f, "unknown option '{word}' (see --help)"),
     }
 }
 

@@ -1,9 +1,15 @@
 //! Cancelling a run from another thread or a signal handler.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+
+/// Time that a waiting thread sleeps before it looks again whether it is to stop.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// A flag that stops a run; clones share it.
 ///

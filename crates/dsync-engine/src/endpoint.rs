@@ -255,6 +255,23 @@ impl Job {
         check::files_from(self.files_from.as_ref(), ends, &self.options)
     }
 
+    /// Completes the options by what the job is to do, and checks all of them. Returns whether the caller's
+    /// observer hears of the tree.
+    fn prepare(&mut self, is_over: bool) -> Result<bool, SyncError> {
+        self.by_names();
+        self.prepare_recording()?;
+        if self.options.event_done {
+            self.options.event_ends = true;
+            self.options.events = self.options.events.max(EventLevel::Changes);
+        }
+        let passes = self.prepare_manifest()?;
+        if let Some(filter) = &self.filter {
+            filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
+        }
+        self.check(is_over)?;
+        Ok(passes)
+    }
+
     /// Runs, at a speed that may change if there is a throttle. A panic of any code of the caller's ends
     /// the run, not the process.
     pub(crate) fn conduct(
@@ -267,6 +284,7 @@ impl Job {
         caught(|| self.conduct_caught(connector, throttle, observer, cancel))
     }
 
+    /// Conducts a run; a panic of the caller's code goes through it.
     fn conduct_caught(
         mut self,
         connector: Option<&dyn Connector>,
@@ -274,17 +292,7 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
-        self.by_names();
-        self.prepare_recording()?;
-        if self.options.event_done {
-            self.options.event_ends = true;
-            self.options.events = self.options.events.max(EventLevel::Changes);
-        }
-        let passes = self.prepare_manifest()?;
-        if let Some(filter) = &self.filter {
-            filter.prepare(&self.source, self.recording.is_some(), &mut self.options)?;
-        }
-        self.check(connector.is_some())?;
+        let passes = self.prepare(connector.is_some())?;
         if self.is_void {
             return Ok(Summary { dry_run: self.options.dry_run, ..Summary::default() });
         }

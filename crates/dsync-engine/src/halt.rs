@@ -31,8 +31,7 @@ use crate::{
     session::ControlOut,
 };
 
-/// Time that a waiting thread sleeps before it looks at [`Halt::stopped`] again.
-pub(crate) const POLL: Duration = Duration::from_millis(50);
+pub(crate) use crate::cancel::POLL;
 
 /// Time for the peer to hear a farewell, and again to hang up.
 const FAREWELL: Duration = Duration::from_millis(500);

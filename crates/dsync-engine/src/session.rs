@@ -33,6 +33,7 @@ use dsync_wire::{
     version::{FEATURES, FILE_KEYS, SPANS, VERSION},
 };
 
+pub(crate) use self::beginning::NO_TIMEOUT;
 use self::beginning::within;
 use crate::{
     CancelToken, Grant, State, SyncError, Tally, Workers,
@@ -46,9 +47,6 @@ use crate::{
     schedule::{Point, point},
     span::SpanKey,
 };
-
-/// The time limit of a run in this process, which has no network that could go silent.
-pub(crate) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Interval of progress messages and signs of life.
 pub(crate) const PULSE: Duration = Duration::from_millis(250);
@@ -330,6 +328,15 @@ impl Session {
         Ok((Self::assemble(link, data_lanes, sender, terms), receiver, ours))
     }
 
+    /// Does a step of the session's beginning in time, unless the run is cancelled meanwhile.
+    pub(crate) fn within<T>(
+        &self,
+        limit: Duration,
+        step: impl FnOnce() -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
+        within(&self.link, limit, &self.cancel, step)
+    }
+
     /// Waits, as the controller, for the peer to be ready. Returns the session's key.
     pub(crate) fn hear_ready(
         &self,
@@ -338,11 +345,12 @@ impl Session {
         mut check: impl FnMut(&ControlMessage) -> Result<(), SyncError>,
     ) -> Result<Key, SyncError> {
         let mut key = None;
+        // Whoever calls this looks at the run's token, and tells the peer.
+        let never = CancelToken::new();
         loop {
-            // Whoever calls this looks at the run's token, and tells the peer.
-            let never = CancelToken::new();
             let message = within(&self.link, self.timeout(), &never, || self.hear(receiver))?;
             check(&message)?;
+
             match message {
                 ControlMessage::Hello(theirs) => {
                     check_version(&theirs)?;

@@ -11,19 +11,10 @@ use std::{
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_wire::link::{CloseReason, Link};
 
-use super::{NO_TIMEOUT, Session};
-use crate::{CancelToken, SyncError, halt::POLL};
+use crate::{CancelToken, SyncError, cancel::POLL};
 
-impl Session {
-    /// Does a step of the session's beginning in time, unless the run is cancelled meanwhile.
-    pub(crate) fn within<T>(
-        &self,
-        limit: Duration,
-        step: impl FnOnce() -> Result<T, SyncError>,
-    ) -> Result<T, SyncError> {
-        within(&self.link, limit, &self.cancel, step)
-    }
-}
+/// The time limit of a run in this process, which has no network that could go silent.
+pub(crate) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Does a step; closes the link, which ends it, when that takes too long or `cancel` says so.
 pub(super) fn within<T>(

@@ -572,26 +572,29 @@ impl Lanes {
     /// [`MuxError`] if the frame breaks a rule; the link must end.
     pub(crate) fn on_frame(&mut self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
         match frame {
-            Frame::Alive => return Ok(()),
+            Frame::Alive => Ok(()),
             Frame::Close(code) => {
                 self.end(LinkError::PeerClosed { reason: CloseReason::from_code(u64::from(code)) }, None);
-                return Ok(());
+                Ok(())
             }
-            Frame::Open => return self.on_open(id),
+            Frame::Open => self.on_open(id),
             Frame::Moved(_) | Frame::Invite(_) if self.moves < Moves::ToTls => {
-                return Err(MuxError::UnknownKind { kind: frame.kind() });
+                Err(MuxError::UnknownKind { kind: frame.kind() })
             }
             Frame::TakesQuic if self.moves < Moves::ToQuic => {
-                return Err(MuxError::UnknownKind { kind: frame.kind() });
+                Err(MuxError::UnknownKind { kind: frame.kind() })
             }
             Frame::WantsQuic(_) if self.moves < Moves::Again => {
-                return Err(MuxError::UnknownKind { kind: frame.kind() });
+                Err(MuxError::UnknownKind { kind: frame.kind() })
             }
             // Not of the lanes.
-            Frame::Invite(_) | Frame::TakesQuic | Frame::WantsQuic(_) => return Ok(()),
-            _ => {}
+            Frame::Invite(_) | Frame::TakesQuic | Frame::WantsQuic(_) => Ok(()),
+            _ => self.on_frame_of_lane(id, frame),
         }
+    }
 
+    /// Handles a frame of the peer about a lane that was opened.
+    fn on_frame_of_lane(&mut self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
         let Some(lane) = self.lanes.get_mut(&id) else { return self.on_frame_of_ended_lane(id, frame) };
         match frame {
             Frame::Data(data) => {

@@ -63,6 +63,7 @@ pub(crate) struct Hall {
     takes_quic: bool,
     /// The loss for which the client is to make the connection over QUIC; 0 for none.
     loss: AtomicU32,
+    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
     is_watched: AtomicBool,
     #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
     idle_timeout: Duration,
