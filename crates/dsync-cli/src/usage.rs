@@ -215,8 +215,8 @@ impl fmt::Display for UsageError {
 
 fn write_unknown(f: &mut fmt::Formatter<'_>, word: &str, suggestion: Option<&str>) -> fmt::Result {
     match suggestion {
-        _ if !word.starts_with('-') => write!(f, "'{word}' is one word too many (see --help)"),
         Some(suggestion) => write!(f, "unknown option '{word}'; did you mean '{suggestion}'?"),
+        None if !word.starts_with('-') => write!(f, "'{word}' is one word too many (see --help)"),
         None => write!(f, "unknown option '{word}' (see --help)"),
     }
 }
