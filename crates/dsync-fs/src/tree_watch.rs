@@ -538,7 +538,7 @@ mod tests {
         assert!(sees(&watch, || write(at("a/sub/x"))));
         assert!(!sees(&watch, || write(at("a/sub/y"))));
 
-        // What a link leads to has a name of its own, and one that leads to a directory is judged as that.
+        // The target of a link has a name of its own; a link that leads to a directory is judged as one.
         write(at("a/data.log"));
         symlink("data.log", at("a/current")).unwrap();
         let options = || of_rules(&["+ */", "+ current", "- *"], following());

@@ -448,9 +448,13 @@ pub(crate) fn traffic_counts_payload(pair: Pair) {
     let (mut near, mut far) = lane(&pair);
     let (sent, received) = (pair.0.traffic().sent_bytes, pair.1.traffic().received_bytes);
     assert_eq!((sent, received), (1, 1));
-    near.tx.write(pattern(1, 700_000)).unwrap();
-    near.tx.finish().unwrap();
-    read_to_end(&mut *far.rx).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            near.tx.write(pattern(1, 700_000)).unwrap();
+            near.tx.finish().unwrap();
+        });
+        read_to_end(&mut *far.rx).unwrap();
+    });
     assert_eq!(pair.0.traffic().sent_bytes, 700_001);
     assert_eq!(pair.1.traffic().received_bytes, 700_001);
     assert_eq!(pair.0.traffic().received_bytes, 0);

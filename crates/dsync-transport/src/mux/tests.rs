@@ -156,7 +156,7 @@ fn sent(lanes: &mut Lanes) -> Vec<(u32, u8, u32)> {
 
 #[test]
 fn words_about_a_moved_direction_follow_its_last_frame() {
-    // What waits to be sent goes first, and what comes late goes at once.
+    // Output that waits goes first, and a word that comes late goes at once.
     for is_late in [false, true] {
         let mut client = lanes_with(Role::Client, Moves::Again);
         let (id, _) = client.open().unwrap().unwrap();
