@@ -4,18 +4,14 @@
 //! leave; what it hides takes the same way out of the walk as what a rule excludes. A panic in it ends the
 //! run as an observer's does, and nothing is deleted on the word of a filter that panicked.
 
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::Arc};
 
 use dsync_fs::{Choice, Chooser, Metadata, Spelling};
 use dsync_wire::{event::FileType, message::Timestamp, options::SyncOptions, path::EntryPath};
 
 use crate::{
-    CancelToken, Source, SyncError,
-    halt::panic_text,
+    Source, SyncError,
+    callbacks::Callbacks,
     plan::{file_type_of, timestamp},
 };
 
@@ -98,30 +94,13 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the judge of a walk whose names are in this spelling. A panic's text goes to `panicked`,
-    /// and the run is cancelled.
-    pub(crate) fn chooser(
-        &self,
-        panicked: Arc<OnceLock<String>>,
-        cancel: CancelToken,
-        spelling: Option<Spelling>,
-    ) -> Chooser {
+    /// Returns the judge of a walk whose names are in this spelling.
+    pub(crate) fn chooser(&self, callbacks: Callbacks, spelling: Option<Spelling>) -> Chooser {
         let judge = Arc::clone(&self.0);
         Chooser::new(move |path, metadata| {
-            if panicked.get().is_some() {
-                return None;
-            }
-
             let path = spelling.map_or_else(|| path.into(), |spelling| spelling.path_to_here(path).into());
             let candidate = candidate(&path, metadata);
-            match catch_unwind(AssertUnwindSafe(|| judge(&candidate))) {
-                Ok(choice) => Some(choice),
-                Err(payload) => {
-                    let _ = panicked.set(panic_text(payload.as_ref()));
-                    cancel.cancel();
-                    None
-                }
-            }
+            callbacks.call(|| judge(&candidate))
         })
     }
 }

@@ -26,6 +26,7 @@ use dsync_wire::{
 pub(crate) use self::writers::{Writers, Writing};
 use crate::{
     SyncError,
+    callbacks::panic_text,
     error::Wording,
     schedule::{Point, point},
     session::ControlOut,
@@ -246,23 +247,6 @@ impl Halt {
 /// Returns whether no cause is known: a broken link is only a symptom.
 fn is_symptom(first: Option<&SyncError>) -> bool {
     first.is_none_or(|first| matches!(first, SyncError::Link(_)))
-}
-
-/// Returns the text of a panic.
-pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
-    if let Some(text) = payload.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = payload.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "no message".to_owned()
-    }
-}
-
-/// Does work that calls code of the program's. A panic is [`SyncError::Aborted`].
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
-    panic::catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }))
 }
 
 /// Locks, ignoring poison: every panic ends the run anyway.

@@ -3,6 +3,7 @@
 mod account;
 mod acting;
 pub mod batch;
+mod callbacks;
 pub mod cancel;
 mod check;
 mod choice;

@@ -1,10 +1,6 @@
 //! Reports of a run while it goes on.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::time::Duration;
 
 use dsync_fs::{Chooser, Spelling};
 use dsync_wire::{
@@ -14,7 +10,7 @@ use dsync_wire::{
     setters,
 };
 
-use crate::{CancelToken, SyncError, choice::Filter, halt::panic_text};
+use crate::{CancelToken, SyncError, callbacks::Callbacks, choice::Filter};
 
 /// Listens to a run. Called from several of the engine's threads; keep it short, a slow observer
 /// slows the run. A panic in an observer ends the run with [`SyncError::Aborted`], not the process;
@@ -257,43 +253,35 @@ pub struct Reconnect<'a> {
 /// phase. Every callback of a run goes through one of these.
 pub(crate) struct Guarded<'a> {
     observer: &'a dyn Observer,
-    cancel: CancelToken,
-    /// The text of the first panic.
-    panicked: Arc<OnceLock<String>>,
+    callbacks: Callbacks,
 }
 
 impl<'a> Guarded<'a> {
     /// Guards the observer of a run that `cancel` stops.
     pub(crate) fn new(observer: &'a dyn Observer, cancel: &CancelToken) -> Self {
-        Self { observer, cancel: cancel.part(), panicked: Arc::default() }
+        Self { observer, callbacks: Callbacks::new(cancel) }
     }
 
     /// Returns the token that the run listens to.
     pub(crate) fn cancel(&self) -> &CancelToken {
-        &self.cancel
+        self.callbacks.cancel()
     }
 
     /// Returns the result of the run, which is an error if the observer panicked.
     pub(crate) fn verdict<T>(self, outcome: Result<T, SyncError>) -> Result<T, SyncError> {
-        match self.panicked.get() {
-            Some(message) => Err(SyncError::Aborted { message: message.clone() }),
+        match self.callbacks.panic() {
+            Some(message) => Err(SyncError::Aborted { message }),
             None => outcome,
         }
     }
 
     /// Returns the judge of a source's walk, which is guarded as the observer is.
     pub(crate) fn chooser(&self, filter: &Filter, spelling: Option<Spelling>) -> Chooser {
-        filter.chooser(Arc::clone(&self.panicked), self.cancel.clone(), spelling)
+        filter.chooser(self.callbacks.clone(), spelling)
     }
 
     fn call(&self, callback: impl FnOnce(&dyn Observer)) {
-        if self.panicked.get().is_some() {
-            return;
-        }
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(self.observer))) {
-            let _ = self.panicked.set(panic_text(payload.as_ref()));
-            self.cancel.cancel();
-        }
+        self.callbacks.call(|| callback(self.observer));
     }
 }
 

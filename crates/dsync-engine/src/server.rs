@@ -6,10 +6,11 @@ use dsync_transport::{Stream, StreamEnd, paced};
 use dsync_wire::budget::Budget;
 
 use crate::{
-    CancelToken, Grant, Observer, Resources, SyncError, Wording, check,
+    CancelToken, Grant, Observer, Resources, SyncError, Wording,
+    callbacks::caught,
+    check,
     endpoint::{Means, serve_link},
     grant::Start,
-    halt::caught,
     observe::Guarded,
     source::ListedFiles,
 };

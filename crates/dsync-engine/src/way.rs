@@ -3,18 +3,14 @@
 #[cfg(feature = "ssh")]
 mod shell;
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{io, sync::Arc};
 
 use dsync_transport::{Sides, Stream, StreamEnd, Throttle, paced, throttled};
 use dsync_wire::{budget::Budget, link::Link};
 
 #[cfg(feature = "ssh")]
 pub use self::shell::{ask_host, host_command_line};
-use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::panic_text, observe::Connection};
+use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, callbacks::caught, observe::Connection};
 
 /// Makes the connections of a run whose other end is a [`Server`](crate::Server) of the same
 /// program's making: the first one, and another one whenever one broke. A closure is one.
@@ -151,8 +147,7 @@ fn own(
         let stream = connector.connect(cancel)?;
         stream.into_link(StreamEnd::Controller, options.timeout, Arc::clone(budget))
     };
-    let connected = catch_unwind(AssertUnwindSafe(connect));
-    let connected = connected.map_err(|panic| SyncError::Aborted { message: panic_text(panic.as_ref()) })?;
+    let connected = caught(|| Ok(connect()))?;
     if cancel.is_cancelled() {
         return Err(SyncError::Cancelled);
     }

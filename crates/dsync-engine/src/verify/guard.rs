@@ -1,15 +1,10 @@
-//! A listener to a verification whose panic ends the verification and nothing else, whichever thread
-//! calls it. Every callback goes through one of these, as those of a run go through `observe::Guarded`.
-
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::OnceLock,
-};
+//! A listener to a verification whose panic ends the verification. Every callback goes through one of
+//! these, as those of a run go through `observe::Guarded`.
 
 use dsync_wire::event::Progress;
 
 use super::{AgesProblem, Finding, VerifyError, VerifyObserver};
-use crate::{CancelToken, halt::panic_text};
+use crate::{CancelToken, callbacks::Callbacks};
 
 /// Runs a verification with a guarded observer, and with a token that its panic cancels.
 ///
@@ -20,10 +15,10 @@ pub(super) fn guarded<T>(
     cancel: &CancelToken,
     work: impl FnOnce(&dyn VerifyObserver, &CancelToken) -> Result<T, VerifyError>,
 ) -> Result<T, VerifyError> {
-    let guarded = Guarded { observer, cancel: cancel.part(), panicked: OnceLock::new() };
-    let outcome = work(&guarded, &guarded.cancel);
+    let guarded = Guarded { observer, callbacks: Callbacks::new(cancel) };
+    let outcome = work(&guarded, guarded.callbacks.cancel());
 
-    match guarded.panicked.into_inner() {
+    match guarded.callbacks.panic() {
         Some(message) => Err(VerifyError::Aborted { message }),
         None => outcome,
     }
@@ -31,20 +26,12 @@ pub(super) fn guarded<T>(
 
 struct Guarded<'a> {
     observer: &'a dyn VerifyObserver,
-    cancel: CancelToken,
-    /// The text of the first panic.
-    panicked: OnceLock<String>,
+    callbacks: Callbacks,
 }
 
 impl Guarded<'_> {
     fn call(&self, callback: impl FnOnce(&dyn VerifyObserver)) {
-        if self.panicked.get().is_some() {
-            return;
-        }
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(self.observer))) {
-            let _ = self.panicked.set(panic_text(payload.as_ref()));
-            self.cancel.cancel();
-        }
+        self.callbacks.call(|| callback(self.observer));
     }
 }
 
