@@ -649,6 +649,53 @@ fn an_inode_that_is_rewritten_in_place_by_another_name_leads_nobody() {
 }
 
 #[test]
+fn names_of_one_file_that_is_written_in_place_get_each_its_own_content() {
+    let scratch = Scratch::new();
+    let later = |node: Node| Node { mtime: (1_300_000_000, 0), ..node };
+    let files = [
+        ("a", Node::file("a", 1, 6000)),
+        ("alike", later(Node::file("alike", 2, 6000))),
+        ("d/b", Node::file("d/b", 1, 7000)),
+        ("e/c", Node::file("e/c", 1, 900_000)),
+    ];
+    let nodes = files.each_ref().map(|(_, node)| node.clone());
+    let dirs = [Node::dir("d"), Node::dir("e")];
+    Tree::of(dirs.iter().cloned().chain(nodes)).plant(&scratch.src());
+
+    // One of the names is up to date, or none, which alone `--append` goes on with.
+    let short = later(Node::file("a", 1, 5000));
+    let modes: [&[&str]; 5] = [
+        &["--inplace"],
+        &["--inplace", "-c"],
+        &["--inplace", "-H"],
+        &["--inplace", "-W"],
+        &["-b", "--inplace"],
+    ];
+    let all = files.iter().flat_map(|(name, node)| modes.map(|options| (*name, node, options)));
+    let none = modes.into_iter().chain([&["--append"][..]]).map(|options| ("a", &short, options));
+    for (first, old, options) in all.chain(none) {
+        every_way(&scratch, &[&["-a"], options].concat(), |copy, to| {
+            let others = files.iter().filter(|(name, _)| *name != first);
+            let links = others.map(|(name, _)| Node::hard_link(name, first));
+            Tree::of(dirs.iter().cloned().chain([old.clone()]).chain(links)).plant(to);
+            let outside = scratch.at("outside");
+            fs::hard_link(to.join(first), &outside).unwrap();
+
+            let outcome = copy().run().expect_code(0);
+            for (name, _) in &files {
+                let is_right =
+                    fs::read(to.join(name)).unwrap() == fs::read(scratch.src().join(name)).unwrap();
+                assert!(is_right, "{name}, of one file with {first}: {}", outcome.account());
+            }
+            assert!(same_inode(&to.join("a"), &outside), "whoever comes first keeps the inode");
+            assert_eq!(copy().arg("-i").run().expect_code(0).stdout_text(), "");
+            fs::remove_dir_all(to).unwrap();
+            fs::remove_file(&outside).unwrap();
+        });
+    }
+}
+
+#[test]
 fn anothers_file_leads_nobody() {
     needs_root!();
     let scratch = Scratch::new();

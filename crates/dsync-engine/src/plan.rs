@@ -386,6 +386,16 @@ impl Policy {
         !self.options.ignore_times && self.same_time(timestamp(existing.mtime), entry.attributes.mtime)
     }
 
+    /// Makes of a file that would stay one whose content is sent, though the old one's looks the same.
+    pub(crate) fn replace(&self, decision: &mut Decision) {
+        decision.action = Action::Update;
+        decision.changes.insert(if self.options.times { Changes::CONTENT } else { Changes::TIME_NOW });
+        if !self.options.perms {
+            // Special bits are not for a content that the old file may not have.
+            decision.wanted.mode = decision.wanted.mode.map(|mode| mode & 0o777);
+        }
+    }
+
     /// Adds the changes that a transfer itself makes.
     fn note_replacement(&self, entry: Subject<'_>, changes: &mut Changes) {
         let is_file = matches!(entry.kind, EntryKind::File { .. });

@@ -297,6 +297,18 @@ pub(super) const ENTRIES: &[Known] = &[
             !is_shared && is_attribute && seen.is_linked()
         },
     },
+    Known {
+        says: "With `--inplace`, two names of one file at the destination become two files where the source has two.",
+        explains: |seen| {
+            let is_apart = seen.finding.line.starts_with("not one file: ") || seen.is_sources_own();
+            seen.case.has(&["--inplace", "--append", "--append-verify"])
+                && seen.has_links_in_destination()
+                && seen.is_linked()
+                && seen.is(Class::Tree)
+                && tells_names_apart(seen)
+                && is_apart
+        },
+    },
 ];
 
 /// Returns whether the finding is that names of one file are files of their own, or differ as such do.

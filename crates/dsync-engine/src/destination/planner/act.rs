@@ -270,7 +270,7 @@ impl Planner<'_> {
         reserved: Reserved,
         (size, planned): (u64, &mut Option<Planned>),
     ) -> Result<Placed, SyncError> {
-        let Placing { decision, alternate, way } = placing;
+        let Placing { decision, alternate, way, .. } = placing;
         let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
         place.first_name = reserved.first_name;
         if let Some(finished) = &reserved.finished {
@@ -333,7 +333,7 @@ impl Planner<'_> {
         reserved: &Reserved,
         kind: &EntryKind,
     ) -> Result<Placed, SyncError> {
-        let Placing { decision, alternate, way } = placing;
+        let Placing { decision, alternate, way, .. } = placing;
         let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
         place.first_name = reserved.first_name;
 

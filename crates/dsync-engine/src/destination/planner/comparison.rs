@@ -16,6 +16,7 @@ use super::{
     ground::Ground,
     merge::{Merge, entry_path, known},
     requests::Requests,
+    tenants::Tenants,
 };
 use crate::{
     SyncError,
@@ -36,6 +37,7 @@ pub(super) struct Comparison<'a> {
     pub(super) pass: Pass,
     /// The later names of the part that is being planned.
     pub(super) foreseen: Foreseen,
+    pub(super) tenants: Tenants,
 }
 
 /// A pass over the source's listing.
@@ -64,6 +66,7 @@ impl<'a> Comparison<'a> {
             current: None,
             pass: Pass::Plan,
             foreseen: Foreseen::default(),
+            tenants: Tenants::new(&site.session.budget)?,
         })
     }
 

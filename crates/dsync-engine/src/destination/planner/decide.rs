@@ -41,6 +41,8 @@ pub(super) struct Placing {
     /// The entry of an alternate directory that is used.
     pub(super) alternate: Option<Alternate>,
     pub(super) way: Way,
+    /// Whether the old file is left to its other names, though files are written in place.
+    pub(super) is_apart: bool,
 }
 
 impl Course {
@@ -59,6 +61,11 @@ impl Course {
 }
 
 impl Placing {
+    /// Returns whether content is written.
+    fn writes(&self) -> bool {
+        !matches!(self.decision.action, Action::Keep | Action::Retag)
+    }
+
     /// Returns whether the old entry goes on having the name.
     pub(super) fn keeps_inode(&self, policy: &Policy, existing: &Metadata) -> bool {
         match self.decision.action {
@@ -66,7 +73,7 @@ impl Placing {
             // The source removes a name only when its content is here as well.
             Action::Update => {
                 let in_place = policy.options.writing.inplace && existing.kind == Kind::File;
-                in_place && !policy.options.remove_source_files
+                in_place && !self.is_apart && !policy.options.remove_source_files
             }
             _ => false,
         }
@@ -110,8 +117,39 @@ impl Planner<'_> {
         Ok(match (way, found.first) {
             (Way::Blocked(problem), _) => Course::Ignore(Some(problem)),
             (way, Some(first)) if decision.placed => Course::Follow { first, decision, way },
-            (way, _) => Course::Place(Placing { decision, alternate, way }),
+            (way, _) => Course::Place(Placing { decision, alternate, way, is_apart: false }),
         })
+    }
+
+    /// Returns the course of an entry once more: a file of its own, if the inode of its name is another
+    /// file's by then.
+    pub(super) fn part_from_others(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        course: Course,
+    ) -> Result<Course, SyncError> {
+        let Course::Place(mut placing) = course else { return Ok(course) };
+        let shared = found.existing.as_ref().filter(|existing| self.may_be_shared(&placing, existing));
+        let Some(existing) = shared else { return Ok(Course::Place(placing)) };
+
+        let writes = placing.writes();
+        if !self.comparison.tenants.admit(subject.entry, existing, writes)? {
+            placing.is_apart = true;
+            if !writes {
+                self.site.policy.replace(&mut placing.decision);
+            }
+        }
+        Ok(Course::Place(placing))
+    }
+
+    /// Returns whether an old file is one that is written in place and has further names.
+    fn may_be_shared(&self, placing: &Placing, existing: &Metadata) -> bool {
+        let is_rewritten = self.site.policy.options.writing.inplace && existing.origin != Origin::Device;
+        let is_file = existing.kind == Kind::File && existing.nlink > 1;
+        // Where an alternate directory has the file already, the name goes.
+        let is_here = placing.decision.placed && (placing.alternate.is_none() || placing.writes());
+        is_rewritten && is_file && is_here
     }
 
     /// Returns the course of an entry that is not the run's, or may not be.

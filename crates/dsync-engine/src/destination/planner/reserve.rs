@@ -86,7 +86,7 @@ impl Planner<'_> {
         found: &Found,
         placing: &Placing,
     ) -> Result<Reserved, SyncError> {
-        let Placing { decision, alternate, way } = placing;
+        let Placing { decision, alternate, way, is_apart } = placing;
         let existing = found.existing.as_ref();
         let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
 
@@ -123,6 +123,10 @@ impl Planner<'_> {
             let basis = if is_new { self.other_basis(merge, subject, size) } else { None };
             if let Some(basis) = basis {
                 (file.slot.twin, file.has_basis) = (Some(basis), true);
+            }
+            if *is_apart {
+                // Nor is the old file a basis: it may be written to meanwhile.
+                (file.slot.in_place, file.slot.tail, file.has_basis) = (false, None, alternate.is_some());
             }
             Some(Request { file: self.requests.admit(file)?, has_part })
         } else {
