@@ -115,7 +115,7 @@ fn of_one_tree(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
         }
         Err(error) => {
             say(&format!("dsync: error: {}", failure(&error, flags)));
-            failure_code(&error)
+            error.exit_code()
         }
     }
 }
@@ -410,20 +410,5 @@ fn failure(error: &VerifyError, flags: &Flags) -> String {
         }
         VerifyError::Cancelled => "interrupted; the rest is not verified".to_owned(),
         other => other.to_string(),
-    }
-}
-
-fn failure_code(error: &VerifyError) -> u8 {
-    match error {
-        VerifyError::Tree { .. } => exit_code::FILE_SELECTION,
-        VerifyError::Entry { .. } => exit_code::PARTIAL,
-        VerifyError::Cancelled => exit_code::INTERRUPTED,
-        VerifyError::Threads => exit_code::START,
-        // A code that means differences elsewhere: there is no such tree.
-        VerifyError::Session(error) if error.exit_code() == exit_code::PARTIAL => exit_code::FILE_SELECTION,
-        VerifyError::Session(error) => error.exit_code(),
-        VerifyError::Disorder { .. } => exit_code::STREAM,
-        VerifyError::TooManyProblems => exit_code::PARTIAL,
-        _ => exit_code::FILE_IO,
     }
 }

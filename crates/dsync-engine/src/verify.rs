@@ -9,6 +9,7 @@
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
 mod ages;
+mod error;
 mod findings;
 mod guard;
 mod judge;
@@ -18,7 +19,7 @@ mod remote;
 use std::{
     io::{self, BufWriter},
     iter::Peekable,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -34,13 +35,14 @@ use dsync_wire::{event::Progress, path::EntryPath, setters};
 use rayon::prelude::*;
 
 use crate::{
-    CancelToken, SyncError, Workers, content,
+    CancelToken, Workers, content,
     manifest::{Manifest, ManifestError, ManifestWriter, Record, Totals, compare_paths},
     plan::{file_type_of, timestamp},
     whole_file::{WholeFile, place},
 };
 use ages::Ages;
 pub use ages::{AgesProblem, MaxAge};
+pub use error::VerifyError;
 pub use findings::{Difference, Finding, Verified, VerifyObserver};
 use guard::guarded;
 use judge::{Read, difference};
@@ -91,71 +93,6 @@ impl Default for Reading {
     fn default() -> Self {
         Self { percent: 100, seed: 0, max_age: None, one_file_system: false, workers: Workers::default() }
     }
-}
-
-/// The reason why a tree could not be recorded or verified.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// The tree's root cannot be read.
-    #[error("cannot read '{}'", .path.display())]
-    Tree {
-        /// The root.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// An entry cannot be recorded, as it cannot be read.
-    #[error("cannot record '{path}'")]
-    Entry {
-        /// Path below the root.
-        path: EntryPath,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The manifest.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// Another user's link leads to the file of [`Reading::max_age`], its directory cannot be opened,
-    /// or something else than a regular file has its name.
-    #[error("cannot use the file that keeps the times of reading")]
-    Ages {
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// No run has recorded the content of a file of the tree as the file is now.
-    #[error("no run has recorded the contents of its files")]
-    NothingRecorded {
-        /// Files of which an earlier version is recorded.
-        edited_since: u64,
-    },
-    /// The session with the other end of a [`RemoteTree`] failed.
-    #[error("the other end cannot be verified")]
-    Session(#[from] Box<SyncError>),
-    /// The other end listed an entry that belongs before the last one.
-    #[error("the other end listed '{path}' out of order")]
-    Disorder {
-        /// Path below the root.
-        path: EntryPath,
-    },
-    /// The other end failed to read more paths than this end keeps.
-    #[error("the other end cannot read too many of its directories")]
-    TooManyProblems,
-    /// The threads that read could not be started.
-    #[error("cannot start threads")]
-    Threads,
-    /// The [`VerifyObserver`] panicked.
-    #[error("the observer panicked: {message}")]
-    Aborted {
-        /// The panic's text.
-        message: String,
-    },
-    /// Cancelled by the caller.
-    #[error("cancelled")]
-    Cancelled,
 }
 
 /// Records all of a tree: every content is read.

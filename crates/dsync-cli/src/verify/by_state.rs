@@ -10,7 +10,7 @@ use dsync_engine::{
     verify::{self, MaxAge, Verified, VerifyError},
 };
 
-use super::{Teller, beside, failure, failure_code, flags::Flags, reading, verified_json};
+use super::{Teller, beside, failure, flags::Flags, reading, verified_json};
 use crate::{
     commands::is_here,
     console::{blame, say},
@@ -71,7 +71,7 @@ pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
                 ref error => failure(error, flags),
             };
             say(&format!("dsync: error: {why}"));
-            failure_code(&error)
+            error.exit_code()
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::{
     fs,
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::PathBuf,
     sync::Mutex,
 };
 
