@@ -379,7 +379,7 @@ role = 'full'
             ("marker", "keep-days = -1\nmarker", 8, ""),
             ("marker", "kept = '/old'\nmarker", 8, "not a directory in the share"),
             ("marker", "kept = '../old'\nmarker", 8, "not a directory in the share"),
-            ("[keys.admin]", "[server]\nquota = 5", 5, "knows no key 'quota' here"),
+            ("[keys.admin]", "[server]\nquota = 5", 5, "'quota' here; the keys here are listen, "),
             ("[keys.admin]", "[server]\nlisten = ['nas']", 5, "no address like"),
             ("[keys.admin]", "[keys.admin]\npublic = 'ssh-ed25519 AAAA'", 5, "is no key like"),
             ("[keys.admin]", "[keys.admim]", 14, "no key 'admin' in [keys]; did you mean 'admim'?"),

@@ -14,14 +14,19 @@ impl Mistake {
         Self { at: Some(at.start), text }
     }
 
-    /// Says in words what the parser found; an unknown key with the one that was probably meant.
+    /// Says in words what the parser found; an unknown key with the one that was probably meant, or
+    /// all that there are.
     pub(super) fn of_toml(error: &toml::de::Error) -> Self {
         let message = error.message();
         let mut quoted = message.split('`').skip(1).step_by(2);
         let text = match quoted.next() {
             Some(unknown) if message.starts_with("unknown field") => {
-                let near = nearest(unknown, quoted);
-                format!("this version knows no key '{unknown}' here{}", meant(near))
+                let known: Vec<_> = quoted.collect();
+                let next = match nearest(unknown, known.iter().copied()) {
+                    Some(near) => meant(Some(near)),
+                    None => format!("; the keys here are {}", known.join(", ")),
+                };
+                format!("this version knows no key '{unknown}' here{next}")
             }
             Some(unknown) if message.starts_with("unknown variant") => {
                 let known: Vec<_> = quoted.collect();
