@@ -124,8 +124,11 @@ fn unpack(packages: &[Package], place: &Path) -> Result<(), TaskError> {
         members += &format!("{stem:?}, ");
         patches += &format!("{name} = {{ path = {stem:?} }}\n");
     }
-    let manifest =
-        format!("[workspace]\nresolver = \"3\"\nmembers = [{members}]\n\n[patch.crates-io]\n{patches}");
+    let checkout = root().join("Cargo.toml");
+    let profile = development_profile(&fs::read_to_string(&checkout).map_err(failed(&checkout))?);
+    let manifest = format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [{members}]\n\n[patch.crates-io]\n{patches}\n{profile}"
+    );
     let write = |name: &str, text: &[u8]| {
         let path = place.join(name);
         fs::write(&path, text).map_err(failed(&path))
@@ -133,6 +136,14 @@ fn unpack(packages: &[Package], place: &Path) -> Result<(), TaskError> {
     write("Cargo.toml", manifest.as_bytes())?;
     let lock = root().join("Cargo.lock");
     write("Cargo.lock", &fs::read(&lock).map_err(failed(&lock))?)
+}
+
+/// Returns the profile of development builds in a manifest. With the same one the dependencies that were
+/// checked for the checkout are not checked again.
+fn development_profile(manifest: &str) -> String {
+    let from = manifest.find("[profile.dev]").unwrap_or(manifest.len());
+    let rest = &manifest[from..];
+    rest[..rest.find("[profile.release]").unwrap_or(rest.len())].to_owned()
 }
 
 /// Returns the faults of an unpacked package: missing texts, and files that refer outside it.
@@ -212,6 +223,14 @@ fn paths_out_of_a_package_are_found() {
     assert_eq!(found("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../x\");"), ["/../x"]);
     // The string of another statement is no path behind the directory.
     assert_eq!(found("let at = env!(\"CARGO_MANIFEST_DIR\"); let up = \"../..\";"), [""; 0]);
+}
+
+#[test]
+fn the_profile_of_development_is_taken_whole_and_alone() {
+    let manifest = "[a]\n[profile.dev]\nx = 1\n[profile.dev.package]\ny = 2\n[profile.release]\nz = 3\n";
+    assert_eq!(development_profile(manifest), "[profile.dev]\nx = 1\n[profile.dev.package]\ny = 2\n");
+    let own = fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
+    assert!(development_profile(&own).contains("[profile.dev.package]"));
 }
 
 #[test]
