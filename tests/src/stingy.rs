@@ -4,7 +4,8 @@
 //! It shows a directory of the machine's own disk at a mount point, as far as a copy of directories
 //! and regular files needs it. There are no links, no extended attributes, and no way to remove a
 //! directory. The limit per call goes up and down with each call, from 1 byte to 9001, almost never
-//! a whole number of pages. On request, files cannot be read beyond some offset.
+//! a whole number of pages. On request, files cannot be read beyond some offset, or the case of a name's
+//! letters does not count.
 
 use std::{
     collections::HashMap,
@@ -62,10 +63,22 @@ impl Stingy {
     /// # Panics
     /// If `backing` cannot be opened.
     pub fn mount_readable_to(readable: u64, backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(readable, false, backing, at)
+    }
+
+    /// Mounts the same; a name finds the entry that has it in other case, as on FAT.
+    ///
+    /// # Panics
+    /// If `backing` cannot be opened.
+    pub fn mount_without_case(backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(u64::MAX, true, backing, at)
+    }
+
+    fn mount_as(readable: u64, folds: bool, backing: &Path, at: &Path) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let root = File::open(backing).expect("the directory to show");
         let nodes = Mutex::new(HashMap::from([(INodeNo::ROOT, Arc::new(root))]));
-        let shown = Shown { nodes, counts: Arc::clone(&counts), readable };
+        let shown = Shown { nodes, counts: Arc::clone(&counts), readable, folds };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("stingy".to_owned())];
         let session = is_root().then(|| fuser::spawn_mount(shown, at, &config).ok()).flatten();
@@ -111,6 +124,8 @@ struct Shown {
     nodes: Mutex<HashMap<INodeNo, Arc<File>>>,
     counts: Arc<Counts>,
     readable: u64,
+    /// The case of letters does not count.
+    folds: bool,
 }
 
 impl Filesystem for Shown {
@@ -260,7 +275,11 @@ impl Shown {
     }
 
     fn child(&self, parent: INodeNo, name: &OsStr) -> PathBuf {
-        self.path(parent).join(name)
+        let dir = self.path(parent);
+        let names = self.folds.then(|| fs::read_dir(&dir).expect("a directory").flatten());
+        let mut names = names.into_iter().flatten().map(|entry| entry.file_name());
+        let found = names.find(|other| other.eq_ignore_ascii_case(name));
+        dir.join(found.as_deref().unwrap_or(name))
     }
 
     fn enter(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {

@@ -137,6 +137,55 @@ fn directory_gives_way_to_a_copy_where_there_can_be_no_link() {
 }
 
 #[test]
+fn what_was_linked_keeps_its_attributes_in_the_alternate() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let nodes = || {
+        [
+            Node { mode: 0o644, ..Node::file("big", 1, 300_000) },
+            Node { mode: 0o644, ..Node::file("d/small", 2, 100) },
+            Node::symlink("d/link", "small"),
+            Node { mode: 0o644, ..Node::new("fifo", Kind::Fifo) },
+        ]
+    };
+    let changed = || nodes().map(|node| Node { mode: 0o600, owner: Some((5, 6)), ..node });
+    let old = || Tree::of([Node::dir("d")].into_iter().chain(nodes()));
+    let new = || Tree::of([Node::dir("d")].into_iter().chain(changed()));
+    let others =
+        || Tree::of([Node::dir("d")].into_iter().chain(nodes().map(|node| Node { mode: 0o666, ..node })));
+    old().plant(&scratch.at("alternate"));
+    others().plant(&scratch.at("other"));
+
+    for more in [&[][..], &["-H"], &["-c"], &["-AX"], &["--delay-updates"], &["--link-dest=../other"]] {
+        let _ = fs::remove_dir_all(scratch.src());
+        old().plant(&scratch.src());
+        every_way(&scratch, &[&["-a", "--link-dest=../alternate"], more].concat(), |copy, to| {
+            let _ = fs::remove_dir_all(scratch.src());
+            old().plant(&scratch.src());
+            let _ = copy().run().expect_code(0);
+            let inode = |root: &std::path::Path| fs::metadata(root.join("big")).unwrap().ino();
+            assert_eq!(inode(to), inode(&scratch.at("alternate")));
+
+            let alternate = || -> Vec<_> {
+                let facts = survey(&scratch.at("alternate")).into_iter();
+                facts
+                    .map(|(path, facts)| (path, facts.mode, facts.owner, facts.mtime, facts.content))
+                    .collect()
+            };
+            let before = alternate();
+            fs::remove_dir_all(scratch.src()).unwrap();
+            new().plant(&scratch.src());
+            let foreseen = copy().args(["-i", "-n"]).run().expect_code(0).stdout_text();
+            assert_eq!(copy().arg("-i").run().expect_code(0).stdout_text(), foreseen, "{more:?}");
+            assert_same(&scratch.src(), to, Scope::full());
+            assert_eq!(alternate(), before, "{more:?}");
+            assert_eq!(copy().arg("-i").run().expect_code(0).stdout_text(), "", "{more:?}");
+            fs::remove_dir_all(to).unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_second_run_with_an_alternate_on_another_filesystem_does_nothing() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -164,7 +164,9 @@ fn failures_are_events_and_each_path_is_in_the_summary_once() {
     needs_dsync!();
     let scratch = Scratch::new();
     plant(&scratch);
-    let run = strace::inject("renameat", "error=EACCES").args(["-a", "--json"]).arg(slash(&scratch.src()));
+    let run = strace::inject("renameat,renameat2", "error=EACCES")
+        .args(["-a", "--json"])
+        .arg(slash(&scratch.src()));
     let outcome = run.arg(scratch.dst()).run().expect_code(23);
     let events = events(&outcome);
     let problems = of(&events, "problem");

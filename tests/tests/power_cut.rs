@@ -297,9 +297,12 @@ fn sweep_on(bench: &Bench, salt: usize) {
         return;
     }
     let mut killed = 0;
-    for (call, counts) in
-        [("copy_file_range,pwrite64", [1, 2]), ("renameat", [1, 6]), ("syncfs", [1, 2]), ("unlinkat", [1, 3])]
-    {
+    for (call, counts) in [
+        ("copy_file_range,pwrite64", [1, 2]),
+        ("renameat,renameat2", [1, 6]),
+        ("syncfs", [1, 2]),
+        ("unlinkat", [1, 3]),
+    ] {
         killed += usize::from(bench.cut_at(call, counts[salt % 2]));
     }
     let others = ["mkdirat", "symlinkat", "renameat2", "fchmod"];
@@ -412,7 +415,7 @@ fn moved_files_are_never_gone_from_both_sides() {
     };
     let long = env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long");
     let mut killed = 0;
-    for (call, counts) in [("unlinkat", 1..12), ("syncfs", 1..6), ("renameat", 1..12)] {
+    for (call, counts) in [("unlinkat", 1..12), ("syncfs", 1..6), ("renameat,renameat2", 1..12)] {
         for count in counts.step_by(if long { 1 } else { 5 }) {
             let _ = fs::remove_dir_all(bench.scratch.src());
             new_tree().plant(&bench.scratch.src());

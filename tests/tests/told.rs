@@ -40,7 +40,7 @@ fn with_lists(run: Run, scratch: &Scratch) -> Run {
 fn what_fails_is_in_no_list() {
     needs_dsync!();
     for (calls, what, fails) in [
-        ("renameat", "error=EACCES", &["b", "dir/a", "link", "new/c"][..]),
+        ("renameat,renameat2", "error=EACCES", &["b", "dir/a", "link", "new/c"][..]),
         ("symlinkat", "error=EPERM", &["link"]),
         ("mkdirat", "error=EPERM", &["new/", "new/c"]),
         ("unlinkat", "error=EPERM", &["extra"]),

@@ -229,7 +229,14 @@ impl Year {
     /// Makes a run that is killed, or one on a full disk. It may end well all the same.
     fn run_in_trouble(&mut self, way: Way) {
         if self.dice.chance(60) {
-            let call = *self.dice.pick(&["pwrite64", "renameat", "unlinkat", "syncfs", "fsync", "utimensat"]);
+            let call = *self.dice.pick(&[
+                "pwrite64",
+                "renameat,renameat2",
+                "unlinkat",
+                "syncfs",
+                "fsync",
+                "utimensat",
+            ]);
             let count = 1 + self.dice.below(6);
             let run = strace::inject_into(self.program(way), call, &format!("signal=KILL:when={count}"));
             let outcome = self.finish(run, way);

@@ -9,6 +9,9 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
             "EPERM" | "EACCES" => {
                 "change the permissions, or run dsync as a user who may; --fake-super keeps attributes of others"
             }
+            "EEXIST" => {
+                "rename the entry: its name is taken there, perhaps by one that the filesystem takes for the same, as without case"
+            }
             "ENOSPC" | "EDQUOT" => "free some space, then run the same command again",
             "EROFS" => "mount the destination for writing",
             "EIO" => "check the disk, then run the same command again",

@@ -72,6 +72,8 @@ pub struct PreparedFile {
     last_step: LastStep,
     basis: Option<Stamp>,
     displaces: bool,
+    /// Whether the name was found free.
+    is_new: bool,
     withheld: Withheld,
 }
 
@@ -479,7 +481,15 @@ impl StagedFile {
         if is_device {
             sync_device(&fd, durability)?;
             let (last_step, withheld) = (LastStep::Nothing, Withheld::default());
-            return Ok(PreparedFile { dir, target, last_step, basis, displaces: false, withheld });
+            return Ok(PreparedFile {
+                dir,
+                target,
+                last_step,
+                basis,
+                displaces: false,
+                is_new: false,
+                withheld,
+            });
         }
 
         let now = stat_fd(fd.as_fd())?;
@@ -494,7 +504,7 @@ impl StagedFile {
             Some(temp) => LastStep::Rename(temp),
             None => LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }),
         };
-        Ok(PreparedFile { dir, target, last_step, basis, displaces: false, withheld })
+        Ok(PreparedFile { dir, target, last_step, basis, displaces: false, is_new: false, withheld })
     }
 }
 
@@ -526,6 +536,12 @@ impl PreparedFile {
         }
     }
 
+    /// Lets the file replace nothing but an entry of its very name, as the name was found free. Where a
+    /// filesystem takes two spellings for one name, the file would else replace that of the other one.
+    pub fn take_free_name(&mut self) {
+        self.is_new = true;
+    }
+
     /// Returns whether its filesystem could not hold some of its attributes.
     pub fn withheld(&self) -> Withheld {
         self.withheld
@@ -555,6 +571,7 @@ impl PreparedFile {
             last_step: LastStep::Rename(TempName::new(dir, temp, None)),
             basis: None,
             displaces: false,
+            is_new: false,
             withheld: Withheld::default(),
         }
     }
@@ -574,7 +591,7 @@ impl PreparedFile {
     /// # Errors
     /// [`CommitError`]; [`CommitError::Backup`] with the error of `secure`.
     pub fn commit_after(self, secure: impl FnOnce() -> io::Result<()>) -> Result<(), CommitError> {
-        let Self { dir, target, last_step, basis, displaces, .. } = self;
+        let Self { dir, target, last_step, basis, displaces, is_new, .. } = self;
         let mut temp = match last_step {
             LastStep::Rename(temp) => temp,
             LastStep::Nothing => return Ok(()),
@@ -599,17 +616,26 @@ impl PreparedFile {
         }
 
         secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
-        let error = match dir.give_name_to(&temp.dir, &temp.name, &target, &mut temp.charge) {
+        let named = if is_new {
+            dir.give_free_name(&temp.dir, &temp.name, &target, &mut temp.charge)
+        } else {
+            dir.give_name_to(&temp.dir, &temp.name, &target, &mut temp.charge)
+        };
+        let error = match named {
             Ok(()) => {
                 temp.armed = false;
                 return Ok(());
             }
             Err(error) => error,
         };
-        let in_the_way = [Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
+        let is_in_the_way = match Errno::from_io_error(&error) {
+            Some(Errno::ISDIR | Errno::NOTEMPTY) => true,
+            Some(Errno::EXIST) => !is_new,
+            _ => false,
+        };
 
-        match Errno::from_io_error(&error) {
-            Some(errno) if in_the_way.contains(&errno) && !dir.adds_only() => {
+        match error {
+            _ if is_in_the_way && !dir.adds_only() => {
                 if !displaces {
                     return Err(CommitError::TargetIsDirectory);
                 }
@@ -620,7 +646,7 @@ impl PreparedFile {
                 }
                 exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
             }
-            _ => Err(CommitError::Rename { source: Arc::new(error) }),
+            error => Err(CommitError::Rename { source: Arc::new(error) }),
         }
     }
 }

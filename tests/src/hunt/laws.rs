@@ -39,6 +39,7 @@ pub(super) fn breaches(case: &Case, trees: &Trees<'_>, dsync: &Outcome) -> Vec<F
         lines.extend(written_at_the_source(case, trees));
         if dsync.code() == Some(0) && is_whole(case) {
             lines.extend(absent(case, trees));
+            lines.extend(undressed(case, trees));
         }
     }
     lines.into_iter().map(|line| Finding { class: Class::Law, line }).collect()
@@ -169,6 +170,47 @@ fn absent(case: &Case, trees: &Trees<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Returns the files of the destination that have not the attributes of the source's, as far as the run
+/// keeps them and nothing maps them.
+fn undressed(case: &Case, trees: &Trees<'_>) -> Vec<String> {
+    // The attributes of one name are those of all.
+    let shares = !case.has_letter('H') && trees.before.keys().any(|path| is_shared_there(trees, path));
+    if case.is_nobody || case.has(MAPPING) || case.has_letter('E') || shares {
+        return Vec::new();
+    }
+    let keeps = |letter| case.has_letter(letter);
+    // Special bits stay only with their owner.
+    let bits = if keeps('o') && keeps('g') { 0o7777 } else { 0o777 };
+    let differs = |new: &Facts, old: &Facts| {
+        let names = [
+            (keeps('p') && new.mode & bits != old.mode & bits, "mode"),
+            (keeps('t') && new.mtime != old.mtime, "time"),
+            (keeps('o') && new.owner.0 != old.owner.0, "owner"),
+            (keeps('g') && new.owner.1 != old.owner.1, "group"),
+        ];
+        names.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect::<Vec<_>>()
+    };
+    let sources = trees.before.iter().filter_map(|(path, facts)| Some((path.strip_prefix(b"w/s/")?, facts)));
+    let files = sources.filter(|(_, facts)| facts.kind == "file");
+    let pairs = files.filter_map(|(within, facts)| {
+        let new = trees.ours.get(&[b"w/d/", within].concat()).filter(|new| new.kind == "file")?;
+        let names = differs(new, facts);
+        (!names.is_empty()).then(|| (within, names.join(" and ")))
+    });
+    pairs
+        .map(|(within, names)| format!("exit code 0 without the source's {names} of: {}", show(within)))
+        .collect()
+}
+
+/// Options that give entries other attributes than the source's.
+const MAPPING: &[&str] = &["--chmod", "--chown", "--usermap", "--groupmap"];
+
+/// Returns whether an old file of the destination has several names.
+fn is_shared_there(trees: &Trees<'_>, path: &[u8]) -> bool {
+    let is_there = path.starts_with(b"w/d/");
+    is_there && trees.before.get(path).is_some_and(|facts| facts.kind == "file" && facts.inode.is_some())
+}
+
 /// Returns whether a file is an old one with the size and the time of the source's, so that it was
 /// taken for equal.
 fn is_taken_for_equal(case: &Case, before: &Survey, here: &Facts, source: &Facts) -> bool {
@@ -205,12 +247,10 @@ const SELECTING: &[&str] = &[
 
 /// Returns whether all that the one source has belongs into the destination.
 fn is_whole(case: &Case) -> bool {
-    let shares_content = case.has(&["--inplace"]) && !case.has_letter('H');
     case.has_one_tree()
         && !areas::selects(case)
         && !case.has(areas::LINKS)
         && !case.has(SELECTING)
-        && !shares_content
         && case.options.first().is_some_and(|option| option.starts_with("-a") || option == "-r")
         && !case.options.iter().any(|option| options::name(option).starts_with("--no-"))
 }

@@ -170,6 +170,12 @@ impl Level {
         self.0.iter()
     }
 
+    /// Returns whether an entry of the destination is one of these directories' as well, by a hard link.
+    pub(super) fn has(&self, name: &Component, existing: &Metadata) -> bool {
+        let is_same = |other: Metadata| (other.dev, other.ino) == (existing.dev, existing.ino);
+        existing.nlink > 1 && self.0.iter().any(|dir| dir.stat(name).is_ok_and(is_same))
+    }
+
     /// Returns the most similar entry of that name and type: the first without a difference, else
     /// the first of equal content, else the first.
     pub(super) fn find(

@@ -259,7 +259,10 @@ fn commit_all(
 
         for commit in next.into_iter().flatten() {
             match commit {
-                Commit::File(prepared, file) => {
+                Commit::File(mut prepared, file) => {
+                    if file.slot.is_new {
+                        prepared.take_free_name();
+                    }
                     bytes = bytes.saturating_add(file.size);
                     group.add(prepared, file);
                 }

@@ -72,6 +72,7 @@ pub(super) fn note_file(
         kind: FileType::File,
         size: file.size,
         displaces: file.displaced.is_some(),
+        is_new: file.slot.is_new,
         first_name: file.first_name,
         basis,
         sent: file.is_sent(),
@@ -180,6 +181,9 @@ fn place(
     protection: &Protection,
 ) -> Result<Option<Cause>, SyncError> {
     let mut prepared = PreparedFile::waiting(dir, late.temp.clone(), late.name.clone());
+    if late.is_new {
+        prepared.take_free_name();
+    }
     let is_still = |basis: &Stamp| dir.stat(&late.name).is_ok_and(|now| now.stamp().is_same_content(basis));
     if late.basis.is_some_and(|basis| !is_still(&basis)) {
         return Ok(Some(Cause::Changed));

@@ -38,6 +38,8 @@ pub(super) struct Late {
     pub(super) size: u64,
     /// A directory gives way to it.
     pub(super) displaces: bool,
+    /// Its name was found free.
+    pub(super) is_new: bool,
     /// Its number as the first of several names.
     pub(super) first_name: Option<u64>,
     /// The old file that it was made from.
@@ -99,6 +101,7 @@ impl Late {
         let flags = [
             self.action == Action::Create,
             self.displaces,
+            self.is_new,
             self.first_name.is_some(),
             self.basis.is_some(),
             self.sent,
@@ -123,7 +126,8 @@ impl Late {
         let directory = RelPath::parse(take_counted(rest)?).ok()?;
         let (name, temp) = (take_name(rest)?, take_name(rest)?);
         let entry = EntryId(u64::from_ne_bytes(take(rest)?));
-        let [creates, displaces, has_others, has_basis, sent, cloned] = take(rest)?.map(|flag: u8| flag == 1);
+        let [creates, displaces, is_new, has_others, has_basis, sent, cloned] =
+            take(rest)?.map(|flag: u8| flag == 1);
         let [kind] = take(rest)?;
         let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
         let size = u64::from_ne_bytes(take(rest)?);
@@ -148,6 +152,7 @@ impl Late {
             kind,
             size,
             displaces,
+            is_new,
             first_name,
             basis,
             sent,
@@ -183,6 +188,7 @@ mod tests {
             kind: FileType::File,
             size: 1 << 40,
             displaces: true,
+            is_new: false,
             first_name: Some(3),
             basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
             sent: true,
@@ -193,6 +199,7 @@ mod tests {
             action: Action::Create,
             kind: FileType::Symlink,
             displaces: false,
+            is_new: true,
             first_name: None,
             basis: None,
             sent: false,

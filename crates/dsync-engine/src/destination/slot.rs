@@ -18,6 +18,8 @@ pub(super) struct Slot {
     pub(super) directory: Arc<Directory>,
     /// Name at the destination.
     pub(super) name: Component,
+    /// The name was found free.
+    pub(super) is_new: bool,
     /// The old file itself is written.
     pub(super) in_place: bool,
     /// The old file is a device, which is written directly.

@@ -213,6 +213,7 @@ mod tests {
             slot: Slot {
                 directory,
                 name: Component::new(&[b'a'; 3]).unwrap(),
+                is_new: false,
                 in_place: false,
                 device: false,
                 tail: None,

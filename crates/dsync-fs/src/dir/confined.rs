@@ -129,6 +129,46 @@ impl Dir {
         self.placing(new, charge, || self.rename_from(from, old, new))
     }
 
+    /// Renames an entry as [`give_name_to`](Self::give_name_to) does, to a name that was found free.
+    ///
+    /// # Errors
+    /// `EEXIST` where an entry of another spelling stands for the name. Where the filesystem has no such
+    /// call, that entry is replaced.
+    pub(crate) fn give_free_name(
+        &self,
+        from: &Self,
+        old: &Component,
+        new: &Component,
+        charge: &mut Option<Box<Charge>>,
+    ) -> io::Result<()> {
+        from.refuse_change(old)?;
+        let spelled = (from.spelled(old)?, self.spelled(new)?);
+        let (old_name, new_name) = (&*spelled.0, &*spelled.1);
+        let rename = || renameat_with(from, old_name, self, new_name, RenameFlags::NOREPLACE);
+        match self.placing(new, charge, || retry(rename)) {
+            Err(error) if stands_aside(&error) => self.give_name_to(from, old, new, charge),
+            // Somebody has made it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.lists(new)? => {
+                self.give_name_to(from, old, new, charge)
+            }
+            result => result,
+        }
+    }
+
+    /// Returns whether the directory has an entry of this very name.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn lists(&self, name: &Component) -> io::Result<bool> {
+        let name = self.spelled(name)?;
+        let is_it = |entry: Result<rustix::fs::DirEntry, Errno>| match entry {
+            Ok(entry) if entry.file_name() == &*name => Some(Ok(true)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error.into())),
+        };
+        rustix::fs::Dir::read_from(&self.fd)?.find_map(is_it).unwrap_or(Ok(false))
+    }
+
     fn rename_from(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
         if self.refuse_change(new).is_ok() {
             let (old, new) = (from.spelled(old)?, self.spelled(new)?);
@@ -138,13 +178,18 @@ impl Dir {
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(from, &*old, self, &*new, flags) {
             // The filesystem lacks that call. A hard link never replaces another entry either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            Err(error) if stands_aside(&error.into()) => {
                 linkat(from.as_fd(), &*old, self.as_fd(), &*new, AtFlags::empty())?;
                 Ok(unlinkat(from, &*old, AtFlags::empty())?)
             }
             result => Ok(result?),
         }
     }
+}
+
+/// Returns whether a filesystem cannot rename without replacing.
+fn stands_aside(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
 #[cfg(test)]

@@ -354,6 +354,19 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "What an alternate directory shares with the destination keeps its attributes there.",
+        explains: |seen| {
+            let is_apart = ["not one file: ", "should not be one file: "]
+                .iter()
+                .any(|what| seen.finding.line.starts_with(what));
+            let is_attribute = seen.about(&["mode", "owner", "mtime", "extended attributes"]);
+            seen.is(Class::Tree)
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.is_linked()
+                && (is_apart || is_attribute)
+        },
+    },
+    Known {
         says: "A link in an alternate directory leads to no alternate.",
         explains: |seen| {
             let places = seen.places_of(ALTERNATES);

@@ -13,6 +13,7 @@ use super::{
     super::{alternate::Alternate, links::FirstName},
     Planner,
     merge::Merge,
+    place::FILE_EXISTS,
     standing::Here,
     subject::{Found, Subject},
     way::Way,
@@ -240,7 +241,11 @@ impl Planner<'_> {
         let mapped = self.owners.of(&subject.entry.attributes);
         let found = merge.alternates.find(self.site, subject.entry, &mapped, &subject.name);
         let Some(mut found) = found else { return (own, None) };
-        let Some(better) = alternates.decision(&found, existing) else { return (own, None) };
+        // What an alternate shares with the destination would get the attributes as well.
+        let shares =
+            |old: &&Metadata| own.action == Action::Retag && merge.alternates.has(&subject.name, old);
+        let old = existing.filter(|old| !shares(old));
+        let Some(better) = alternates.decision(&found, old) else { return (own, None) };
 
         found.adds_nothing = matches!(own.action, Action::Keep | Action::Retag);
         let is_elsewhere = existing.is_some_and(|existing| existing.dev != found.metadata.dev);
@@ -281,7 +286,5 @@ fn too_short(subject: &Subject<'_>, found: &Found) -> Option<Cause> {
     (1..file).contains(&device).then_some(Cause::DeviceTooShort { device, file })
 }
 
-/// Linux's `EEXIST`: a name is taken where nothing may be replaced.
-const FILE_EXISTS: i32 = 17;
 /// Linux's `ELOOP`, for a link that may not be followed.
 const TOO_MANY_LINKS: i32 = 40;

@@ -23,6 +23,9 @@ use super::super::{
 };
 use crate::SyncError;
 
+/// Linux's `EEXIST`: a name is taken where nothing may be replaced.
+pub(super) const FILE_EXISTS: i32 = 17;
+
 /// The place of an entry.
 pub(super) struct Place<'a> {
     pub(super) site: &'a Site<'a>,
@@ -103,6 +106,12 @@ impl Place<'_> {
                 self.done(operation, failed?.map(|_| ()))
             }
         }
+    }
+
+    /// Returns whether an entry of another spelling stands for the name, which was found free: the
+    /// filesystem takes both for one.
+    pub(super) fn is_taken(&self, dir: &Dir) -> bool {
+        dir.stat(self.name).is_ok() && dir.lists(self.name).is_ok_and(|is_listed| !is_listed)
     }
 
     /// Makes a directory.
@@ -244,6 +253,7 @@ impl Place<'_> {
             kind,
             size: 0,
             displaces: self.displaced == Some(Kind::Dir),
+            is_new: false,
             first_name: self.first_name,
             basis: None,
             sent,

@@ -215,6 +215,7 @@ pub(super) fn request(
         slot: Slot {
             directory: Arc::clone(subject.directory),
             name: subject.name.clone(),
+            is_new: existing.is_none(),
             in_place: options.writing.inplace && old_file.is_some(),
             device: old_file.is_some_and(|old| old.origin == Origin::Device),
             tail,

@@ -1,11 +1,16 @@
 //! Entries that are whole in their listing: links, devices, fifos and sockets.
 
+use std::io;
+
 use dsync_fs::{Component, Kind};
-use dsync_wire::message::{EntryKind, Operation};
+use dsync_wire::{
+    event::Action,
+    message::{EntryKind, Operation},
+};
 
 use super::{
     super::{landed::brings, secure},
-    place::{Place, Placed},
+    place::{FILE_EXISTS, Place, Placed},
 };
 use crate::{
     SyncError,
@@ -25,11 +30,17 @@ impl Place<'_> {
             return Ok(Placed::Failed);
         }
 
-        let hands = &self.site.hands;
         let operation = match kind {
             EntryKind::Symlink { .. } => Operation::CreateLink,
             _ => Operation::CreateSpecial,
         };
+        let is_new = decision.action == Action::Create && self.displaced.is_none();
+        if is_new && self.is_taken(dir) {
+            self.report(operation, Err(io::Error::from_raw_os_error(FILE_EXISTS)))?;
+            return Ok(Placed::Failed);
+        }
+
+        let hands = &self.site.hands;
         let make = |name: &Component| match (kind, special(kind)) {
             (EntryKind::Symlink { target }, _) => hands.make_symlink(dir, name, target, &decision.wanted),
             (_, Some(special)) => hands.make_special(dir, name, special, &decision.wanted),
