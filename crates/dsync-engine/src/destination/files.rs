@@ -18,6 +18,7 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
+    in_place,
     kept::Part,
     phase::{Again, Phase, Request, Signed},
     protection::Protection,
@@ -177,6 +178,10 @@ impl Pending {
     /// it must stay.
     pub(super) fn secure(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
         let Some(dir) = &self.slot.directory.dir else { return Ok(Ok(())) };
+        if self.slot.is_apart {
+            // Under this name, too, the old file may be new by now; its first backup is not.
+            return Ok(in_place::keep_content(site, &self.slot));
+        }
         let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
         secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)
     }

@@ -42,12 +42,12 @@ mod renamed;
 mod requests;
 mod reserve;
 mod resolve;
+mod shared_inodes;
 mod spans;
 mod special;
 mod standing;
 mod subject;
 mod sweep;
-mod tenants;
 mod way;
 
 use std::{
@@ -380,7 +380,7 @@ impl Planner<'_> {
         let found = self.resolve(merge, subject)?;
         let course = self.decide(merge, subject, &found)?;
         let course = self.give_way(merge, subject, &found, course)?;
-        let course = self.part_from_others(subject, &found, course)?;
+        let course = self.part_from_others(subject, &found, course);
         if let (Some(spans), Some(existing)) = (&mut self.spans, &found.existing)
             && course.keeps_all()
         {

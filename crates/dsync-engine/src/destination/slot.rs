@@ -22,6 +22,8 @@ pub(super) struct Slot {
     pub(super) is_new: bool,
     /// The old file itself is written.
     pub(super) in_place: bool,
+    /// The old file is left to its other names, by which it may be written to meanwhile.
+    pub(super) is_apart: bool,
     /// The old file is a device, which is written directly.
     pub(super) device: bool,
     /// It is added to.

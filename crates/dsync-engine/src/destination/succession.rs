@@ -215,6 +215,7 @@ mod tests {
                 name: Component::new(&[b'a'; 3]).unwrap(),
                 is_new: false,
                 in_place: false,
+                is_apart: false,
                 device: false,
                 tail: None,
                 twin: None,

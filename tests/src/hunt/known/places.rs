@@ -106,7 +106,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.finding.line.starts_with("extra: ") && seen.is_sources_own()
                 || seen.finding.line.starts_with("should not be one file: ") && seen.is_linked();
             let is_left_out = is_left_out && seen.rsync.stderr_text().lines().any(is_taken);
-            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed || is_lost || is_left_out)
+            let is_unlisted = seen.finding.line.starts_with("only dsync lists *deleting")
+                && [".part'", "sub'"].iter().any(|name| seen.finding.line.ends_with(name));
+            let is_one = is_in_the_way || is_removed || is_lost || is_left_out || is_unlisted;
+            seen.case.has(&["--partial-dir"]) && is_one
         },
     },
     Known {

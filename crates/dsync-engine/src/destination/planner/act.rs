@@ -274,7 +274,7 @@ impl Planner<'_> {
         let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
         place.first_name = reserved.first_name;
         if let Some(finished) = &reserved.finished {
-            return place.take_up(size, finished);
+            return place.take_up(size, finished, found.existing.is_none());
         }
         if let Some(request) = reserved.request {
             return self.requests.send(&place, request, planned.take()).map(|()| Placed::Open);

@@ -16,7 +16,7 @@ use super::{
     ground::Ground,
     merge::{Merge, entry_path, known},
     requests::Requests,
-    tenants::Tenants,
+    shared_inodes::SharedInodes,
 };
 use crate::{
     SyncError,
@@ -37,7 +37,7 @@ pub(super) struct Comparison<'a> {
     pub(super) pass: Pass,
     /// The later names of the part that is being planned.
     pub(super) foreseen: Foreseen,
-    pub(super) tenants: Tenants,
+    pub(super) shared_inodes: SharedInodes,
 }
 
 /// A pass over the source's listing.
@@ -66,7 +66,7 @@ impl<'a> Comparison<'a> {
             current: None,
             pass: Pass::Plan,
             foreseen: Foreseen::default(),
-            tenants: Tenants::new(&site.session.budget)?,
+            shared_inodes: SharedInodes::new(&site.session.budget)?,
         })
     }
 

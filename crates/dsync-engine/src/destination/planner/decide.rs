@@ -129,19 +129,19 @@ impl Planner<'_> {
         subject: &Subject<'_>,
         found: &Found,
         course: Course,
-    ) -> Result<Course, SyncError> {
-        let Course::Place(mut placing) = course else { return Ok(course) };
+    ) -> Course {
+        let Course::Place(mut placing) = course else { return course };
         let shared = found.existing.as_ref().filter(|existing| self.may_be_shared(&placing, existing));
-        let Some(existing) = shared else { return Ok(Course::Place(placing)) };
+        let Some(existing) = shared else { return Course::Place(placing) };
 
         let writes = placing.writes();
-        if !self.comparison.tenants.admit(subject.entry, existing, writes)? {
+        if !self.comparison.shared_inodes.admit(subject.entry, existing, writes) {
             placing.is_apart = true;
             if !writes {
                 self.site.policy.replace(&mut placing.decision);
             }
         }
-        Ok(Course::Place(placing))
+        Course::Place(placing)
     }
 
     /// Returns whether an old file is one that is written in place and has further names.

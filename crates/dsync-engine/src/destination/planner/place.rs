@@ -109,7 +109,7 @@ impl Place<'_> {
     }
 
     /// Returns whether an entry of another spelling stands for the name, which was found free: the
-    /// filesystem takes both for one.
+    /// filesystem takes both for one. Reads the directory if anything has the name.
     pub(super) fn is_taken(&self, dir: &Dir) -> bool {
         dir.stat(self.name).is_ok() && dir.lists(self.name).is_ok_and(|is_listed| !is_listed)
     }
@@ -139,9 +139,13 @@ impl Place<'_> {
     }
 
     /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of
-    /// the run.
-    pub(super) fn take_up(&self, size: u64, finished: &Finished) -> Result<Placed, SyncError> {
+    /// the run. `is_new`: whether its name was found free.
+    pub(super) fn take_up(&self, size: u64, finished: &Finished, is_new: bool) -> Result<Placed, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
+        if is_new && self.is_taken(dir) {
+            self.report(Operation::Commit, Err(io::Error::from_raw_os_error(FILE_EXISTS)))?;
+            return Ok(Placed::Failed);
+        }
         let Finished { name, wanted } = finished;
         let hands = &self.site.hands;
         let set = hands.dress(dir, name, Kind::File, wanted).map(|withheld| self.site.withheld(withheld));

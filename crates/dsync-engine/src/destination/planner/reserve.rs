@@ -126,7 +126,8 @@ impl Planner<'_> {
             }
             if *is_apart {
                 // Nor is the old file a basis: it may be written to meanwhile.
-                (file.slot.in_place, file.slot.tail, file.has_basis) = (false, None, alternate.is_some());
+                (file.slot.in_place, file.slot.is_apart) = (false, true);
+                (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
             Some(Request { file: self.requests.admit(file)?, has_part })
         } else {
@@ -217,6 +218,7 @@ pub(super) fn request(
             name: subject.name.clone(),
             is_new: existing.is_none(),
             in_place: options.writing.inplace && old_file.is_some(),
+            is_apart: false,
             device: old_file.is_some_and(|old| old.origin == Origin::Device),
             tail,
             twin,
