@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn a_sender_is_led_once_to_the_session_that_it_names_and_only_a_few_are() {
-        let port = DatagramPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        // Not `bind`, which may be given the number of another test's port.
+        let port = DatagramPort::adopt(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
         let local = port.address().unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let addressed = Addressed::default();

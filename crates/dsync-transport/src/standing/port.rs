@@ -42,6 +42,13 @@ impl DatagramPort {
         Ok(Self(socket))
     }
 
+    /// Opens a port that no socket has. [`bind`](Self::bind) may be given the number of another test's
+    /// port, as sockets of this user may share it, and then one of the two waits for ever.
+    #[cfg(test)]
+    pub(super) fn alone(address: SocketAddr) -> io::Result<Self> {
+        Self::adopt(UdpSocket::bind(address)?)
+    }
+
     /// Returns the port's address.
     ///
     /// # Errors
@@ -119,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_a_whole_preface_is_one() {
-        let port = DatagramPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = DatagramPort::alone("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = client(&port);
         let whole = preface(&SEVEN);
         let longer = [&whole[..], b"x"].concat();
@@ -135,7 +142,7 @@ mod tests {
     fn a_connected_socket_has_its_senders_datagrams_and_the_port_all_others() {
         // Of one address, and of all of them.
         for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
-            let port = DatagramPort::bind(address.parse().unwrap()).unwrap();
+            let port = DatagramPort::alone(address.parse().unwrap()).unwrap();
             let number = port.address().unwrap().port();
             let clients = [0; 3].map(|_| {
                 let client = UdpSocket::bind("127.0.0.1:0").unwrap();

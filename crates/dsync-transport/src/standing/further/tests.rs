@@ -69,7 +69,7 @@ fn ports() -> (TcpListener, DatagramPort) {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // Another test may have the number for UDP.
-        if let Ok(port) = DatagramPort::bind(listener.local_addr().unwrap()) {
+        if let Ok(port) = DatagramPort::alone(listener.local_addr().unwrap()) {
             return (listener, port);
         }
         assert!(since.elapsed() < PATIENCE);
@@ -231,8 +231,8 @@ mod over_quic {
         // A port without UDP, one whose datagrams nobody reads, and one whose parent leads them nowhere.
         for case in 0..3 {
             let server = session();
-            let unread = (case == 1).then(|| DatagramPort::bind(server.address));
-            let nowhere = (case == 2).then(|| DatagramPort::bind(server.address));
+            let unread = (case == 1).then(|| DatagramPort::alone(server.address));
+            let nowhere = (case == 2).then(|| DatagramPort::alone(server.address));
             if let Some(Ok(port)) = nowhere {
                 thread::spawn(move || while port.next_preface().is_ok() {});
             }
