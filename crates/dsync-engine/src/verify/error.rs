@@ -31,8 +31,8 @@ pub enum VerifyError {
     /// The manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Another user's link leads to the file of [`Reading::max_age`], its directory cannot be opened,
-    /// or something else than a regular file has its name.
+    /// Another user's link leads to the file of [`Reading::max_age`](super::Reading::max_age), its
+    /// directory cannot be opened, or something else than a regular file has its name.
     #[error("cannot use the file that keeps the times of reading")]
     Ages {
         /// The reason.
@@ -45,7 +45,7 @@ pub enum VerifyError {
         /// Files of which an earlier version is recorded.
         edited_since: u64,
     },
-    /// The session with the other end of a [`RemoteTree`] failed.
+    /// The session with the other end of a [`RemoteTree`](super::RemoteTree) failed.
     #[error("the other end cannot be verified")]
     Session(#[from] Box<SyncError>),
     /// The other end listed an entry that belongs before the last one.
@@ -60,7 +60,7 @@ pub enum VerifyError {
     /// The threads that read could not be started.
     #[error("cannot start threads")]
     Threads,
-    /// The [`VerifyObserver`] panicked.
+    /// The [`VerifyObserver`](super::VerifyObserver) panicked.
     #[error("the observer panicked: {message}")]
     Aborted {
         /// The panic's text.
