@@ -42,10 +42,11 @@ pub(crate) struct Writing {
     /// Write into the old file itself, not beside it
     ///
     /// Keeps the file's hard links and needs no room for a second copy. A further name for which the
-    /// source has another file becomes a file of its own. What is written is kept as little as without it: what moved inside the file is moved there. A remote file is written to
-    /// only when all that is new of it has arrived and was verified. But a run that is killed, or a
-    /// power cut, may leave a file that is partly old and partly new until the next run; readers
-    /// see it change. Not with --link-dest.
+    /// source has another file becomes a file of its own. What is written is kept as little as without
+    /// it: what moved inside the file is moved there. A remote file is written to only when all that is
+    /// new of it has arrived and was verified. But a run that is killed, or a power cut, may leave a
+    /// file that is partly old and partly new until the next run; readers see it change. Not with
+    /// --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
     /// Write the content of files into devices that have their names (implies --inplace)

@@ -241,7 +241,7 @@ impl Planner<'_> {
         let mapped = self.owners.of(&subject.entry.attributes);
         let found = merge.alternates.find(self.site, subject.entry, &mapped, &subject.name);
         let Some(mut found) = found else { return (own, None) };
-        // What an alternate shares with the destination would get the attributes as well.
+        // An inode that an alternate shares with the destination would change there as well.
         let shares =
             |old: &&Metadata| own.action == Action::Retag && merge.alternates.has(&subject.name, old);
         let old = existing.filter(|old| !shares(old));
