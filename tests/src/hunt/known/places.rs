@@ -362,11 +362,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_apart = ["not one file: ", "should not be one file: "]
                 .iter()
                 .any(|what| seen.finding.line.starts_with(what));
-            let is_attribute = seen.about(&["mode", "owner", "mtime", "extended attributes"]);
-            seen.is(Class::Tree)
-                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
-                && seen.is_linked()
-                && (is_apart || is_attribute)
+            let options = ["--link-dest", "--copy-dest", "--compare-dest"];
+            let is_right = seen.is_sources_own() || seen.is_within(&options);
+            let is_attribute = seen.about(&["mode", "owner", "mtime", "extended attributes"]) && is_right;
+            seen.is(Class::Tree) && seen.case.has(&options) && seen.is_linked() && (is_apart || is_attribute)
         },
     },
     Known {
