@@ -186,6 +186,39 @@ fn what_was_linked_keeps_its_attributes_in_the_alternate() {
 }
 
 #[test]
+fn a_destination_that_is_its_own_alternate_adds_nothing() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let nodes = |mode| {
+        [
+            Node { mode, ..Node::dir("sub") },
+            Node { mode, ..Node::file("sub/a", 1, 50_000) },
+            Node::hard_link("sub/b", "sub/a"),
+            Node { mode, ..Node::new("fifo", Kind::Fifo) },
+            Node::hard_link("pipe", "fifo"),
+            Node::symlink("link", "sub"),
+        ]
+    };
+    for way in ["--link-dest=.", "--copy-dest=.", "--compare-dest=.", "--link-dest=sub/.."] {
+        for more in [&["-aH"][..], &["-a"], &["-a", "--delete", "--delay-updates"]] {
+            let _ = fs::remove_dir_all(scratch.src());
+            Tree::of(nodes(0o755)).plant(&scratch.src());
+            every_way(&scratch, &[&[way], more].concat(), |copy, to| {
+                Tree::of(nodes(0o700)).plant(to);
+                let inodes =
+                    || ["sub/a", "sub/b", "fifo"].map(|name| fs::metadata(to.join(name)).unwrap().ino());
+                let before = inodes();
+                let _ = copy().run().expect_quiet_success();
+                assert_same(&scratch.src(), to, Scope::full());
+                assert_eq!(inodes(), before, "{way} {more:?}");
+                fs::remove_dir_all(to).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
 fn a_second_run_with_an_alternate_on_another_filesystem_does_nothing() {
     needs_dsync!();
     let scratch = Scratch::new();

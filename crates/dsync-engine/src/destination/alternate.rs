@@ -63,6 +63,12 @@ fn open(base: &Dir, below: &Path, path: &Path) -> io::Result<Dir> {
     }
 }
 
+/// Returns the device and inode of the destination, if it exists: what is `below` does not.
+fn destination(base: &Dir, below: &Path) -> Option<(u64, u64)> {
+    let metadata = base.metadata().ok().filter(|_| below.as_os_str().is_empty())?;
+    Some((metadata.dev, metadata.ino))
+}
+
 /// Returns whether no other directory than the destination is where a missing one should be: a script
 /// that makes a row of copies and links to the last one has made none yet.
 fn is_first(base: &Dir, below: &Path, path: &Path) -> bool {
@@ -72,17 +78,15 @@ fn is_first(base: &Dir, below: &Path, path: &Path) -> bool {
         // It is where the destination will be made.
         Err(error) => return error.kind() == io::ErrorKind::NotFound && path.is_relative(),
     };
-    let destination = base.metadata().ok().filter(|_| below.as_os_str().is_empty());
-    let is_destination = |entry: &Metadata| {
-        destination.as_ref().is_some_and(|own| (own.dev, own.ino) == (entry.dev, entry.ino))
-    };
-    let is_other = |entry: &Metadata| entry.kind == Kind::Dir && !is_destination(entry);
+    let destination = destination(base, below);
+    let is_other = |entry: &Metadata| entry.kind == Kind::Dir && Some((entry.dev, entry.ino)) != destination;
     !above.list().entries.iter().flat_map(|(_, entry)| entry).any(is_other)
 }
 
 impl Alternates {
-    /// Opens the directories; one of several that does not exist has nothing, as with rsync.
-    /// Relative ones start at `below`, which need not exist, in `base`.
+    /// Opens the directories; one of several that does not exist has nothing, as with rsync, and
+    /// neither has the destination itself. Relative ones start at `below`, which need not exist, in
+    /// `base`.
     ///
     /// # Errors
     ///
@@ -90,9 +94,12 @@ impl Alternates {
     /// name that is wrong would cost a whole copy unnoticed.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
         let (mut roots, mut named, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        let own = destination(base, below);
+        let is_own = |dir: &Dir| own.is_some() && dir.metadata().ok().map(|dir| (dir.dev, dir.ino)) == own;
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
             match open(base, below, path) {
+                Ok(opened) if is_own(&opened) => {}
                 Ok(opened) => {
                     roots.push(opened);
                     named.push(dir.clone());
@@ -173,7 +180,8 @@ impl Level {
     /// Returns whether an entry of the destination is one of these directories' as well, by a hard link.
     pub(super) fn has(&self, name: &Component, existing: &Metadata) -> bool {
         let is_same = |other: Metadata| (other.dev, other.ino) == (existing.dev, existing.ino);
-        existing.nlink > 1 && self.0.iter().any(|dir| dir.stat(name).is_ok_and(is_same))
+        let is_linked = existing.kind != Kind::Dir && existing.nlink > 1;
+        is_linked && self.0.iter().any(|dir| dir.stat(name).is_ok_and(is_same))
     }
 
     /// Returns the most similar entry of that name and type: the first without a difference, else
