@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs,
-    os::unix::fs::{FileExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt, symlink},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -18,7 +18,7 @@ use dsync_tests::{
     needs_dsync, needs_root, oracle,
     run::{send, wait_for},
     scratch::slash,
-    strace, survey,
+    strace, survey, tree,
 };
 use rustix::process::Signal;
 
@@ -268,6 +268,81 @@ fn a_directory_that_gives_way_is_backed_up_before_a_kill_at_any_step() {
             );
             assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
         }
+    }
+}
+
+/// Rewrites `f` in place with a backup, locally or as a pull.
+fn rewriting(scratch: &Scratch, pulls: bool, options: &[&str]) -> Run {
+    if pulls {
+        let sshd = Sshd::shared();
+        let from = sshd.operand(slash(&scratch.src()));
+        return sshd.run(Via::Ssh).args(options).arg(from).arg(scratch.dst()).cwd(scratch.path());
+    }
+    Run::dsync().args(options).args(["src/", "dst/"]).cwd(scratch.path())
+}
+
+fn plant_content(scratch: &Scratch, seed: u64, size: u64, old: bool) {
+    let (root, mtime) = if old { (scratch.dst(), 1_200_000_000) } else { (scratch.src(), 1_600_000_000) };
+    let mtime = (mtime + i64::try_from(seed).unwrap(), 0);
+    Tree::of([Node { mtime, ..Node::file("f", seed, size) }]).plant(&root);
+}
+
+#[test]
+fn what_a_killed_run_half_rewrote_takes_no_backups_place() {
+    needs_dsync!();
+    let calls =
+        "pwrite64,copy_file_range,ftruncate,fsync,fdatasync,syncfs,renameat,renameat2,unlinkat,utimensat";
+    for (pulls, options, backup) in [
+        (false, &["-ab", "--inplace"][..], "dst/f~"),
+        (false, &["-a", "--inplace", "--backup-dir=../kept"], "kept/f"),
+        (false, &["-ab", "--append"], "dst/f~"),
+        (true, &["-ab", "--inplace"], "dst/f~"),
+        (true, &["-a", "--inplace", "--backup-dir=../kept", "--fsync"], "kept/f"),
+    ] {
+        for when in 1..24 {
+            let scratch = Scratch::new();
+            let appends = options.contains(&"--append");
+            let old_size = if appends { 400_000 } else { 3_000_000 };
+            plant_content(&scratch, 1, old_size, true);
+            plant_content(&scratch, if appends { 1 } else { 2 }, 3_100_000, false);
+            let content = |path: &str| fs::read(scratch.at(path)).unwrap_or_default();
+            let old = content("dst/f");
+
+            let killed = rewriting(&scratch, pulls, options);
+            let killed = strace::inject_into(killed, calls, &format!("signal=KILL:when={when}")).run();
+            let what = format!("{pulls} {options:?}: call {when} was the last\n{}", killed.account());
+            let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+            assert!(content(backup) == old, "the backup is another\n{what}");
+            assert!(content("dst/f") == content("src/f"), "{what}");
+            assert_eq!(temporaries(&scratch.path()), Vec::<String>::new(), "{what}");
+
+            // The next change has its own backup.
+            let second = content("dst/f");
+            plant_content(&scratch, if appends { 1 } else { 3 }, 3_200_000, false);
+            let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+            assert!(content(backup) == second && content("dst/f") == content("src/f"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_is_changed_after_a_run_that_wrote_nothing_is_backed_up() {
+    needs_dsync!();
+    for pulls in [false, true] {
+        let scratch = Scratch::new();
+        plant_content(&scratch, 1, 3_000_000, true);
+        plant_content(&scratch, 2, 3_000_000, false);
+        let options = &["-a", "--inplace", "--backup-dir=../kept"];
+        // The last step before the first write: the setuid bit goes.
+        tree::set_mode(&scratch.at("dst/f"), 0o4755);
+        let failed = strace::inject_into(rewriting(&scratch, pulls, options), "fchmod", "error=EIO:when=1+");
+        let _ = failed.run();
+        assert_eq!(fs::metadata(scratch.at("dst/f")).unwrap().mtime(), 1_200_000_001, "nothing was written");
+        assert_eq!(temporaries(&scratch.path()), Vec::<String>::new());
+
+        fs::write(scratch.at("dst/f"), "mine").unwrap();
+        let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+        assert_eq!(fs::read(scratch.at("kept/f")).unwrap(), b"mine");
     }
 }
 

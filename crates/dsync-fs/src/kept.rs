@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftruncate, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, fsync, ftruncate, openat};
 
 use crate::{
     component::Component,
@@ -71,6 +71,38 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// Creates empty notes in `home`, under a name that a later run finds. Removes this user's earlier
+    /// ones of that name.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another run has them open, `PermissionDenied` if they are another user's;
+    /// otherwise the system's error.
+    pub fn create(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
+        let charge = home.charge_notes(None)?;
+        let fd = create_own(home, name)?;
+        Ok(Self { temp: TempName::new(home, name.clone(), charge), fd })
+    }
+
+    /// Opens the notes of an earlier run in `home`.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another run has them open, `PermissionDenied` if they are not this user's
+    /// alone; otherwise the system's error.
+    pub fn open(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
+        let fd = open_own(home, name)?;
+        let charge = home.charge_notes(Some(&fd))?;
+        Ok(Self { temp: TempName::new(home, name.clone(), charge), fd })
+    }
+
+    /// Writes the notes and their name to the disk.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn sync(&self, home: &Dir) -> io::Result<()> {
+        retry(|| fsync(&self.fd))?;
+        home.sync()
+    }
+
     /// Reads at most `limit` bytes of the notes, from their start.
     ///
     /// # Errors
@@ -130,9 +162,7 @@ impl StagedFile {
         let charge = dir.charge_new(&target)?;
         let fd = create_own(home, &names.content)?;
         let staged = Self::assemble(TempName::new(home, names.content.clone(), charge), fd, dir, target);
-        let charge = home.charge_notes(None)?;
-        let fd = create_own(home, &names.notes)?;
-        Ok((staged, Notes { temp: TempName::new(home, names.notes.clone(), charge), fd }))
+        Ok((staged, Notes::create(home, &names.notes)?))
     }
 
     /// Opens the unfinished file of an earlier run in `home`, with its notes.
@@ -147,9 +177,7 @@ impl StagedFile {
         names: &KeptNames,
     ) -> io::Result<(Self, Notes)> {
         let content = open_own(home, &names.content)?;
-        let notes = open_own(home, &names.notes)?;
-        let charge = home.charge_notes(Some(&notes))?;
-        let notes = Notes { temp: TempName::new(home, names.notes.clone(), charge), fd: notes };
+        let notes = Notes::open(home, &names.notes)?;
         let charge = dir.charge_kept(&content, &target)?;
         let temp = TempName::new(home, names.content.clone(), charge);
         Ok((Self::assemble(temp, content, dir, target), notes))

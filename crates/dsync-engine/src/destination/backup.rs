@@ -214,6 +214,11 @@ impl Backups {
         }
     }
 
+    /// Returns whether a backup may take the place of an older one.
+    pub(super) fn replace_older(&self) -> bool {
+        !matches!(self.tree, Tree::Kept(_))
+    }
+
     /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into.
     pub(super) fn copy(
         &self,

@@ -317,6 +317,7 @@ fn flush(
         match result {
             Ok(()) => {
                 file.slot.directory.touch();
+                file.slot.note_whole();
                 file.note_signature(site);
                 match file.remove_displaced(site)? {
                     Ok(()) if site.removes(file.is_sent()) => {

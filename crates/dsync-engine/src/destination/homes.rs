@@ -166,6 +166,11 @@ impl Homes {
         kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.finished)
     }
 
+    /// Returns the name of the note that a file is being written into, which stands beside it.
+    pub(super) fn note_name(target: &Component) -> io::Result<Component> {
+        kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.notes)
+    }
+
     /// Returns the names under which a part of a file is kept there.
     pub(super) fn part_names(&self, dir: &Dir, target: &Component) -> io::Result<KeptNames> {
         let mut hasher = ContentHasher::new();

@@ -23,8 +23,8 @@ use std::{
 use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
 use dsync_fs::{Durability, StagedFile};
 
-use super::{Site, slot::Slot};
-use crate::content::READ_BYTES;
+use super::{Site, begun::Begun, slot::Slot};
+use crate::{content::READ_BYTES, halt::lock};
 
 /// The changes to the old file's bytes.
 #[derive(Default)]
@@ -269,7 +269,8 @@ pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<Stage
     create_beside(site, dir, slot, len)
 }
 
-/// Keeps a copy of an old file that is about to be written into: once, before this run first does.
+/// Keeps a copy of an old file that is about to be written into: once, before this run first does, and
+/// not where an earlier run was killed in the middle of that.
 pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     let Some(dir) = &slot.directory.dir else { return Ok(()) };
     if slot.has_backup.load(Ordering::Acquire) {
@@ -277,8 +278,14 @@ pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     }
     let path = &slot.directory.path;
     if let (Some(backups), Some(place)) = (site.backups.get(), site.backup_of(dir, path, &slot.name)?) {
-        backups.copy(&place, dir, path, &slot.name)?;
-        site.tell_backup(path, &slot.name, &place).map_err(io::Error::other)?;
+        let is_noted = slot.in_place && !slot.device && backups.replace_older();
+        let mut begun = if is_noted { Begun::find(slot, dir, &place) } else { None };
+        if begun.is_none() {
+            backups.copy(&place, dir, path, &slot.name)?;
+            site.tell_backup(path, &slot.name, &place).map_err(io::Error::other)?;
+            begun = if is_noted { Begun::note(site, slot, dir, &place) } else { None };
+        }
+        *lock(&slot.begun) = begun;
     }
     slot.has_backup.store(true, Ordering::Release);
     Ok(())

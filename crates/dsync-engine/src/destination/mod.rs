@@ -14,6 +14,7 @@ mod allowance;
 mod alternate;
 pub(crate) mod asked;
 mod backup;
+mod begun;
 mod call;
 mod commit;
 mod credit;

@@ -4,14 +4,15 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use dsync_fs::{Component, Dir, Opening, RelPath, SourceFile, Stamp};
+use dsync_fs::{Component, Dir, Opening, RelPath, SourceFile, Stamp, Timestamp};
 
-use super::{Site, directory::Directory, elsewhere::FoundElsewhere};
+use super::{Site, begun::Begun, directory::Directory, elsewhere::FoundElsewhere};
+use crate::halt::lock;
 
 /// The place of one file.
 pub(super) struct Slot {
@@ -32,6 +33,10 @@ pub(super) struct Slot {
     pub(super) twin: Option<Twin>,
     /// Set when the old file's content was kept, before it was written into.
     pub(super) has_backup: AtomicBool,
+    /// The note of its rewriting, while that goes on.
+    pub(super) begun: Mutex<Option<Begun>>,
+    /// Its size and time once it is whole, if its time is kept.
+    pub(super) becomes: Option<(u64, Timestamp)>,
     /// Bytes of its content that came from the source.
     pub(super) literal_bytes: AtomicU64,
 }
@@ -61,6 +66,13 @@ impl Slot {
     /// Returns the path from the destination's root.
     pub(super) fn path(&self) -> RelPath {
         self.directory.path.join(&self.name)
+    }
+
+    /// Notes that the file is whole.
+    pub(super) fn note_whole(&self) {
+        if let Some(begun) = lock(&self.begun).take() {
+            begun.end();
+        }
     }
 
     /// Counts bytes of the file's content for the file and for the run.

@@ -220,6 +220,8 @@ mod tests {
                 tail: None,
                 twin: None,
                 has_backup: AtomicBool::new(false),
+                begun: Mutex::default(),
+                becomes: None,
                 literal_bytes: AtomicU64::new(0),
             },
             part: Arc::new(PartTicket::new(None)),

@@ -38,7 +38,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && is_of_rules(node);
             let dsync_says = seen.dsync.stderr_text().contains("cannot follow the filter rules of '");
-            reads_files(seen) && dsync_says && seen.case.world.iter().any(is_link)
+            // The first run has changed what the link leads to.
+            let went_later = seen.is(Class::Second) && seen.finding.line.contains("*deleting");
+            reads_files(seen) && (dsync_says || went_later) && seen.case.world.iter().any(is_link)
         },
     },
     Known {

@@ -52,6 +52,11 @@ impl Leftovers {
         true
     }
 
+    /// Takes up the note of a file that is about to be written into.
+    pub(super) fn claim_note(&mut self, target: &Component) {
+        self.taken_up.extend(Homes::note_name(target));
+    }
+
     /// Takes up a complete file if it is the source's still; one that is not is removed.
     pub(super) fn claim_finished(
         &mut self,

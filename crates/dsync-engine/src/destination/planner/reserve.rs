@@ -129,6 +129,9 @@ impl Planner<'_> {
                 (file.slot.in_place, file.slot.is_apart) = (false, true);
                 (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
+            if file.slot.in_place && self.site.backups.get().is_some() {
+                merge.leftovers.claim_note(&subject.name);
+            }
             Some(Request { file: self.requests.admit(file)?, has_part })
         } else {
             None
@@ -223,6 +226,8 @@ pub(super) fn request(
             tail,
             twin,
             has_backup: AtomicBool::new(false),
+            begun: Mutex::default(),
+            becomes: decision.wanted.mtime.map(|mtime| (size, mtime)),
             literal_bytes: AtomicU64::new(0),
         },
         displaced: displaces.then(|| Displaced::new(place.protection.clone())),
