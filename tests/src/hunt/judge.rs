@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{
     batch,
     case::Case,
+    killed,
     known::{self, Seen},
     laws::{self, Trees},
     lists, live,
@@ -273,6 +274,9 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
     if rests && meaning(&dsync) == Meaning::Done && !case.has(&["-n"]) {
         let second = world.dsync(case, &[]);
         judge_second(&mut verdict, &second);
+        if is_at_rest(&second) {
+            broken.extend(killed::breaches(case, world, &ours, since));
+        }
     }
     if let Some(before) = &before {
         let theirs = (meaning(&rsync) != Meaning::Refused).then_some(&theirs);

@@ -11,6 +11,7 @@ mod case;
 pub mod dice;
 mod filesystems;
 mod judge;
+mod killed;
 mod known;
 mod laws;
 mod lists;

@@ -20,6 +20,7 @@ use crate::{
     compare::{Facts, survey},
     program::program,
     run::{Outcome, Run, Running},
+    strace,
 };
 
 /// Two directories on two filesystems, planted anew for each run.
@@ -120,7 +121,8 @@ impl World {
     /// ever, which would take the room of the cases beside it for a minute and more.
     pub(super) fn rsync(&self, case: &Case, more: &[&str]) -> Outcome {
         let program = rsync::program();
-        let mut run = self.run(case, program, &format!("--rsync-path={}", program.display()), more);
+        let path = format!("--rsync-path={}", program.display());
+        let mut run = self.command(case, program, &path, more).start();
         while run.is_running() && !run.is_late() {
             if self.is_full() {
                 run.kill();
@@ -138,10 +140,21 @@ impl World {
 
     /// Starts dsync.
     pub(super) fn start(&self, case: &Case, more: &[&str]) -> Running {
-        self.run(case, program(), &format!("--dsync-path={}", program().display()), more)
+        self.own_command(case, more).start()
     }
 
-    fn run(&self, case: &Case, program: &Path, path: &str, more: &[&str]) -> Running {
+    /// Runs dsync until a thread of it, or of its other end, makes its `step`th call that changes
+    /// a filesystem, then kills the process.
+    pub(super) fn killed(&self, case: &Case, step: u64) -> Outcome {
+        let killed = format!("signal=KILL:when={step}");
+        strace::inject_into(self.own_command(case, &[]), CHANGING, &killed).run()
+    }
+
+    fn own_command(&self, case: &Case, more: &[&str]) -> Run {
+        self.command(case, program(), &format!("--dsync-path={}", program().display()), more)
+    }
+
+    fn command(&self, case: &Case, program: &Path, path: &str, more: &[&str]) -> Run {
         let mask = format!("umask {:03o} && exec \"$@\"", case.umask);
         let mut run = Run::of("sh").args(["-c", &mask, "sh"]);
         if case.is_nobody {
@@ -157,7 +170,7 @@ impl World {
         // rsync may hang in a process that it started, e.g. where that opens a fifo as a basis. It would
         // keep the filesystem and what was removed there.
         run = run.in_own_group().limit(if program.ends_with("rsync") { RSYNC_LIMIT } else { LIMIT });
-        run.args(case.operands.iter().map(|operand| self.expand(operand))).start()
+        run.args(case.operands.iter().map(|operand| self.expand(operand)))
     }
 
     /// Returns the options in the form for a program.
@@ -237,6 +250,10 @@ pub(super) fn seconds() -> i64 {
 pub(super) fn nobody() -> [String; 4] {
     ["setpriv".into(), format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]
 }
+
+/// Calls that change a filesystem.
+const CHANGING: &str = "pwrite64,copy_file_range,ftruncate,fallocate,fsync,syncfs,renameat,renameat2,linkat,symlinkat,\
+    unlinkat,mkdirat,mknodat,fchmod,fchmodat,fchownat,utimensat,fsetxattr,setxattr";
 
 /// The message of a case in which rsync fills the filesystem.
 pub(super) const FILLS: &str = "rsync fills the filesystem";

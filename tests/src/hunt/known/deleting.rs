@@ -112,7 +112,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 && says.contains("failed: Permission denied (13)");
             let words = ["missing: ", "not one file: "];
             let is_gone = words.iter().any(|words| seen.finding.line.starts_with(words))
-                || seen.about(&["type"]) && seen.is_sources_own();
+                || seen.about(&["type"]) && seen.is_sources_own()
+                // It has its backup.
+                || seen.finding.line.starts_with("extra: ") && seen.case.has(&["-b", "--backup-dir"]);
             seen.case.is_nobody && fails && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_gone)
         },
     },
