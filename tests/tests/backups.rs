@@ -314,7 +314,7 @@ fn what_a_killed_run_half_rewrote_takes_no_backups_place() {
             let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
             assert!(content(backup) == old, "the backup is another\n{what}");
             assert!(content("dst/f") == content("src/f"), "{what}");
-            assert_eq!(temporaries(&scratch.path()), Vec::<String>::new(), "{what}");
+            assert_eq!(temporaries(scratch.path()), Vec::<String>::new(), "{what}");
 
             // The next change has its own backup.
             let second = content("dst/f");
@@ -322,6 +322,70 @@ fn what_a_killed_run_half_rewrote_takes_no_backups_place() {
             let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
             assert!(content(backup) == second && content("dst/f") == content("src/f"), "{what}");
         }
+    }
+}
+
+#[test]
+fn a_half_rewritten_file_is_made_whole_whatever_its_size_and_time_are() {
+    needs_dsync!();
+    let calls = "pwrite64,copy_file_range,ftruncate,fsync,fdatasync,syncfs,utimensat";
+    for (pulls, options) in [
+        (false, &["-au", "--inplace"][..]),
+        (false, &["-a", "--size-only", "--inplace"]),
+        (true, &["-au", "--inplace"]),
+        (true, &["-rp", "--size-only", "--inplace", "--no-whole-file"]),
+        (false, &["-aub", "--inplace"]),
+    ] {
+        for when in 1..16 {
+            let scratch = Scratch::new();
+            plant_content(&scratch, 1, 3_000_000, true);
+            plant_content(
+                &scratch,
+                2,
+                if options.contains(&"--size-only") { 3_000_001 } else { 3_000_000 },
+                false,
+            );
+            let killed = rewriting(&scratch, pulls, options);
+            let killed = strace::inject_into(killed, calls, &format!("signal=KILL:when={when}")).run();
+            let what = format!("{pulls} {options:?}: call {when} was the last\n{}", killed.account());
+            let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+            let content = |path: &str| fs::read(scratch.at(path)).unwrap();
+            assert!(content("dst/f") == content("src/f"), "{what}");
+            assert_eq!(temporaries(scratch.path()), Vec::<String>::new(), "{what}");
+            // A file that somebody else has made newer stays.
+            if options.contains(&"-au") {
+                fs::write(scratch.at("dst/f"), "newer").unwrap();
+                let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+                assert_eq!(content("dst/f"), b"newer", "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_temporary_of_a_killed_run_stays_among_backups() {
+    needs_dsync!();
+    for options in [&["-a", "--backup-dir=../kept"][..], &["-a", "--inplace", "--backup-dir=../kept"]] {
+        let scratch = Scratch::new();
+        let kept = scratch.at("kept");
+        fs::create_dir(&kept).unwrap();
+        let Some(_other) = Mount::tmpfs(&kept, "size=8m") else { return };
+        plant_content(&scratch, 1, 3_000_000, true);
+        plant_content(&scratch, 2, 3_000_000, false);
+        fs::create_dir(kept.join("sub")).unwrap();
+        let old = fs::read(scratch.at("dst/f")).unwrap();
+        // Calls of one thread: the new content may be written before, and by another one.
+        let killed = |when: u32| {
+            let killed = rewriting(&scratch, false, options);
+            let calls = "copy_file_range,pwrite64,fsync";
+            strace::inject_into(killed, calls, &format!("signal=KILL:when={when}")).run()
+        };
+        let left = (1..12).any(|when| killed(when).code().is_none() && !temporaries(&kept).is_empty());
+        assert!(left, "{options:?}: no run left a temporary");
+
+        let _ = rewriting(&scratch, false, options).run().expect_quiet_success();
+        assert_eq!(temporaries(scratch.path()), Vec::<String>::new());
+        assert_eq!(fs::read(kept.join("f")).unwrap(), old);
     }
 }
 
@@ -338,7 +402,7 @@ fn what_is_changed_after_a_run_that_wrote_nothing_is_backed_up() {
         let failed = strace::inject_into(rewriting(&scratch, pulls, options), "fchmod", "error=EIO:when=1+");
         let _ = failed.run();
         assert_eq!(fs::metadata(scratch.at("dst/f")).unwrap().mtime(), 1_200_000_001, "nothing was written");
-        assert_eq!(temporaries(&scratch.path()), Vec::<String>::new());
+        assert_eq!(temporaries(scratch.path()), Vec::<String>::new());
 
         fs::write(scratch.at("dst/f"), "mine").unwrap();
         let _ = rewriting(&scratch, pulls, options).run().expect_code(0);

@@ -54,6 +54,10 @@ pub(crate) struct Mapped {
 pub(crate) trait Standing {
     /// Returns whether it is a symbolic link of this text.
     fn link_equals(&self, target: &[u8]) -> bool;
+    /// Returns whether it is a file that a killed run has left half written.
+    fn is_half_written(&self) -> bool {
+        false
+    }
     /// Returns whether it is a file of this unkeyed hash.
     fn content_equals(&self, content: &[u8; 32]) -> bool;
     /// Reads its lists and attributes; `None` when they cannot be read.
@@ -166,7 +170,8 @@ impl Policy {
         }
 
         let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
-        if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        if self.options.update && is_file && newer() && !self.is_half_written(standing) {
             return Decision::skip();
         }
 
@@ -380,10 +385,16 @@ impl Policy {
             let EntryKind::File { content: Some(content), .. } = &entry.kind else { return false };
             return standing.content_equals(content);
         }
+        let is_of_time = || self.same_time(timestamp(existing.mtime), entry.attributes.mtime);
         if self.options.size_only {
-            return true;
+            return is_of_time() || !self.is_half_written(standing);
         }
-        !self.options.ignore_times && self.same_time(timestamp(existing.mtime), entry.attributes.mtime)
+        !self.options.ignore_times && is_of_time()
+    }
+
+    /// Returns whether an earlier run of this kind has left a file half written.
+    fn is_half_written(&self, standing: &dyn Standing) -> bool {
+        self.options.writing.inplace && standing.is_half_written()
     }
 
     /// Makes of a file that would stay one whose content is sent, though the old one's looks the same.

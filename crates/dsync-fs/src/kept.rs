@@ -83,12 +83,16 @@ impl Notes {
         Ok(Self { temp: TempName::new(home, name.clone(), charge), fd })
     }
 
-    /// Opens the notes of an earlier run in `home`.
+    /// Reads at most `limit` bytes of the notes that an earlier run left in `home`, and leaves them there.
     ///
     /// # Errors
     /// `WouldBlock` if another run has them open, `PermissionDenied` if they are not this user's
     /// alone; otherwise the system's error.
-    pub fn open(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
+    pub fn read_left(home: &Dir, name: &Component, limit: usize) -> io::Result<Vec<u8>> {
+        read_notes(&open_own(home, name)?, limit)
+    }
+
+    fn open(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
         let fd = open_own(home, name)?;
         let charge = home.charge_notes(Some(&fd))?;
         Ok(Self { temp: TempName::new(home, name.clone(), charge), fd })
@@ -108,11 +112,7 @@ impl Notes {
     /// # Errors
     /// The system's error.
     pub fn read(&self, limit: usize) -> io::Result<Vec<u8>> {
-        let len = usize::try_from(stat_fd(self.fd.as_fd())?.size).unwrap_or(limit).min(limit);
-        let mut bytes = vec![0; len];
-        let read = read_full_at(self.fd.as_fd(), 0, &mut bytes)?;
-        bytes.truncate(read);
-        Ok(bytes)
+        read_notes(&self.fd, limit)
     }
 
     /// Writes at an offset.
@@ -144,6 +144,14 @@ impl Notes {
         // They replace nothing, so no room is missing.
         let _ = self.temp.keep();
     }
+}
+
+fn read_notes(fd: &OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(stat_fd(fd.as_fd())?.size).unwrap_or(limit).min(limit);
+    let mut bytes = vec![0; len];
+    let read = read_full_at(fd.as_fd(), 0, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 impl StagedFile {

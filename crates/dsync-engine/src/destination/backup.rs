@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
 
-use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted};
+use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted, is_abandoned};
 use dsync_wire::{
     budget::{Budget, Held, OverBudget, Share},
     options::{Backup, WritePolicy},
@@ -39,6 +39,8 @@ pub(super) struct Backups {
     root: Arc<Dir>,
     tree: Tree,
     suffix: Vec<u8>,
+    /// A killed run may have left temporaries.
+    reaps: bool,
     opened: Mutex<Opened>,
     /// The run's own places, among which the tree is from the moment that it is there.
     own: Arc<OwnPlaces>,
@@ -121,6 +123,11 @@ impl Backups {
         Self::in_tree(tree, backup.suffix.clone(), (root, own), budget)
     }
 
+    /// Removes the temporaries of killed runs from each directory of backups before it is used.
+    pub(super) fn reaping(self) -> Self {
+        Self { reaps: true, ..self }
+    }
+
     /// Makes the backups of a client's run that are kept from the client.
     pub(super) fn kept(
         root: &Arc<Dir>,
@@ -142,7 +149,7 @@ impl Backups {
         let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
         let given = Mutex::new(Given { to: HashMap::new(), held: budget.nothing(Share::Paths) });
-        Self { root, tree, suffix, opened: Mutex::default(), own, claimed, given, copied }
+        Self { root, tree, suffix, reaps: false, opened: Mutex::default(), own, claimed, given, copied }
     }
 
     /// Claims the names in one part of a directory's listing that backups beside them could have,
@@ -299,6 +306,7 @@ impl Backups {
             Some(root) => Arc::clone(root),
             None => Arc::clone(opened.root.insert(self.open_tree()?)),
         };
+
         let mut twin = root;
         // In a kept tree, which is private as a whole, each directory is its user's alone.
         let alike = matches!(self.tree, Tree::At(_));
@@ -307,6 +315,10 @@ impl Backups {
             let name = component(name)?;
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
             twin = Arc::new(open_twin(&twin, &name, original.as_deref())?);
+        }
+
+        if self.reaps {
+            reap(&twin);
         }
         opened.last = Some((path.clone(), Arc::clone(&twin)));
         Ok(twin)
@@ -348,6 +360,16 @@ const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>(
 
 fn component(name: &[u8]) -> io::Result<Component> {
     Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Removes the temporaries of killed runs, which were copying a backup to another filesystem or from a file
+/// that is rewritten.
+fn reap(dir: &Dir) {
+    for (name, _) in dir.list().entries {
+        if is_abandoned(dir, &name) {
+            let _ = dir.remove_file(&name);
+        }
+    }
 }
 
 /// Opens the directory that stands for `original`, and makes it if it is missing. Another entry of

@@ -1,16 +1,18 @@
-//! Notes of files whose rewriting has begun (`--inplace` with backups).
+//! Notes of files whose rewriting has begun (`--inplace`).
 //!
-//! A run that is killed while it writes into a file leaves one that is neither old nor new. The next
-//! run would keep a backup of that, in the place of the one that has the old content. So a note stands
-//! beside the file before the first write: this file is being written into, and that is its backup.
+//! A run that is killed while it writes into a file leaves one that is neither old nor new. The next run
+//! would keep a backup of that in the place of the one that has the old content, or with `--update` and
+//! `--size-only` leave it as it is for good. So in such runs a note stands beside the file before the first
+//! write: this file is being written into, and that is its backup.
 //!
-//! The law: while a note is true, its file gets no further backup. It is true as long as the file is
-//! the same inode, the backup is the same inode with the same size and time, and the file has not yet
-//! the size and time that it has at the end. A run without backups, or one that replaces files, removes
-//! the notes of the directories that it reads. A note that cannot be made is no failure.
+//! The law: while a note is true its file is written again, and gets no further backup. It is true as long
+//! as the file is the same inode, has not yet the size and time that it has at the end, and the backup is
+//! the same inode with the same size and time. A run of another kind removes the notes of the directories
+//! that it reads. A note that cannot be made is no failure.
 //!
-//! A note is 52 bytes: the size, seconds and nanoseconds that the file has at the end (zeros where its
-//! time is not kept), and the BLAKE3 hash of those and of the facts above. Numbers are little endian.
+//! A note is 84 bytes: the size, seconds and nanoseconds that the file has at the end (zeros where its
+//! time is not kept); the BLAKE3 hash of those with the file's device and inode; that of the backup's
+//! device, inode, size and time (of nothing without one). Numbers are little endian.
 
 use std::{io, sync::Arc};
 
@@ -31,18 +33,24 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Finds the note that an earlier run left of a file, if it is true.
-    pub(super) fn find(slot: &Slot, dir: &Arc<Dir>, place: &BackupPlace) -> Option<Self> {
-        let note = Homes::note_name(&slot.name).ok()?;
-        let left = Notes::open(dir, &note).ok()?;
-        let is_true = left.read(NOTE_BYTES + 1).is_ok_and(|found| is_true(&found, slot, dir, place));
-        // The name stays until the file is whole.
-        left.keep();
-        is_true.then(|| Self { dir: Arc::clone(dir), target: slot.name.clone(), note, before: None })
+    /// Finds the note that an earlier run left of a file and its backup, if it is true.
+    pub(super) fn find(slot: &Slot, dir: &Arc<Dir>, place: Option<&BackupPlace>) -> Option<Self> {
+        let note = left_of(dir, &slot.name)?;
+        (note.backup == sum_of_backup(place).ok()?).then(|| Self {
+            dir: Arc::clone(dir),
+            target: slot.name.clone(),
+            note: note.name,
+            before: None,
+        })
     }
 
     /// Notes that a file is about to be written into, and where its old content is.
-    pub(super) fn note(site: &Site<'_>, slot: &Slot, dir: &Arc<Dir>, place: &BackupPlace) -> Option<Self> {
+    pub(super) fn note(
+        site: &Site<'_>,
+        slot: &Slot,
+        dir: &Arc<Dir>,
+        place: Option<&BackupPlace>,
+    ) -> Option<Self> {
         match Self::write(site, slot, dir, place) {
             Ok(begun) => Some(begun),
             Err(error) => {
@@ -52,20 +60,22 @@ impl Begun {
         }
     }
 
-    fn write(site: &Site<'_>, slot: &Slot, dir: &Arc<Dir>, place: &BackupPlace) -> io::Result<Self> {
-        let (before, backup) = (dir.stat(&slot.name)?, place.dir().stat(place.name())?);
-        let note = Homes::note_name(&slot.name)?;
-        let notes = Notes::create(dir, &note)?;
+    fn write(site: &Site<'_>, slot: &Slot, dir: &Arc<Dir>, place: Option<&BackupPlace>) -> io::Result<Self> {
+        let before = dir.stat(&slot.name)?;
+        let end = slot.becomes.map_or(UNKNOWN_END, |(size, mtime)| end_bytes(size, mtime));
+        let bytes = [&end[..], &sum_of_file(&end, &before), &sum_of_backup(place)?].concat();
+
+        let name = Homes::note_name(&slot.name)?;
+        let notes = Notes::create(dir, &name)?;
         slot.directory.touch();
         site.touched(dir);
-
         notes.claim(NOTE_BYTES as u64)?;
-        notes.write_all_at(0, &note_of(end_of(slot), &before, &backup))?;
+        notes.write_all_at(0, &bytes)?;
         if site.durability() != Durability::None {
             notes.sync(dir)?;
         }
         notes.keep();
-        Ok(Self { dir: Arc::clone(dir), target: slot.name.clone(), note, before: Some(before) })
+        Ok(Self { dir: Arc::clone(dir), target: slot.name.clone(), note: name, before: Some(before) })
     }
 
     /// Removes the note of a file that is whole again.
@@ -84,38 +94,58 @@ impl Drop for Begun {
     }
 }
 
-/// Returns whether a note is about this file as it is now, and its backup.
-fn is_true(found: &[u8], slot: &Slot, dir: &Dir, place: &BackupPlace) -> bool {
-    let (Ok(now), Ok(backup)) = (dir.stat(&slot.name), place.dir().stat(place.name())) else { return false };
-    let Some(end) = found.first_chunk::<END_BYTES>() else { return false };
-    let is_whole = *end != [0; END_BYTES] && *end == end_bytes(now.size, now.mtime);
-    !is_whole && found == note_of(*end, &now, &backup)
+/// Returns whether a run that was killed has left the file half written.
+pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
+    left_of(dir, name).is_some()
 }
 
-/// Returns the size and time that a file has once it is whole; zeros if its time is not kept.
-fn end_of(slot: &Slot) -> [u8; END_BYTES] {
-    slot.becomes.map_or([0; END_BYTES], |(size, mtime)| end_bytes(size, mtime))
+/// The note of a file that is half written.
+struct Left {
+    name: Component,
+    /// The sum of the facts of its backup.
+    backup: [u8; 32],
+}
+
+/// Reads the note that an earlier run left of a file; `None` unless it is true of the file.
+fn left_of(dir: &Dir, target: &Component) -> Option<Left> {
+    let name = Homes::note_name(target).ok()?;
+    let bytes = Notes::read_left(dir, &name, NOTE_BYTES + 1).ok()?;
+    let bytes: [u8; NOTE_BYTES] = bytes.try_into().ok()?;
+
+    let now = dir.stat(target).ok()?;
+    let (end, sums) = bytes.split_first_chunk::<END_BYTES>()?;
+    let (file, backup) = sums.split_first_chunk::<32>()?;
+    let is_whole = *end != UNKNOWN_END && *end == end_bytes(now.size, now.mtime);
+    let is_of_file = *file == sum_of_file(end, &now);
+    (is_of_file && !is_whole).then_some(Left { name, backup: *backup.first_chunk()? })
 }
 
 fn end_bytes(size: u64, mtime: Timestamp) -> [u8; END_BYTES] {
-    let mut bytes = [0; END_BYTES];
+    let mut bytes = UNKNOWN_END;
     bytes[..8].copy_from_slice(&size.to_le_bytes());
     bytes[8..16].copy_from_slice(&mtime.seconds.to_le_bytes());
     bytes[16..].copy_from_slice(&mtime.nanoseconds.to_le_bytes());
     bytes
 }
 
-/// Returns the note of a file and its backup.
-fn note_of(end: [u8; END_BYTES], file: &Metadata, backup: &Metadata) -> Vec<u8> {
-    let mut hasher = ContentHasher::new();
-    hasher.update(CONTEXT).update(&end);
-    for number in [file.dev, file.ino, backup.dev, backup.ino] {
-        hasher.update(&number.to_le_bytes());
-    }
-    hasher.update(&end_bytes(backup.size, backup.mtime));
-    [&end[..], &hasher.finish()].concat()
+fn sum_of_file(end: &[u8; END_BYTES], file: &Metadata) -> [u8; 32] {
+    sum(b"file", file, end)
 }
 
-const CONTEXT: &[u8] = b"dsync: a file that is rewritten, and its backup";
+fn sum_of_backup(place: Option<&BackupPlace>) -> io::Result<[u8; 32]> {
+    let Some(place) = place else { return Ok([0; 32]) };
+    let backup = place.dir().stat(place.name())?;
+    Ok(sum(b"backup", &backup, &end_bytes(backup.size, backup.mtime)))
+}
+
+fn sum(kind: &[u8], file: &Metadata, more: &[u8]) -> [u8; 32] {
+    let mut hasher = ContentHasher::new();
+    hasher.update(CONTEXT).update(kind).update(&file.dev.to_le_bytes()).update(&file.ino.to_le_bytes());
+    hasher.update(more).finish()
+}
+
+const CONTEXT: &[u8] = b"dsync: a file that is rewritten: ";
 const END_BYTES: usize = 20;
-const NOTE_BYTES: usize = END_BYTES + 32;
+/// The end of a file whose time is not kept.
+const UNKNOWN_END: [u8; END_BYTES] = [0; END_BYTES];
+const NOTE_BYTES: usize = END_BYTES + 2 * 32;

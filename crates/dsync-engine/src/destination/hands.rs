@@ -45,7 +45,7 @@ pub(super) struct Imagined {
 /// The right to change a destination.
 pub(super) enum Lock {
     /// No other run has it.
-    Held { _lock: DirLock },
+    Held { lock: DirLock },
     /// Nothing is changed.
     Needless,
 }
@@ -73,7 +73,7 @@ impl Hands {
         take: impl FnOnce() -> io::Result<Option<DirLock>>,
     ) -> io::Result<Option<Lock>> {
         match self {
-            Self::Working => Ok(take()?.map(|lock| Lock::Held { _lock: lock })),
+            Self::Working => Ok(take()?.map(|lock| Lock::Held { lock })),
             Self::Idle(_) => Ok(Some(Lock::Needless)),
         }
     }

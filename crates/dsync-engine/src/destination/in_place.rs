@@ -269,24 +269,26 @@ pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<Stage
     create_beside(site, dir, slot, len)
 }
 
-/// Keeps a copy of an old file that is about to be written into: once, before this run first does, and
-/// not where an earlier run was killed in the middle of that.
+/// Keeps a copy of an old file that is about to be written into, if there are backups, and notes that it
+/// is: once, before this run first does. Where an earlier run was killed in the middle of that, its copy
+/// stays.
 pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     let Some(dir) = &slot.directory.dir else { return Ok(()) };
     if slot.has_backup.load(Ordering::Acquire) {
         return Ok(());
     }
     let path = &slot.directory.path;
-    if let (Some(backups), Some(place)) = (site.backups.get(), site.backup_of(dir, path, &slot.name)?) {
-        let is_noted = slot.in_place && !slot.device && backups.replace_older();
-        let mut begun = if is_noted { Begun::find(slot, dir, &place) } else { None };
-        if begun.is_none() {
-            backups.copy(&place, dir, path, &slot.name)?;
-            site.tell_backup(path, &slot.name, &place).map_err(io::Error::other)?;
-            begun = if is_noted { Begun::note(site, slot, dir, &place) } else { None };
+    let place = site.backup_of(dir, path, &slot.name)?;
+    let at = place.as_deref();
+    let mut begun = if slot.is_noted { Begun::find(slot, dir, at) } else { None };
+    if begun.is_none() {
+        if let (Some(backups), Some(place)) = (site.backups.get(), &place) {
+            backups.copy(place, dir, path, &slot.name)?;
+            site.tell_backup(path, &slot.name, place).map_err(io::Error::other)?;
         }
-        *lock(&slot.begun) = begun;
+        begun = if slot.is_noted { Begun::note(site, slot, dir, at) } else { None };
     }
+    *lock(&slot.begun) = begun;
     slot.has_backup.store(true, Ordering::Release);
     Ok(())
 }

@@ -33,7 +33,9 @@ pub(super) struct Slot {
     pub(super) twin: Option<Twin>,
     /// Set when the old file's content was kept, before it was written into.
     pub(super) has_backup: AtomicBool,
-    /// The note of its rewriting, while that goes on.
+    /// A note says that it is rewritten, while it is.
+    pub(super) is_noted: bool,
+    /// The note, once it is made.
     pub(super) begun: Mutex<Option<Begun>>,
     /// Its size and time once it is whole, if its time is kept.
     pub(super) becomes: Option<(u64, Timestamp)>,

@@ -220,6 +220,7 @@ mod tests {
                 tail: None,
                 twin: None,
                 has_backup: AtomicBool::new(false),
+                is_noted: false,
                 begun: Mutex::default(),
                 becomes: None,
                 literal_bytes: AtomicU64::new(0),

@@ -40,6 +40,11 @@ impl Tenure {
         self.lock = Some(lock);
     }
 
+    /// Returns whether the run before this one was killed.
+    pub(super) fn follows_killed(&self) -> bool {
+        matches!(&self.lock, Some(Lock::Held { lock }) if lock.follows_killed())
+    }
+
     /// Notes a root that the run has opened up, and the permissions that it had.
     pub(super) fn open_up(&mut self, root: &Arc<Dir>, mode: u16) {
         self.unlocked = Some(Unlocked { root: Arc::clone(root), mode: Some(mode) });

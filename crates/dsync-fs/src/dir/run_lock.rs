@@ -40,6 +40,19 @@ pub struct DirLock {
     file: Option<(Dir, OwnedFd)>,
     /// The directory's own handle, locked beside the file or instead of it.
     _handle: Option<OwnedFd>,
+    /// The file was there before.
+    is_left: bool,
+}
+
+impl DirLock {
+    fn new(file: Option<(Dir, OwnedFd)>, handle: Option<OwnedFd>) -> Self {
+        Self { file, _handle: handle, is_left: false }
+    }
+
+    /// Returns whether a run that had the lock before was killed.
+    pub fn follows_killed(&self) -> bool {
+        self.is_left
+    }
 }
 
 impl fmt::Debug for DirLock {
@@ -61,6 +74,8 @@ impl Drop for DirLock {
 /// The result of one attempt.
 enum Try {
     Held(OwnedFd),
+    /// Held as well; a killed run has left the file.
+    Left(OwnedFd),
     /// There is no file, and none is needed.
     Needless,
     /// Another run holds the lock.
@@ -92,16 +107,19 @@ impl Dir {
         let own = self.duplicate()?;
         for _ in 0..MOST_TRIES {
             match self.try_lock_file(!enough)? {
-                Try::Held(fd) => {
-                    return Ok(Some(DirLock { file: Some((own, fd)), _handle: handle }));
+                Try::Held(fd) => return Ok(Some(DirLock::new(Some((own, fd)), handle))),
+                Try::Left(fd) => {
+                    let mut lock = DirLock::new(Some((own, fd)), handle);
+                    lock.is_left = true;
+                    return Ok(Some(lock));
                 }
                 Try::Taken => return Ok(None),
                 Try::Impossible if handle.is_none() => {
                     let handle = self.try_lock_handle()?;
-                    return Ok(handle.map(|fd| DirLock { file: None, _handle: Some(fd) }));
+                    return Ok(handle.map(|fd| DirLock::new(None, Some(fd))));
                 }
                 Try::Impossible | Try::Needless => {
-                    return Ok(Some(DirLock { file: None, _handle: handle }));
+                    return Ok(Some(DirLock::new(None, handle)));
                 }
                 Try::Again => {}
             }
@@ -164,6 +182,7 @@ impl Dir {
     fn try_lock_file(&self, makes: bool) -> io::Result<Try> {
         match self.try_open_lock() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(Try::Held(fd)) => return Ok(Try::Left(fd)),
             tried => return tried,
         }
         if !makes {
@@ -292,6 +311,7 @@ mod tests {
         let dir = Dir::open_operand(scratch.path()).unwrap();
         let before = dir.metadata().unwrap().mtime;
         let held = dir.try_lock().unwrap().unwrap();
+        assert!(!held.follows_killed());
         assert!(scratch.path().join(name()).exists());
         assert!(dir.try_lock().unwrap().is_none() && !dir.reap_lock());
         assert_eq!(dir.metadata().unwrap().mtime, before);
@@ -318,7 +338,7 @@ mod tests {
         for _ in 0..2 {
             std::fs::write(&left, "").unwrap();
             let held = dir.try_lock().unwrap().unwrap();
-            assert!(dir.try_lock().unwrap().is_none());
+            assert!(held.follows_killed() && dir.try_lock().unwrap().is_none());
             drop(held);
             assert!(!left.exists());
             std::fs::write(&left, "").unwrap();

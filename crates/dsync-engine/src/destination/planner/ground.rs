@@ -27,6 +27,7 @@ use crate::{
     SyncError,
     error::PathRole,
     grant::Start,
+    halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
 };
 
@@ -260,7 +261,10 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
     if let Some(keep) = &site.keep {
         let _ = site.backups.set(Backups::kept(root, keep, around.own, budget));
     } else if let Some(backup) = &policy.backup {
-        let _ = site.backups.set(Backups::new(root, backup, around.own, budget));
+        let backups = Backups::new(root, backup, around.own, budget);
+        // A run that was killed may have left temporaries there.
+        let reaps = lock(&site.tenure).follows_killed();
+        let _ = site.backups.set(if reaps { backups.reaping() } else { backups });
     }
     Ok(())
 }

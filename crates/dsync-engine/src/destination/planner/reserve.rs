@@ -16,6 +16,7 @@ use dsync_wire::{event::Action, options::Append};
 use super::{
     super::{
         alternate::Alternate,
+        backup::Backups,
         files::{Displaced, Pending},
         links::FirstName,
         slot::{Slot, Tail, Twin},
@@ -129,7 +130,8 @@ impl Planner<'_> {
                 (file.slot.in_place, file.slot.is_apart) = (false, true);
                 (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
-            if file.slot.in_place && self.site.backups.get().is_some() {
+            if file.slot.in_place && !is_device && self.notes_rewriting() {
+                file.slot.is_noted = true;
                 merge.leftovers.claim_note(&subject.name);
             }
             Some(Request { file: self.requests.admit(file)?, has_part })
@@ -137,6 +139,14 @@ impl Planner<'_> {
             None
         };
         Ok(Reserved { first_name, finished, request })
+    }
+
+    /// Returns whether it is noted which files are being written into: where a later run would not see that
+    /// one is half written, or lose the backup of its old content.
+    fn notes_rewriting(&self) -> bool {
+        let options = &self.site.policy.options;
+        let loses_backup = self.site.backups.get().is_some_and(Backups::replace_older);
+        loses_backup || options.update || options.size_only
     }
 
     /// Returns an old file of another place or name that a new file may be made from.
@@ -226,6 +236,7 @@ pub(super) fn request(
             tail,
             twin,
             has_backup: AtomicBool::new(false),
+            is_noted: false,
             begun: Mutex::default(),
             becomes: decision.wanted.mtime.map(|mtime| (size, mtime)),
             literal_bytes: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use dsync_fs::{Component, Dir, Extended, ExtendedScope};
 
-use super::super::directory::Directory;
+use super::super::{begun::is_half_written, directory::Directory};
 use crate::{
     content::Contents,
     plan::{SETGID, Standing},
@@ -27,6 +27,10 @@ impl Standing for Here<'_> {
         }
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         dir.read_link(name).is_ok_and(|here| here == target)
+    }
+
+    fn is_half_written(&self) -> bool {
+        self.dir.zip(self.name).is_some_and(|(dir, name)| is_half_written(dir, name))
     }
 
     fn content_equals(&self, content: &[u8; 32]) -> bool {
