@@ -3,7 +3,7 @@
 use super::{
     areas,
     dice::Dice,
-    live,
+    disturbed, live,
     model::{below, mutated, sound, tree},
     options, states,
     world::HOST,
@@ -32,6 +32,8 @@ pub(super) struct Case {
     pub other: Vec<Node>,
     /// Whether the source changes during the run; then only what must always hold is judged.
     pub is_live: bool,
+    /// Whether a run is disturbed and made again as well.
+    pub is_disturbed: bool,
 }
 
 /// The connection between the two ends.
@@ -92,6 +94,7 @@ impl Case {
             world: Vec::new(),
             other: Vec::new(),
             is_live: false,
+            is_disturbed: disturbed::selects(seed),
         };
         case.furnish(&mut dice);
         if dice.chance(6) && case.may_be_live() {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{
     batch,
     case::Case,
-    killed,
+    disturbed,
     known::{self, Seen},
     laws::{self, Trees},
     lists, live,
@@ -275,7 +275,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         let second = world.dsync(case, &[]);
         judge_second(&mut verdict, &second);
         if is_at_rest(&second) {
-            broken.extend(killed::breaches(case, world, &ours, since));
+            broken.extend(disturbed::breaches(case, world, &ours, since));
         }
     }
     if let Some(before) = &before {
@@ -453,6 +453,7 @@ mod tests {
                 .collect(),
             other: Vec::new(),
             is_live: false,
+            is_disturbed: false,
         };
         let place = tempfile::tempdir().expect("a place");
         let world = World::new(place.path().join("0"), place.path().join("0-other"));

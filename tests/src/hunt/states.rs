@@ -1,5 +1,5 @@
 //! States and options that the other choices do not reach: directories that lock their owner out,
-//! several alternate directories, parts of `-a` taken back, long files that are changed a little,
+//! several alternate directories, the destination as one, parts of `-a` taken back, long files that are changed a little,
 //! kinds of lines that are chosen.
 //!
 //! The choices come from dice of their own, so that the other cases stay what they were.
@@ -63,6 +63,9 @@ const INFO: &[&str] = &[
     "--info=stats0,flist0",
 ];
 
+/// The destination as its own alternate directory.
+const OWN_ALTERNATES: &[&str] = &["--link-dest=.", "--link-dest=../d", "--copy-dest=.", "--compare-dest=."];
+
 /// Bytes of a file that is long enough for a delta of several blocks.
 const LONG_BYTES: u64 = 1_500_000;
 
@@ -85,6 +88,9 @@ pub(super) fn extend(case: &mut Case) {
     }
     if dice.chance(6) {
         add(case, dice.pick::<&str>(INFO));
+    }
+    if dice.chance(3) {
+        add(case, dice.pick::<&str>(OWN_ALTERNATES));
     }
 }
 

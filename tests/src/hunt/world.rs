@@ -143,11 +143,10 @@ impl World {
         self.own_command(case, more).start()
     }
 
-    /// Runs dsync until a thread of it, or of its other end, makes its `step`th call that changes
-    /// a filesystem, then kills the process.
-    pub(super) fn killed(&self, case: &Case, step: u64) -> Outcome {
-        let killed = format!("signal=KILL:when={step}");
-        strace::inject_into(self.own_command(case, &[]), CHANGING, &killed).run()
+    /// Runs dsync; each thread of it and of its other end meets `what` at its `step`th call that
+    /// changes a filesystem.
+    pub(super) fn disturbed(&self, case: &Case, what: &str, step: usize) -> Outcome {
+        strace::inject_into(self.own_command(case, &[]), CHANGING, &format!("{what}:when={step}")).run()
     }
 
     fn own_command(&self, case: &Case, more: &[&str]) -> Run {
@@ -298,6 +297,7 @@ mod tests {
             world: vec![Node::dir("w"), Node::dir("w/s"), link("w/s/a", "."), link("w/s/b", "../s")],
             other: Vec::new(),
             is_live: false,
+            is_disturbed: false,
         };
         let world = World::new(place.path().join("0"), place.path().join("0-other"));
 

@@ -380,6 +380,19 @@ pub(super) const ENTRIES: &[Known] = &[
             is_new && seen.case.is_nobody && is_refused
         },
     },
+    Known {
+        says: "A time without a fraction is equal to any of its second.",
+        explains: |seen| {
+            let is_less = codes(seen).is_some_and(|(ours, theirs)| {
+                theirs.get(4..5) == Some("t") && without(ours, &[4]) == without(theirs, &[4])
+            });
+            let seconds: Vec<_> = seen.namesakes().map(|node| node.mtime).collect();
+            let is_whole = seconds
+                .iter()
+                .any(|one| one.1 == 0 && seconds.iter().any(|other| one.0 == other.0 && other.1 != 0));
+            is_less && is_whole
+        },
+    },
 ];
 
 /// Returns what a name is listed with by dsync and by rsync.

@@ -369,6 +369,10 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "The destination is no alternate of itself.",
+        explains: |seen| seen.places_of(ALTERNATES).iter().any(|place| place == "w/d"),
+    },
+    Known {
         says: "A link in an alternate directory leads to no alternate.",
         explains: |seen| {
             let places = seen.places_of(ALTERNATES);

@@ -1,0 +1,76 @@
+//! Runs that are disturbed at any step, killed or by a call that fails: they tell it, unless it did no harm;
+//! and made again they leave what an undisturbed run leaves, backups included, and their dry run foresees it.
+
+use super::{
+    case::{Carrier, Case},
+    dice::{Dice, mixed},
+    judge::{Class, Finding, changes},
+    world::{Survey, World},
+};
+use crate::compare::{Scope, compare};
+
+/// Returns the breaches of a case in whose run dsync made `ours`, and after which it had nothing more to
+/// do. Runs are surveyed as of `since`.
+pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) -> Vec<Finding> {
+    if !case.is_disturbed || !counts_for_itself(case) {
+        return Vec::new();
+    }
+    let mut dice = Dice::new(case.seed ^ STEPS);
+    let what = *dice.pick(&["signal=KILL", "signal=KILL", "error=ENOSPC", "error=EIO", "error=EACCES"]);
+    let step = 1 + dice.below(MOST_STEPS);
+    world.plant(case);
+    let disturbed = world.disturbed(case, what, step);
+    let mut lines = Vec::new();
+    let differences = || {
+        let found = compare(ours, &world.survey(since), Scope::EVERYTHING).into_iter();
+        found.filter(|line| !is_of_the_run(case, line)).collect::<Vec<_>>()
+    };
+    // Whatever failed did no harm.
+    if disturbed.code() == Some(0) {
+        // A lock that nobody holds keeps nobody out.
+        let told = differences().into_iter().filter(|line| !line.contains("/.dsync-lock-"));
+        lines.extend(told.map(|line| format!("not told when disturbed: {line}")));
+    }
+
+    let (dry, again) = (world.dsync(case, &["-n"]), world.dsync(case, &[]));
+    if again.code() != Some(0) {
+        lines.push(format!("a run after a disturbed one fails: {}{}", disturbed.account(), again.account()));
+    }
+
+    let (foreseen, done) = (changes(&dry), changes(&again));
+    let unforeseen = done.iter().filter(|line| !foreseen.contains(line));
+    let undone = foreseen.iter().filter(|line| !done.contains(line));
+    lines.extend(unforeseen.map(|line| format!("not foreseen when disturbed: {line}")));
+    lines.extend(undone.map(|line| format!("foreseen when disturbed and not done: {line}")));
+
+    lines.extend(differences().into_iter().map(|line| format!("otherwise when disturbed: {line}")));
+    lines.into_iter().map(|line| Finding { class: Class::Law, line }).collect()
+}
+
+/// Returns whether a difference is one of the run's own: only a run that ends well gives a directory that it does
+/// not copy its time back, what a process of the other end had may be there for as long as it lives, and a
+/// file that could not be linked to an alternate one is a copy that needs nothing more.
+fn is_of_the_run(case: &Case, line: &str) -> bool {
+    let is_temporary = line.starts_with("extra: ") && line.contains("/.dsync-tmp-");
+    let is_copy = line.contains("not one file: ") && case.has(&["--link-dest"]);
+    line.starts_with("'w/d': mtime is ") || is_temporary && case.carrier != Carrier::Local || is_copy
+}
+
+/// Returns whether a second run finds done what the first one did.
+fn counts_for_itself(case: &Case) -> bool {
+    // Each run may remove as many, and what left the source changes the time of its directory.
+    const COUNTED: &[&str] = &["--max-delete", "--remove-source-files", "--remove-sent-files"];
+    case.has_letter('t') && !case.has(COUNTED)
+}
+
+/// Returns whether the case of a seed is to be disturbed.
+pub(super) fn selects(seed: u64) -> bool {
+    mixed(seed ^ DISTURBANCES).is_multiple_of(4)
+}
+
+/// Most calls of a thread before it is disturbed: few make more in trees of this size.
+const MOST_STEPS: usize = 12;
+
+/// Make the draws others than that of the case.
+const DISTURBANCES: u64 = 0x6b69_6c6c_6564_2121;
+const STEPS: u64 = 0x7374_6570_7321_2121;
