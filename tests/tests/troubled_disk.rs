@@ -209,11 +209,7 @@ fn file_whose_time_the_disk_cannot_hold_is_copied_again_with_a_hint() {
     for _ in 0..2 {
         let again = run(&["-ai"]).expect_code(0);
         assert!(again.stdout_text().ends_with(" late\n"), "{}", again.account());
-        assert!(
-            again.stderr_text().contains("1 file is copied again only for a time"),
-            "{}",
-            again.account()
-        );
+        assert!(again.stderr_text().contains("1 file is copied again only because"), "{}", again.account());
         assert_eq!(again.stderr_text().lines().count(), 1);
     }
     assert_eq!(run(&["-ai", "--size-only", "--no-t"]).expect_quiet_success().stdout_text(), "");

@@ -72,9 +72,7 @@ impl Closing<'_> {
         }
         if report.links_copied > 0 {
             let links = counted(report.links_copied, "hard link became a copy", "hard links became copies");
-            parts.push(format!(
-                "{links}, because the destination cannot give what they are links to another name"
-            ));
+            parts.push(format!("{links}, because the destination cannot make hard links to those files"));
         }
 
         if report.vanished > 0 {
@@ -110,8 +108,8 @@ impl Closing<'_> {
         let files = counted(self.report.rounded_times, "file is", "files are");
         (self.report.rounded_times > 0).then(|| {
             format!(
-                "{files} copied again only for a time that the destination does not keep as exactly: \
-                 --modify-window=1 takes steps of 2 seconds as equal, --size-only all times"
+                "{files} copied again only because the destination keeps times less exactly: \
+                 --modify-window=1 allows for steps of 2 seconds, --size-only ignores times"
             )
         })
     }
@@ -265,7 +263,7 @@ mod tests {
         let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None, false);
         assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
         let rounded = report().rounded_times(2);
-        assert!(closing(&rounded).advice().unwrap().starts_with("2 files are copied again only for a time"));
+        assert!(closing(&rounded).advice().unwrap().starts_with("2 files are copied again only because"));
         assert_eq!(closing(&good).advice(), None);
         let over = report().deletions_over_limit(7);
         let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), true);
