@@ -63,12 +63,6 @@ fn open(base: &Dir, below: &Path, path: &Path) -> io::Result<Dir> {
     }
 }
 
-/// Returns the device and inode of the destination, if it exists: what is `below` does not.
-fn destination(base: &Dir, below: &Path) -> Option<(u64, u64)> {
-    let metadata = base.metadata().ok().filter(|_| below.as_os_str().is_empty())?;
-    Some((metadata.dev, metadata.ino))
-}
-
 /// Returns whether no other directory than the destination is where a missing one should be: a script
 /// that makes a row of copies and links to the last one has made none yet.
 fn is_first(base: &Dir, below: &Path, path: &Path) -> bool {
@@ -78,8 +72,11 @@ fn is_first(base: &Dir, below: &Path, path: &Path) -> bool {
         // It is where the destination will be made.
         Err(error) => return error.kind() == io::ErrorKind::NotFound && path.is_relative(),
     };
-    let destination = destination(base, below);
-    let is_other = |entry: &Metadata| entry.kind == Kind::Dir && Some((entry.dev, entry.ino)) != destination;
+    let destination = base.metadata().ok().filter(|_| below.as_os_str().is_empty());
+    let is_destination = |entry: &Metadata| {
+        destination.as_ref().is_some_and(|own| (own.dev, own.ino) == (entry.dev, entry.ino))
+    };
+    let is_other = |entry: &Metadata| entry.kind == Kind::Dir && !is_destination(entry);
     !above.list().entries.iter().flat_map(|(_, entry)| entry).any(is_other)
 }
 
@@ -94,8 +91,7 @@ impl Alternates {
     /// name that is wrong would cost a whole copy unnoticed.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
         let (mut roots, mut named, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-        let own = destination(base, below);
-        let is_own = |dir: &Dir| own.is_some() && dir.metadata().ok().map(|dir| (dir.dev, dir.ino)) == own;
+        let is_own = |dir: &Dir| below.as_os_str().is_empty() && dir.is_same(base).unwrap_or(false);
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
             match open(base, below, path) {
