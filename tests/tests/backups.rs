@@ -335,16 +335,16 @@ fn a_half_rewritten_file_is_made_whole_whatever_its_size_and_time_are() {
         (true, &["-au", "--inplace"]),
         (true, &["-rp", "--size-only", "--inplace", "--no-whole-file"]),
         (false, &["-aub", "--inplace"]),
+        (false, &["-au", "--append"]),
+        (true, &["-au", "--append"]),
     ] {
         for when in 1..16 {
             let scratch = Scratch::new();
-            plant_content(&scratch, 1, 3_000_000, true);
-            plant_content(
-                &scratch,
-                2,
-                if options.contains(&"--size-only") { 3_000_001 } else { 3_000_000 },
-                false,
-            );
+            let appends = options.contains(&"--append");
+            let by_size = options.contains(&"--size-only");
+            plant_content(&scratch, 1, if appends { 400_000 } else { 3_000_000 }, true);
+            let size = if by_size { 3_000_001 } else { 3_000_000 };
+            plant_content(&scratch, if appends { 1 } else { 2 }, size, false);
             let killed = rewriting(&scratch, pulls, options);
             let killed = strace::inject_into(killed, calls, &format!("signal=KILL:when={when}")).run();
             let what = format!("{pulls} {options:?}: call {when} was the last\n{}", killed.account());

@@ -111,10 +111,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = looks.iter().any(|words| says.contains(words))
                 && says.contains("failed: Permission denied (13)");
             let words = ["missing: ", "not one file: "];
+            let has_suffix = ["~", ".old"].iter().any(|suffix| seen.path().ends_with(suffix));
+            let is_backup = seen.is_within(&["--backup-dir"]) || seen.case.has(&["-b"]) && has_suffix;
             let is_gone = words.iter().any(|words| seen.finding.line.starts_with(words))
                 || seen.about(&["type"]) && seen.is_sources_own()
-                // It has its backup.
-                || seen.finding.line.starts_with("extra: ") && seen.case.has(&["-b", "--backup-dir"]);
+                || seen.finding.line.starts_with("extra: ") && is_backup;
             seen.case.is_nobody && fails && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_gone)
         },
     },

@@ -370,7 +370,10 @@ pub(super) const ENTRIES: &[Known] = &[
     },
     Known {
         says: "The destination is no alternate of itself.",
-        explains: |seen| seen.places_of(ALTERNATES).iter().any(|place| place == "w/d"),
+        explains: |seen| {
+            let is_of_result = seen.is(Class::Tree) || seen.is(Class::List);
+            is_of_result && seen.places_of(ALTERNATES).iter().any(|place| place == "w/d")
+        },
     },
     Known {
         says: "A link in an alternate directory leads to no alternate.",
