@@ -45,7 +45,8 @@ pub(crate) struct Writing {
     /// source has another file becomes a file of its own. What is written is kept as little as without
     /// it: what moved inside the file is moved there. A remote file is written to only when all that is
     /// new of it has arrived and was verified. But a run that is killed, or a power cut, may leave a
-    /// file that is partly old and partly new until the next run; readers see it change. Not with
+    /// file that is partly old and partly new until the next run; readers see it change. With -u,
+    /// --size-only or backups that run knows it by a note beside it (.dsync-note-*). Not with
     /// --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
