@@ -715,3 +715,45 @@ fn directories_that_are_named_as_backups_are_stay_with_what_is_in_them() {
     assert!(scratch.dst().join("full~/mine").exists() && scratch.dst().join("empty~").exists());
     dsync_tests::assert_same(&scratch.at("rsync"), &scratch.dst(), Scope { dir_times: false, ..Scope::ALL });
 }
+
+/// A run that was killed, or a disk that failed, between a backup and the change of a name leaves the backup
+/// as a further name of the entry, and so does `cp -al`.
+#[test]
+fn an_entry_that_is_its_backup_too_is_removed_all_the_same() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (options, kept) in [(&["-b"][..], "d/"), (&["--backup-dir=../bk"], "bk/")] {
+        for timing in ["--delete", "--delete-before", "--delete-during", "--delay-updates"] {
+            for way in ["local", "push"] {
+                let scratch = Scratch::new();
+                let name = |path: &str| scratch.at(&format!("{path}{}", if kept == "d/" { "~" } else { "" }));
+                for dir in ["s", "d/x", "d/way", "bk/x", "bk/way"] {
+                    fs::create_dir_all(scratch.at(dir)).unwrap();
+                }
+                fs::write(scratch.at("s/way"), "a file").unwrap();
+                // Beside what gives way a backup would be in it.
+                let doomed =
+                    if kept == "bk/" { &["gone", "x/one", "way/old"][..] } else { &["gone", "x/one"] };
+                for path in doomed {
+                    fs::write(scratch.at(&format!("d/{path}")), path).unwrap();
+                    let backup = name(&format!("{kept}{path}"));
+                    fs::hard_link(scratch.at(&format!("d/{path}")), &backup).unwrap();
+                }
+
+                let (src, dst) = (slash(&scratch.at("s")), slash(&scratch.at("d")));
+                let push =
+                    || sshd.run(Via::Ssh).arg("-ai").args(options).args(["--delete", timing]).arg(&src);
+                let here = || Run::dsync().arg("-ai").args(options).args(["--delete", timing]).arg(&src);
+                let run = || if way == "local" { here().arg(&dst) } else { push().arg(sshd.operand(&dst)) };
+                let outcome = run().run().expect_code(0);
+                let what = format!("{options:?} {timing} {way}\n{}", outcome.account());
+                assert_eq!(outcome.stdout_text().matches("*deleting   x/one\n").count(), 1, "{what}");
+                assert_eq!(fs::read_to_string(scratch.at("d/way")).unwrap(), "a file", "{what}");
+                assert!(!scratch.at("d/gone").exists() && !scratch.at("d/x/one").exists(), "{what}");
+                assert_eq!(fs::read_to_string(name(&format!("{kept}gone"))).unwrap(), "gone", "{what}");
+                let again = run().run().expect_code(0);
+                assert!(!again.stdout_text().contains("deleting   gone"), "{what}{}", again.account());
+            }
+        }
+    }
+}

@@ -109,7 +109,20 @@ impl Dir {
     /// Renames an entry of `from` to a name of this directory; replaces an existing entry if that
     /// is permitted.
     pub(crate) fn give_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
-        self.give_name_to(from, old, new, &mut None)
+        self.give_name_to(from, old, new, &mut None)?;
+        self.remove_other_name(from, old, new)
+    }
+
+    /// Removes the old name of an entry that had the new one already: rename(2) does nothing then,
+    /// leaves both, and returns 0.
+    fn remove_other_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
+        let Ok(there) = from.stat(old) else { return Ok(()) };
+        let here = self.stat(new)?;
+        if (here.dev, here.ino) != (there.dev, there.ino) || (old == new && from.is_same(self)?) {
+            return Ok(());
+        }
+        // Where case makes no difference, two spellings may be one name.
+        if from.lists(old)? && self.lists(new)? { from.remove_file(old) } else { Ok(()) }
     }
 
     /// Renames an entry as [`give_name`](Self::give_name) does; `charge` is its share of the meter's
