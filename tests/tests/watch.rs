@@ -518,6 +518,34 @@ fn files_that_are_removed_after_their_copy_lead_to_no_endless_runs() {
 }
 
 #[test]
+fn a_watch_does_not_go_beyond_the_limit_on_deletions_by_itself() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("src/sub")).unwrap();
+    fs::write(scratch.at("src/stays"), "x").unwrap();
+    for number in 0..9 {
+        fs::write(scratch.at(&format!("src/sub/file{number}")), "x").unwrap();
+    }
+    let sub = scratch.dst().join("sub");
+    let count = || fs::read_dir(&sub).map_or(0, Iterator::count);
+    let (from, to) = (slash(&scratch.src()), scratch.dst());
+    let options = ["--delete", "--max-delete=2"];
+    let running = begin(Run::dsync(), &options, &[from.as_ref(), to.as_ref()], || {
+        (0..9).all(|number| has(&sub.join(format!("file{number}")), "x"))
+    });
+    // One change, so one run.
+    fs::rename(scratch.at("src/sub"), scratch.at("away")).unwrap();
+    wait_for(|| count() == 7);
+    // The next change has a run of its own, and it is the only one since.
+    fs::write(scratch.at("src/new"), "x").unwrap();
+    wait_for(|| has(&to.join("new"), "x") && count() < 7);
+    let said = interrupt(running);
+    assert!(count() >= 5, "{said}");
+    assert!(said.contains("not trying again before something changes, because of --max-delete"), "{said}");
+    assert!(!said.contains("trying again in"), "{said}");
+}
+
+#[test]
 fn an_entry_that_fails_does_not_hold_up_the_others() {
     needs_dsync!();
     let scratch = Scratch::new();

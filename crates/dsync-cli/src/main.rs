@@ -196,7 +196,8 @@ fn run(flags: &Flags) -> u8 {
         let words =
             Words { rules: &rules, doubtful: &doubtful, stopped: stopped(), dialled: share.is_some() };
         let code = finish(&outcome, &console, &words, &report, sums_up);
-        Ran { code, ended: outcome.is_ok() }
+        let at_limit = outcome.as_ref().is_ok_and(|summary| summary.report.deletions_over_limit > 0);
+        Ran { code, ended: outcome.is_ok(), at_limit }
     };
 
     if !is_watched {
@@ -207,7 +208,7 @@ fn run(flags: &Flags) -> u8 {
         match resolve::with_list(flags, &|name| std::env::var_os(name), job, trees) {
             Ok(job) => once(job),
             // It was read when the watch began: the next change of the list repairs it.
-            Err(error) => Ran { code: refuse(&error), ended: true },
+            Err(error) => Ran { code: refuse(&error), ended: true, at_limit: false },
         }
     };
     Watch::new(&cancel).go(again).unwrap_or_else(|| {

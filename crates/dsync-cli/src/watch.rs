@@ -29,6 +29,8 @@ pub(crate) struct Ran {
     pub(crate) code: u8,
     /// Whether it came to its end, however many entries failed.
     pub(crate) ended: bool,
+    /// Whether the limit on deletions kept entries from being removed.
+    pub(crate) at_limit: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -45,7 +47,7 @@ impl<'a> Watch<'a> {
         let mut is_first = true;
         loop {
             self.begin();
-            let Ran { code, ended } = run(self.trees.as_ref());
+            let Ran { code, ended, at_limit } = run(self.trees.as_ref());
             // An interrupt may come too late for the run, and ends the watch all the same.
             if self.cancel.is_cancelled() && ended {
                 return None;
@@ -59,6 +61,10 @@ impl<'a> Watch<'a> {
             self.tell_lacking();
             if code == exit_code::OK {
                 failed = 0;
+                self.await_change(None);
+            } else if at_limit {
+                // Another run by itself would remove as many more.
+                say("dsync: not trying again before something changes, because of --max-delete");
                 self.await_change(None);
             } else {
                 failed += 1;
