@@ -337,3 +337,76 @@ fn a_part_of_another_user_in_a_sticky_directory_stops_no_run() {
         assert_eq!(hidden(&scratch.dst()), 2, "{user:?} {theirs:?}");
     }
 }
+
+/// Runs by a shell that runs the command here, from or to a remote end that is killed in the middle. Two
+/// files come after each other, and the first is there when the second breaks off.
+fn run_on(scratch: &Scratch, options: &[&str], push: bool) -> Outcome {
+    let sshd = Sshd::shared();
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.at("all"));
+        for (path, content) in [("src/a", "new content"), ("dst/a", "old"), ("dst/gone/x", "x")] {
+            let path = scratch.at("all").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        Tree::of([Node::file("z", 7, 12 << 20)]).plant(&scratch.at("all/more"));
+        fs::rename(scratch.at("all/more/z"), scratch.at("all/src/z")).unwrap();
+
+        let (src, dst) = (slash(&scratch.at("all/src")), slash(&scratch.at("all/dst")));
+        let remote = sshd.remote();
+        let run = sshd.run_serving(Via::Ssh, &remote.script).args(["-i", "--bwlimit=6m"]).args(options);
+        let run =
+            if push { run.arg(&src).arg(sshd.operand(&dst)) } else { run.arg(sshd.operand(&src)).arg(&dst) };
+        let running = run.start();
+        let writer = if push { remote.wait_for_id() } else { running.id() };
+        let is_first_there = || fs::read(scratch.at("all/dst/a")).is_ok_and(|a| a == b"new content");
+        let caught = catch(writer, || is_first_there() && !scratch.at("all/dst/z").exists());
+        if caught {
+            send(remote.wait_for_id(), Signal::KILL);
+            send(writer, Signal::CONT);
+        }
+        let outcome = running.wait();
+        (caught && outcome.stderr_text().contains("reconnecting (1 of 5)")).then_some(outcome)
+    })
+}
+
+#[test]
+fn a_backup_is_made_once_also_of_a_file_that_is_written_in_each_session() {
+    needs_dsync!();
+    for (options, backup) in [
+        (&["-r", "-b"][..], "dst/a~"),
+        (&["-a", "-I", "--backup-dir=../bk"], "bk/a"),
+        (&["-a", "-I", "--inplace", "-b"], "dst/a~"),
+    ] {
+        for push in [true, false] {
+            let scratch = Scratch::new();
+            let outcome = run_on(&scratch, options, push).expect_code(0);
+            let what = format!("{options:?} push={push}\n{}", outcome.account());
+            let found = |path: &str| fs::read_to_string(scratch.at("all").join(path)).unwrap();
+            assert_eq!((&*found(backup), &*found("dst/a")), ("old", "new content"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn no_more_than_the_limit_is_deleted_over_several_connections() {
+    needs_dsync!();
+    for push in [true, false] {
+        let scratch = Scratch::new();
+        let options = &["-a", "--delete-before", "--max-delete=1"];
+        let outcome = run_on(&scratch, options, push).expect_code(25);
+        let what = format!("push={push}\n{}", outcome.account());
+        // Of the directory and the file in it one went, whichever session it was.
+        assert!(scratch.at("all/dst/gone").exists() && !scratch.at("all/dst/gone/x").exists(), "{what}");
+        assert!(
+            outcome
+                .stderr_text()
+                .contains("--max-delete=1 when the connection was lost: 1 deletion not made"),
+            "{what}"
+        );
+
+        let options = &["-a", "--delete", "--max-delete=2", "--delete-all-or-nothing"];
+        let outcome = run_on(&scratch, options, push).expect_code(0);
+        assert!(!scratch.at("all/dst/gone").exists(), "push={push}\n{}", outcome.account());
+    }
+}

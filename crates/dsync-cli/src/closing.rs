@@ -93,7 +93,9 @@ impl Closing<'_> {
                 let exceed = if report.deletions_over_limit == 1 { "exceeds" } else { "exceed" };
                 format!("{deletions} {exceed} the limit --max-delete={limit}; nothing extraneous was deleted")
             } else {
-                format!("deletions stopped at the limit --max-delete={limit}: {deletions} not made")
+                // It is used up, as far as anybody knows.
+                let lost = if self.reconnects > 0 { " when the connection was lost" } else { "" };
+                format!("deletions stopped at the limit --max-delete={limit}{lost}: {deletions} not made")
             });
         }
         if parts.is_empty() {

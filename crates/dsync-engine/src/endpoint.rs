@@ -712,9 +712,9 @@ fn terms(
 ) -> session::Terms {
     session::Terms {
         role,
-        options: options.clone(),
+        options: attempt.options(options),
         timeout: connect.timeout,
-        again: attempt.again,
+        again: attempt.again(),
         allowance: resources.allowance(budget),
         list,
         is_recorded: recording.is_some(),

@@ -3,7 +3,9 @@
 //!
 //! A new session is a new plan. Files that earlier ones finished are found equal and skipped,
 //! unfinished files are taken up where they stood, so no state has to outlive a connection but the
-//! parts beside the files. The law: nothing is tried again before a session has begun (a wrong
+//! parts beside the files, and the time when the run began. What earlier sessions did once must not be
+//! done once more: a backup that is as young as the run stays, also of a file that is never found
+//! equal, and nothing more is removed under a limit, of which nobody knows how much is used up. The law: nothing is tried again before a session has begun (a wrong
 //! password is asked for once), nor after an error that a new connection cannot mend
 //! ([`SyncError::is_retryable`]), nor without end: failures in a row are counted, and only a
 //! session that made progress for a minute ends the row. One that broke after a minute of silence
@@ -17,6 +19,7 @@ use std::{
 use dsync_wire::{
     event::{Event, Progress},
     link::Traffic,
+    options::{DeleteLimit, SyncOptions},
 };
 
 use crate::{
@@ -40,8 +43,8 @@ pub(crate) struct Earlier {
 pub(crate) struct Attempt<'a> {
     observer: &'a dyn Observer,
     clock: &'a dyn Clock,
-    /// Whether an earlier session broke.
-    pub(crate) again: bool,
+    /// Time when the run began, if an earlier session of it broke.
+    began: Option<Instant>,
     traffic: Mutex<Traffic>,
     life: Mutex<Life>,
 }
@@ -88,6 +91,22 @@ impl Clock for SystemClock {
 }
 
 impl Attempt<'_> {
+    /// Returns the age of the run if an earlier session of it broke.
+    pub(crate) fn again(&self) -> Option<Duration> {
+        self.began.map(|began| self.clock.now().saturating_duration_since(began))
+    }
+
+    /// Returns the options of this session. Nobody knows how many deletions the sessions that broke have
+    /// made, so no more are made under a limit; one of all or nothing holds for what is left as it did for
+    /// the whole.
+    pub(crate) fn options(&self, run: &SyncOptions) -> SyncOptions {
+        let mut options = run.clone();
+        if self.began.is_some() && options.max_delete.is_some() && !options.delete_all_or_nothing {
+            options.max_delete = Some(DeleteLimit::Entries(0));
+        }
+        options
+    }
+
     /// Notes that the peer is ready: from here on a lost connection is worth another one.
     pub(crate) fn note_begun(&self, peer_lacks: &[String]) {
         self.begin();
@@ -145,7 +164,7 @@ pub(crate) fn run<T>(
     clock: &dyn Clock,
     mut session: impl FnMut(&Attempt<'_>) -> Result<T, SyncError>,
 ) -> Result<(T, Earlier), SyncError> {
-    let mut earlier = Earlier::default();
+    let (began, mut earlier) = (clock.now(), Earlier::default());
     let mut broke: Option<SyncError> = None;
     let mut failures = 0;
 
@@ -153,7 +172,7 @@ pub(crate) fn run<T>(
         let attempt = Attempt {
             observer,
             clock,
-            again: broke.is_some(),
+            began: broke.is_some().then_some(began),
             traffic: Mutex::default(),
             life: Mutex::default(),
         };
@@ -306,7 +325,7 @@ mod tests {
             attempt.begin();
             attempt.note_traffic(Traffic::new(7, 5));
             attempt.progress(&Progress::default().files_done(3));
-            if attempt.again { Ok("done") } else { Err(lost()) }
+            if attempt.again().is_some() { Ok("done") } else { Err(lost()) }
         });
         let (outcome, earlier) = outcome.unwrap();
         assert_eq!((outcome, earlier.sessions, earlier.files_done), ("done", 1, 3));
@@ -316,7 +335,7 @@ mod tests {
     #[test]
     fn giving_up_keeps_the_exit_code_of_what_broke() {
         let result = run(1, |attempt| {
-            if attempt.again {
+            if attempt.again().is_some() {
                 return Err::<(), _>(lost());
             }
             attempt.begin();

@@ -18,7 +18,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use dsync_delta::Key;
-use dsync_fs::FileList;
+use dsync_fs::{FileList, Timestamp, filesystem_time};
 use dsync_transport::Throttle;
 use dsync_wire::{
     budget::{Budget, Held, Share},
@@ -154,8 +154,9 @@ pub(crate) struct Session {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) options: SyncOptions,
     pub(crate) data_lanes: usize,
-    /// Whether an earlier session of the run broke: its far end may not have noticed yet.
-    pub(crate) again: bool,
+    /// The time when the run began, by this end's filesystems, if an earlier session of it broke: the far
+    /// end of that one may not have noticed yet.
+    pub(crate) begun: Option<Timestamp>,
     pub(crate) control: Arc<ControlOut>,
     pub(crate) halt: Halt,
     /// The account of what the peer makes this end hold.
@@ -203,8 +204,8 @@ pub(crate) struct Terms {
     pub(crate) options: SyncOptions,
     /// Longest silence of the peer.
     pub(crate) timeout: Duration,
-    /// Whether an earlier session of the run broke.
-    pub(crate) again: bool,
+    /// The age of the run if an earlier session of it broke.
+    pub(crate) again: Option<Duration>,
     /// The session's share of this machine.
     pub(crate) allowance: Allowance,
     /// The place of the list of the paths to copy.
@@ -434,7 +435,7 @@ impl Session {
             state,
             options,
             data_lanes,
-            again,
+            begun: again.map(|age| filesystem_time().earlier_by(age)),
             control,
             grant: None,
             tally: Tally::default(),
@@ -721,7 +722,7 @@ mod tests {
             role: PeerRole::Source { paths: Vec::new() },
             options: SyncOptions::default(),
             timeout: Duration::ZERO,
-            again: false,
+            again: None,
             allowance: Allowance {
                 budget: Budget::unbounded(),
                 stall: Duration::MAX,

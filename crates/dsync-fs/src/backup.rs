@@ -19,7 +19,7 @@ use crate::{
     dir::{Dir, Special},
     extended::{Extended, ExtendedScope},
     extents::{CopyError, Sharing},
-    metadata::{Kind, Metadata},
+    metadata::{Kind, Metadata, Timestamp},
     own_places::OwnPlaces,
     remove::Spare,
     staged::{StagedFile, temp_name},
@@ -30,6 +30,8 @@ use crate::{
 pub struct BackupPlace {
     dir: Arc<Dir>,
     name: Component,
+    /// A backup that was made at this time or later stays.
+    since: Option<Timestamp>,
     /// A directory of this name is replaced, but not if it holds one of these places.
     over: Option<Arc<OwnPlaces>>,
     /// Flag that makes a copy end early.
@@ -40,7 +42,7 @@ impl BackupPlace {
     /// Makes the place for the entry `name` of `dir`. An empty directory of that name will be
     /// replaced.
     pub fn new(dir: Arc<Dir>, name: Component) -> Self {
-        Self { dir, name, over: None, stopped: None }
+        Self { dir, name, since: None, over: None, stopped: None }
     }
 
     /// Makes a copy of content end early once `stopped` is set.
@@ -48,6 +50,13 @@ impl BackupPlace {
     pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
         self.stopped = Some(Arc::clone(stopped));
         self
+    }
+
+    /// Leaves a backup alone that was made at this time or later, as its change time tells: of an
+    /// entry that has such a one no other is made.
+    #[must_use]
+    pub fn since(self, time: Option<Timestamp>) -> Self {
+        Self { since: time, ..self }
     }
 
     /// Lets the backup replace a directory of older backups, unless it holds one of `spared`.
@@ -73,6 +82,9 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; the entry is where it was.
     pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        if self.stands() {
+            return Ok(());
+        }
         self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => Ok(()),
@@ -88,11 +100,15 @@ impl BackupPlace {
         })
     }
 
-    /// Moves the entry `name` of `from` here. An entry that does not exist needs no backup.
+    /// Moves the entry `name` of `from` here, or removes it where its backup stands already. An entry
+    /// that does not exist needs no backup.
     ///
     /// # Errors
     /// The system's error; the entry is where it was.
     pub fn take(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        if self.stands() {
+            return from.remove_file(name);
+        }
         self.over_directory(|| self.take_here(from, name))
     }
 
@@ -110,6 +126,12 @@ impl BackupPlace {
         }
     }
 
+    /// Returns whether a backup has the name that must stay.
+    fn stands(&self) -> bool {
+        let Some(since) = self.since else { return false };
+        self.dir.stat(&self.name).is_ok_and(|now| now.kind != Kind::Dir && now.ctime >= since)
+    }
+
     /// Returns whether the backup is a further name of an entry.
     fn holds(&self, from: &Dir, name: &Component) -> bool {
         let (Ok(here), Ok(there)) = (self.dir.stat(&self.name), from.stat(name)) else { return false };
@@ -121,6 +143,9 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; `EISDIR` for a directory.
     pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        if self.stands() {
+            return Ok(());
+        }
         self.over_directory(|| self.copy_here(from, name))
     }
 
@@ -237,6 +262,7 @@ mod tests {
         place.keep(&tree, &name("a")).unwrap();
         assert_eq!(fs::read_dir(at("old")).unwrap().count(), 1);
         place.take(&tree, &name("a")).unwrap();
+        assert!(!at("tree/a").exists(), "what has its backup already goes all the same");
         place.keep(&tree, &name("gone")).unwrap();
         place.take(&tree, &name("gone")).unwrap();
         assert_eq!(fs::read(at("old/a")).unwrap(), b"one");

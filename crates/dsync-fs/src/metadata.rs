@@ -1,7 +1,7 @@
 //! The attributes that the kernel reports for an entry: [`Metadata`], and [`Stamp`], the part that
 //! shows whether a file is still the one seen before.
 
-use std::os::fd::AsFd as _;
+use std::{os::fd::AsFd as _, time::Duration};
 
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
@@ -59,6 +59,17 @@ pub struct Timestamp {
     pub seconds: i64,
     /// Nanoseconds, 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// Returns the time that was so long before; that of the earliest second there is at the least.
+    #[must_use]
+    pub fn earlier_by(self, time: Duration) -> Self {
+        let borrows = self.nanoseconds < time.subsec_nanos();
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX).saturating_add(borrows.into());
+        let nanoseconds = self.nanoseconds + u32::from(borrows) * 1_000_000_000 - time.subsec_nanos();
+        Self { seconds: self.seconds.saturating_sub(seconds), nanoseconds }
+    }
 }
 
 impl From<StatxTimestamp> for Timestamp {

@@ -17,7 +17,7 @@
 //! destination           Report;  source: Bye
 //! ```
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
@@ -196,8 +196,9 @@ pub struct Start {
     pub options: SyncOptions,
     /// Number of data lanes that the controller opens, 1 to [`crate::limits::MAX_DATA_LANES`].
     pub data_lanes: u8,
-    /// Whether an earlier session of the same run broke: its destination may still be running.
-    pub again: bool,
+    /// The age of the run, in whole milliseconds, if an earlier session of it broke: the destination of
+    /// that one may still be running, and its backups are this run's.
+    pub again: Option<Duration>,
     /// The place of the list of paths to copy.
     pub list: ListPlace,
 }

@@ -67,7 +67,7 @@ impl Terms {
     pub(super) fn encode(&self) -> Result<Vec<u8>, EncodeError> {
         let role = PeerRole::Destination { path: b".".to_vec(), asked: self.asked.clone() };
         let options = self.options.clone();
-        encode_start(&Start { role, options, data_lanes: 1, again: false, list: ListPlace::None })
+        encode_start(&Start { role, options, data_lanes: 1, again: None, list: ListPlace::None })
     }
 
     /// Reads the payload of the section; `None` if it is of no destination.

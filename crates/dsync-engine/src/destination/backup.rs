@@ -25,7 +25,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
 
-use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted, is_abandoned};
+use dsync_fs::{
+    BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Timestamp, Wanted, is_abandoned,
+};
 use dsync_wire::{
     budget::{Budget, Held, OverBudget, Share},
     options::{Backup, WritePolicy},
@@ -39,6 +41,8 @@ pub(super) struct Backups {
     root: Arc<Dir>,
     tree: Tree,
     suffix: Vec<u8>,
+    /// Backups that were made since then are this run's, of a session that broke.
+    since: Option<Timestamp>,
     /// A killed run may have left temporaries.
     reaps: bool,
     opened: Mutex<Opened>,
@@ -123,6 +127,11 @@ impl Backups {
         Self::in_tree(tree, backup.suffix.clone(), (root, own), budget)
     }
 
+    /// Leaves the backups alone that an earlier session of the run has made, which began then.
+    pub(super) fn since(self, begun: Option<Timestamp>) -> Self {
+        Self { since: begun, ..self }
+    }
+
     /// Removes the temporaries of killed runs from each directory of backups before it is used.
     pub(super) fn reaping(self) -> Self {
         Self { reaps: true, ..self }
@@ -149,7 +158,18 @@ impl Backups {
         let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
         let given = Mutex::new(Given { to: HashMap::new(), held: budget.nothing(Share::Paths) });
-        Self { root, tree, suffix, reaps: false, opened: Mutex::default(), own, claimed, given, copied }
+        Self {
+            root,
+            tree,
+            suffix,
+            since: None,
+            reaps: false,
+            opened: Mutex::default(),
+            own,
+            claimed,
+            given,
+            copied,
+        }
     }
 
     /// Claims the names in one part of a directory's listing that backups beside them could have,
@@ -205,7 +225,7 @@ impl Backups {
             // No backup replaces another one there.
             Tree::Kept(_) => BackupPlace::new(self.twin(path)?, kept),
         };
-        Ok(SafePlace { place, shown, _claimed: claimed })
+        Ok(SafePlace { place: place.since(self.since), shown, _claimed: claimed })
     }
 
     /// Returns a backup's path as the options name it; `None` if the client may not know it.

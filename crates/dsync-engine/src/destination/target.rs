@@ -65,7 +65,7 @@ impl Target {
         target.open_up(terms);
         if let Some(root) = &target.root {
             // The far end of a connection that broke holds the lock until it has noticed too.
-            let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
+            let wait = if session.begun.is_some() { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
             let take = || wait_for_lock(root, wait, &session.halt);
             let taken = terms
                 .hands

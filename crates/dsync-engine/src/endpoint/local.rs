@@ -175,7 +175,7 @@ fn local_terms(options: SyncOptions, allowance: Allowance) -> session::Terms {
         role: PeerRole::Source { paths: vec![b".".to_vec()] },
         options,
         timeout: NO_TIMEOUT,
-        again: false,
+        again: None,
         allowance,
         list: ListPlace::None,
         is_recorded: false,

@@ -224,7 +224,7 @@ impl Case {
             role,
             options: self.options(),
             timeout: NO_TIMEOUT,
-            again: false,
+            again: None,
             allowance: patient(),
             list: ListPlace::None,
             is_recorded: false,

@@ -23,7 +23,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
             role,
             options: options(),
             timeout: LIMIT,
-            again: false,
+            again: None,
             list: ListPlace::None,
             is_recorded: false,
             cancel: cancel.clone(),

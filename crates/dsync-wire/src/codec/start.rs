@@ -1,5 +1,7 @@
 //! `Start`: the peer's role and the run's options.
 
+use std::time::Duration;
+
 use super::{options, reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError, PeerText},
@@ -21,7 +23,7 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
     let by_path = asked.is_some_and(|asked| !asked.paths.is_empty());
     let flags = [
         (DESTINATION, destination),
-        (AGAIN, start.again),
+        (AGAIN, start.again.is_some()),
         (CONTENTS, contents),
         (UNNAMED, unnamed),
         (BY_PATH, by_path),
@@ -56,6 +58,9 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
         encode_operand(path, w)?;
     }
 
+    if let Some(age) = start.again {
+        w.u64(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    }
     w.valid(start.data_lanes > 0, "number of data lanes")?;
     w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
     options::encode(&start.options, w)
@@ -90,12 +95,13 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
         _ => return Err(r.value(u64::from(flags), offset, "role")),
     };
 
+    let again = (flags & AGAIN != 0).then(|| r.u64("age of the run")).transpose()?.map(Duration::from_millis);
     let offset = r.offset();
     let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
     let Some(data_lanes) = u8::try_from(data_lanes).ok().filter(|&lanes| lanes > 0) else {
         return Err(r.value(data_lanes, offset, "number of data lanes"));
     };
-    Ok(Start { role, options: options::decode(r)?, data_lanes, again: flags & AGAIN != 0, list })
+    Ok(Start { role, options: options::decode(r)?, data_lanes, again, list })
 }
 
 fn encode_paths(paths: &[Vec<u8>], w: &mut Writer<'_>) -> Result<(), EncodeError> {

@@ -3,6 +3,7 @@
 use std::{
     num::{NonZeroU16, NonZeroU32, NonZeroU64},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -287,7 +288,7 @@ fn start_source() -> Start {
                     ))),
             ),
         data_lanes: 16,
-        again: true,
+        again: Some(Duration::from_millis(61_500)),
         list: ListPlace::None,
     }
 }
@@ -308,7 +309,7 @@ fn start_relative() -> Start {
         role: PeerRole::Destination { path: b"backup".to_vec(), asked },
         options: SyncOptions::archive().relative(true).no_implied_dirs(true),
         data_lanes: 2,
-        again: false,
+        again: None,
         list: ListPlace::None,
     }
 }
@@ -330,7 +331,7 @@ fn start_destination() -> Start {
         },
         options: SyncOptions::default().max_delete(Some(DeleteLimit::Entries(0))),
         data_lanes: 1,
-        again: false,
+        again: None,
         list: ListPlace::None,
     }
 }

@@ -1,6 +1,6 @@
 //! Strategies that generate any message, for property tests.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
@@ -234,11 +234,14 @@ fn start() -> impl Strategy<Value = Start> {
     ];
     let file = (operand(), any::<bool>()).prop_map(|(path, nul)| ListPlace::File { path, nul });
     let list = prop_oneof![Just(ListPlace::None), Just(ListPlace::Sent), file];
-    (role, options(), 1..=64u8, any::<bool>(), list).prop_map(|(role, options, data_lanes, again, list)| {
-        let is_source = matches!(role, PeerRole::Source { .. });
-        let list = if is_source || list != ListPlace::Sent { list } else { ListPlace::None };
-        Start { role, options, data_lanes, again, list }
-    })
+    (role, options(), 1..=64u8, any::<Option<u32>>(), list).prop_map(
+        |(role, options, data_lanes, again, list)| {
+            let is_source = matches!(role, PeerRole::Source { .. });
+            let list = if is_source || list != ListPlace::Sent { list } else { ListPlace::None };
+            let again = again.map(|age| Duration::from_millis(age.into()));
+            Start { role, options, data_lanes, again, list }
+        },
+    )
 }
 
 fn delete_limit() -> impl Strategy<Value = DeleteLimit> {

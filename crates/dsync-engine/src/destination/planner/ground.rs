@@ -261,7 +261,7 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
     if let Some(keep) = &site.keep {
         let _ = site.backups.set(Backups::kept(root, keep, around.own, budget));
     } else if let Some(backup) = &policy.backup {
-        let backups = Backups::new(root, backup, around.own, budget);
+        let backups = Backups::new(root, backup, around.own, budget).since(site.session.begun);
         // A run that was killed may have left temporaries there.
         let reaps = lock(&site.tenure).follows_killed();
         let _ = site.backups.set(if reaps { backups.reaping() } else { backups });
