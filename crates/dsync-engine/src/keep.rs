@@ -5,7 +5,11 @@
 //! that nobody had before, and only adds to it; an entry that cannot come here stays where it was.
 
 use dsync_wire::setters;
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io::{self, ErrorKind},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use dsync_fs::{Component, Dir, Meter, Usage};
 
@@ -44,29 +48,49 @@ setters!(Keeping { directory: PathBuf, session: String });
 /// A key's directory of kept entries, open.
 #[derive(Debug)]
 pub(crate) struct Keep {
-    dir: Dir,
+    /// The number of the system's error if there is none and it cannot be made.
+    dir: Result<Dir, i32>,
     session: String,
 }
 
 impl Keep {
-    pub(crate) fn new(dir: Dir, session: String) -> Self {
-        Self { dir, session }
+    /// Takes the key's directory. One that a read-only or full filesystem has not yet, and cannot have
+    /// now, holds up only a session that has something to keep.
+    ///
+    /// # Errors
+    /// Any other reason why there is no directory.
+    pub(crate) fn new(dir: io::Result<Dir>, session: String) -> io::Result<Self> {
+        let dir = match dir {
+            Ok(dir) => Ok(dir),
+            Err(error) => match (error.kind(), error.raw_os_error()) {
+                (
+                    ErrorKind::ReadOnlyFilesystem | ErrorKind::StorageFull | ErrorKind::QuotaExceeded,
+                    Some(why),
+                ) => Err(why),
+                _ => return Err(error),
+            },
+        };
+        Ok(Self { dir, session })
     }
 
     /// Returns another handle of the key's directory.
     pub(crate) fn duplicate(&self) -> io::Result<Dir> {
-        self.dir.duplicate()
+        self.open()?.duplicate()
     }
 
     /// Counts what the key's sessions kept.
     pub(crate) fn usage(&self) -> io::Result<Usage> {
-        self.dir.usage()
+        self.dir.as_ref().map_or_else(|_| Ok(Usage::default()), Dir::usage)
+    }
+
+    fn open(&self) -> io::Result<&Dir> {
+        self.dir.as_ref().map_err(|why| io::Error::from_raw_os_error(*why))
     }
 
     /// Makes the session's directory, which only adds. Called at the first entry, so that a session
     /// that replaces nothing leaves none. What is kept counts for the key's quota.
     pub(crate) fn begin(&self, meter: Option<&Arc<Meter>>) -> io::Result<Arc<Dir>> {
-        let dir = self.dir.duplicate()?.metered(meter.cloned());
+        let dir = self.duplicate()?.metered(meter.cloned());
         let mut tried = 1;
         loop {
             let name = if tried == 1 { self.session.clone() } else { format!("{}-{tried}", self.session) };
@@ -103,7 +127,7 @@ mod tests {
         let at = |path: &str| scratch.path().join(path);
         fs::create_dir_all(at("kept")).unwrap();
         fs::create_dir_all(at("tree")).unwrap();
-        let keep = Keep::new(Dir::open_operand(&at("kept")).unwrap(), "moment".into());
+        let keep = Keep::new(Dir::open_operand(&at("kept")), "moment".into()).unwrap();
         let (one, two) = (keep.begin(None).unwrap(), keep.begin(None).unwrap());
         assert!(at("kept/moment").is_dir() && at("kept/moment-2").is_dir() && !one.is_same(&two).unwrap());
 

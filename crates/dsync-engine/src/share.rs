@@ -134,7 +134,7 @@ impl Share {
         };
         let open_keep = |Keeping { directory, session }| {
             let dir = root.duplicate().and_then(|root| descend(root, &directory));
-            Ok(Keep::new(dir.map_err(|source| unusable(&directory, source))?, session))
+            Keep::new(dir, session).map_err(|source| unusable(&directory, source))
         };
         let keep = keeping.map(open_keep).transpose()?;
 

@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_tests::{Run, assert_unchanged, needs_dsync, run::wait_for, scratch::slash, survey};
+use dsync_tests::{
+    Run, assert_unchanged, mount::Mount, needs_dsync, needs_root, run::wait_for, scratch::slash, survey,
+};
 
 use crate::nas::Nas;
 
@@ -222,4 +224,31 @@ fn a_server_cleans_by_itself() {
     nas.stand();
     wait_for(|| nas.log().contains("cleaned share=nas removed=1"));
     assert!(!old.exists() && young.exists());
+}
+
+#[test]
+fn a_share_that_cannot_be_written_is_read_and_replaces_nothing_that_cannot_be_kept() {
+    needs_root!();
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        let Some(mount) = Mount::tmpfs(&nas.scratch.at("share"), "size=1m,nr_inodes=16") else { return };
+        fs::create_dir_all(nas.tree()).unwrap();
+        fs::write(nas.tree().join("file"), "old").unwrap();
+        fs::write(nas.scratch.src().join("file"), "a new one").unwrap();
+
+        mount.remount("ro");
+        let _ = nas.pull(&[]).expect_code(0);
+        assert_eq!(fs::read_to_string(nas.scratch.at("got/file")).unwrap(), "old");
+        let outcome = nas.push(&[]).expect_code(11);
+        assert!(outcome.stderr_text().contains("Read-only file system"), "{}", outcome.account());
+
+        // No inode is left for the directory of what is kept.
+        mount.remount("rw");
+        let filled =
+            (0..40).take_while(|number| fs::write(nas.tree().join(format!("x{number}")), "").is_ok());
+        assert!(filled.count() < 40);
+        let outcome = nas.push(&[]).expect_code(11);
+        assert!(outcome.stderr_text().contains("No space left on device"), "{}", outcome.account());
+        assert_eq!(fs::read_to_string(nas.tree().join("file")).unwrap(), "old");
+    }
 }
