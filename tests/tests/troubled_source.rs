@@ -15,7 +15,7 @@ use dsync_tests::{
     needs_dsync, needs_root, program,
     run::{catch, until_met},
     scratch::slash,
-    tree,
+    survey, tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -336,6 +336,36 @@ fn full_disk_ends_with_11_names_the_cause_and_leaves_no_temporary() {
         let outcome = outcome.expect_code(if is_stand_in() && options != "size=1m" { 23 } else { 11 });
         assert!(outcome.stderr_text().to_lowercase().contains(cause), "{}", outcome.account());
         assert_eq!(left, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_disk_too_small_for_a_file_that_grows_in_place_is_noticed_while_it_is_old() {
+    needs_root!();
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for options in
+        [&["--inplace"][..], &["--inplace", "-c"], &["--inplace", "--size-only"], &["--inplace", "-W"]]
+    {
+        for push in [false, true] {
+            let scratch = Scratch::new();
+            Tree::of([Node::file("file", 1, 1_400_000)]).plant(&scratch.src());
+            fs::create_dir(scratch.dst()).unwrap();
+            let Some(_mount) = Mount::tmpfs(&scratch.dst(), "size=1m") else { return };
+            Tree::of([Node::file("file", 2, 600_000)]).plant(&scratch.dst());
+            tree::set_mtime(&scratch.dst().join("file"), (1_400_000_000, 5));
+            let before = survey(&scratch.dst());
+
+            let (from, to) = (slash(&scratch.src()), scratch.dst());
+            let outcome = if push {
+                sshd.run(Via::Ssh).arg("-a").args(options).arg(&from).arg(sshd.operand(&to)).run()
+            } else {
+                Run::dsync().arg("-a").args(options).arg(&from).arg(&to).run()
+            };
+            let outcome = outcome.expect_code(11);
+            let found = compare::compare(&before, &survey(&scratch.dst()), Scope::BELOW);
+            assert!(found.is_empty(), "{options:?} {found:?}\n{}", outcome.account());
+        }
     }
 }
 

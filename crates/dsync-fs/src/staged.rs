@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use crate::{
-    attributes::{Handle, Wanted, chmod},
+    attributes::{Handle, Wanted, chmod, set_times},
     blank,
     commit::{CommitError, Durability},
     component::Component,
@@ -306,6 +306,36 @@ impl StagedFile {
                 Ok(())
             }
             result => result,
+        }
+    }
+
+    /// Reserves space for what a content of `len` bytes has beyond the end of this file, so that a disk that
+    /// is too small is noticed while all of the file is old. Leaves its modification time alone. Does
+    /// nothing if the filesystem cannot reserve.
+    ///
+    /// # Errors
+    /// The system's error, e.g. `ENOSPC`; nothing is reserved then.
+    pub fn reserve_growth(&self, len: u64) -> io::Result<()> {
+        let before = stat_fd(self.fd.as_fd())?;
+        let more = len.saturating_sub(before.size);
+        if more == 0 || self.is_device {
+            return Ok(());
+        }
+
+        let at = before.size;
+        let reserved = retry(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, more));
+        if reserved.is_err() {
+            // Some of it may be.
+            let _ = fallocate(&self.fd, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, at, more);
+        }
+        // Content that is the same has the same time.
+        let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
+        let timed = set_times(self.fd.as_fd(), Handle::Open, &wanted);
+        match reserved {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                Ok(())
+            }
+            reserved => reserved.and(timed),
         }
     }
 

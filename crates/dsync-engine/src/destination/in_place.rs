@@ -97,6 +97,11 @@ impl Rewriting {
         self.moved.append(&mut other.moved);
     }
 
+    /// Returns whether holes were noted.
+    pub(super) fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
     /// Returns the bytes of memory that the pieces take, with the room that a vector keeps free.
     pub(super) fn bytes(&self) -> u64 {
         let ranges = self.literals.len() + self.zeros.len() + self.holes.len() + self.blanks.len();
@@ -258,9 +263,13 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
 }
 
 /// Creates the file that content is written to: the old one, or a new one beside it, with its space
-/// reserved if that is wished. In place the content's length is `len` at the end whatever it was.
-pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<StagedFile> {
+/// reserved if that is wished. In place the content's length is `len` at the end whatever it was, and
+/// unless it `has_holes` the space for its growth is reserved before the first write.
+pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64, has_holes: bool) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
+        if !has_holes && !site.policy.options.writing.sparse {
+            old.reserve_growth(len)?;
+        }
         keep_content(site, slot)?;
         old.distrust()?;
         return Ok(old);

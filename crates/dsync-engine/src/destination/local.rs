@@ -190,7 +190,7 @@ impl Worker<'_> {
             return Ok(done);
         }
         let len = source.len();
-        let staged = match in_place::create(self.site, &file.slot, len) {
+        let staged = match in_place::create(self.site, &file.slot, len, source.has_holes()) {
             Ok(staged) => staged,
             Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         };

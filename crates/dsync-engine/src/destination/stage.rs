@@ -224,7 +224,7 @@ impl Stage {
     /// Makes the temporary, one to keep if that is possible.
     fn begin(site: &Site<'_>, slot: &Slot, head: &Head, key: &Key) -> io::Result<Beginning> {
         if slot.device {
-            let device = in_place::create(site, slot, head.segments.file_len())?;
+            let device = in_place::create(site, slot, head.segments.file_len(), false)?;
             return Ok((Runs::default(), device, None));
         }
         if let Some(part) = Part::begin(site, slot, head, key) {
@@ -313,7 +313,11 @@ impl Stage {
 
             let len = self.head.segments.file_len();
             // Before the first write: a file that grows too long must stay as it is.
-            file.make_room_in(&old, self.tail_from.unwrap_or(0).saturating_add(len))?;
+            let end = self.tail_from.unwrap_or(0).saturating_add(len);
+            file.make_room_in(&old, end)?;
+            if !site.policy.options.writing.sparse && !lock(rewriting).has_holes() {
+                old.reserve_growth(end)?;
+            }
             in_place::keep_content(site, slot)?;
             old.distrust()?;
 
