@@ -281,7 +281,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "What gives way to an equal entry of a `--compare-dest` directory is listed as deleted.",
+        says: "A directory that gives way to an equal entry of a `--compare-dest` directory is listed as deleted.",
         explains: |seen| {
             let is_told = seen.finding.line.starts_with("only dsync lists *deleting: ");
             let there = [format!("w/d/{}", seen.path()), format!("w/to-d/{}", seen.path())];
