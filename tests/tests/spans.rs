@@ -57,11 +57,12 @@ fn entries(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![root.to_path_buf()];
     while let Some(directory) = left.pop() {
-        let mut names: Vec<_> =
-            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-        names.sort();
-        left.extend(names.iter().filter(|path| path.is_dir() && !path.is_symlink()).cloned());
-        found.extend(names);
+        // The types come with the names: this walks the tree once for each change.
+        let entry = |entry: std::io::Result<fs::DirEntry>| entry.and_then(|e| Ok((e.path(), e.file_type()?)));
+        let mut names: Vec<_> = fs::read_dir(&directory).unwrap().map(|read| entry(read).unwrap()).collect();
+        names.sort_by(|(one, _), (other, _)| one.cmp(other));
+        left.extend(names.iter().filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path.clone()));
+        found.extend(names.into_iter().map(|(path, _)| path));
     }
     found
 }
