@@ -41,7 +41,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     // cargo-fuzz itself would silently update the lock file.
     run_command(&mut cargo(&["fetch", "--locked", "--manifest-path", "fuzz/Cargo.toml"]))?;
     // Sanitizers are unstable; the variable lets the one installed toolchain use its own.
-    run_command(cargo(&["fuzz", "build"]).env("RUSTC_BOOTSTRAP", "1"))?;
+    // In one unit for each crate, as cargo-fuzz has it, one core would wait for the other.
+    run_command(cargo(&["fuzz", "build", "--codegen-units", "16"]).env("RUSTC_BOOTSTRAP", "1"))?;
     let targets = targets()?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut failed = Vec::new();
