@@ -157,11 +157,12 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::Filesystem { operation, source, .. }
             if writes(*operation) && source.kind() == io::ErrorKind::QuotaExceeded =>
         {
-            "The old copy is untouched, unless --inplace was rewriting it. Remove something there or have the administrator there raise the limit, \
-             then run the same command again."
+            "The old copy is untouched, unless --inplace was rewriting it. Remove something there or have the \
+             administrator there raise the limit, then run the same command again."
         }
         SyncError::Filesystem { operation, source, .. } if writes(*operation) && is_full(source) => {
-            "The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same command again."
+            "The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same \
+             command again."
         }
         SyncError::NoSpool { .. } => "Set TMPDIR or --temp-dir to a directory on a disk.",
         SyncError::OverBudget(_) => "If that is meant, run this end with a higher --max-alloc.",

@@ -286,7 +286,8 @@ mod tests {
         assert_eq!(
             failure(&full, &Rules::default()),
             "cannot commit 'photos/a\\#033.raw': the disk is full (No space left on device). \
-             The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same command again."
+             The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same \
+             command again."
         );
         let missing = SyncError::SourceMissing { path: "X".into() };
         assert_eq!(failure(&missing, &Rules::default()), "source 'X': no such file or directory");

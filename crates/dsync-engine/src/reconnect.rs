@@ -3,13 +3,14 @@
 //!
 //! A new session is a new plan. Files that earlier ones finished are found equal and skipped,
 //! unfinished files are taken up where they stood, so no state has to outlive a connection but the
-//! parts beside the files, and the time when the run began. What earlier sessions did once must not be
-//! done once more: a backup that is as young as the run stays, also of a file that is never found
-//! equal, and nothing more is removed under a limit, of which nobody knows how much is used up. The law: nothing is tried again before a session has begun (a wrong
-//! password is asked for once), nor after an error that a new connection cannot mend
-//! ([`SyncError::is_retryable`]), nor without end: failures in a row are counted, and only a
-//! session that made progress for a minute ends the row. One that broke after a minute of silence
-//! does not.
+//! parts beside the files, and the time when the run began. What a run does once, its sessions do once
+//! together: a backup that is as young as the run stays, also of a file that is never found equal, and
+//! under a limit, of which nobody knows how much is used up, nothing more is removed.
+//!
+//! The law: nothing is tried again before a session has begun (a wrong password is asked for once), nor
+//! after an error that a new connection cannot mend ([`SyncError::is_retryable`]), nor without end:
+//! failures in a row are counted, and only a session that made progress for a minute ends the row. One
+//! that broke after a minute of silence does not.
 
 use std::{
     sync::Mutex,
@@ -330,6 +331,45 @@ mod tests {
         let (outcome, earlier) = outcome.unwrap();
         assert_eq!((outcome, earlier.sessions, earlier.files_done), ("done", 1, 3));
         assert_eq!(earlier.traffic, Traffic::new(7, 5));
+    }
+
+    #[test]
+    fn a_limit_of_deletions_is_used_up_when_a_session_broke() {
+        let ten = SyncOptions::default().max_delete(Some(DeleteLimit::Entries(10)));
+        let share = SyncOptions::default().max_delete(Some(DeleteLimit::Percent(50)));
+        let whole = ten.clone().delete_all_or_nothing(true);
+        let none = SyncOptions::default();
+        let outcome = run(1, |attempt| {
+            let limits = [&ten, &share, &whole, &none].map(|options| attempt.options(options).max_delete);
+            attempt.begin();
+            if attempt.again().is_some() { Ok(limits) } else { Err(lost()) }
+        });
+        let used_up = Some(DeleteLimit::Entries(0));
+        assert_eq!(outcome.unwrap().0, [used_up, used_up, Some(DeleteLimit::Entries(10)), None]);
+    }
+
+    #[test]
+    fn the_age_of_a_run_counts_from_its_first_session() {
+        let ages = Mutex::new(Vec::new());
+        let clock = FakeClock::new();
+        let session = |attempt: &Attempt<'_>| {
+            lock(&ages).push(attempt.again());
+            attempt.begin();
+            clock.pass(Duration::from_secs(10));
+            if lock(&ages).len() == 3 { Ok(()) } else { Err(lost()) }
+        };
+        super::run(5, &Silent, &CancelToken::new(), &clock, session).unwrap();
+        let ages = ages.into_inner().unwrap();
+        assert_eq!(ages[0], None);
+        // Ten seconds each, and the pauses between them.
+        assert!(
+            ages[1] > Some(Duration::from_secs(10)) && ages[1] < Some(Duration::from_secs(12)),
+            "{ages:?}"
+        );
+        assert!(
+            ages[2] > Some(Duration::from_secs(21)) && ages[2] < Some(Duration::from_secs(25)),
+            "{ages:?}"
+        );
     }
 
     #[test]

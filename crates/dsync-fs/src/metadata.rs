@@ -62,7 +62,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Returns the time that was so long before; that of the earliest second there is at the least.
+    /// Returns the time that was so long before; the earliest one if that has no number.
     #[must_use]
     pub fn earlier_by(self, time: Duration) -> Self {
         let borrows = self.nanoseconds < time.subsec_nanos();
@@ -209,4 +209,24 @@ pub enum Origin {
     Unreadable,
     /// The inode of a device that stands for a regular file of its content.
     Device,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_before_another_has_whole_nanoseconds() {
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        for (from, before, at) in [
+            (time(5, 100), Duration::ZERO, time(5, 100)),
+            (time(5, 100), Duration::from_nanos(100), time(5, 0)),
+            (time(5, 100), Duration::from_nanos(101), time(4, 999_999_999)),
+            (time(0, 0), Duration::from_millis(1_500), time(-2, 500_000_000)),
+            (time(-3, 999_999_999), Duration::from_secs(7), time(-10, 999_999_999)),
+            (time(0, 7), Duration::from_secs(u64::MAX), time(-i64::MAX, 7)),
+        ] {
+            assert_eq!(from.earlier_by(before), at);
+        }
+    }
 }

@@ -310,8 +310,8 @@ impl StagedFile {
     }
 
     /// Reserves space for what a content of `len` bytes has beyond the end of this file, so that a disk that
-    /// is too small is noticed while all of the file is old. Leaves its modification time alone. Does
-    /// nothing if the filesystem cannot reserve.
+    /// is too small is noticed while all of the file is old. Leaves its modification time alone if this
+    /// user may set it. Does nothing if the filesystem cannot reserve.
     ///
     /// # Errors
     /// The system's error, e.g. `ENOSPC`; nothing is reserved then.
@@ -328,14 +328,14 @@ impl StagedFile {
             // Some of it may be.
             let _ = fallocate(&self.fd, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, at, more);
         }
-        // Content that is the same has the same time.
+        // Content that is the same has the same time, where this user may set one.
         let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
-        let timed = set_times(self.fd.as_fd(), Handle::Open, &wanted);
+        let _ = set_times(self.fd.as_fd(), Handle::Open, &wanted);
         match reserved {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
                 Ok(())
             }
-            reserved => reserved.and(timed),
+            reserved => reserved,
         }
     }
 

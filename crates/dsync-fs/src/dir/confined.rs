@@ -116,8 +116,7 @@ impl Dir {
     /// Removes the old name of an entry that had the new one already: rename(2) does nothing then,
     /// leaves both, and returns 0.
     fn remove_other_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
-        let Ok(there) = from.stat(old) else { return Ok(()) };
-        let here = self.stat(new)?;
+        let (Ok(there), Ok(here)) = (from.stat(old), self.stat(new)) else { return Ok(()) };
         if (here.dev, here.ino) != (there.dev, there.ino) || (old == new && from.is_same(self)?) {
             return Ok(());
         }
