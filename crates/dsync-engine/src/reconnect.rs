@@ -102,7 +102,8 @@ impl Attempt<'_> {
     /// the whole.
     pub(crate) fn options(&self, run: &SyncOptions) -> SyncOptions {
         let mut options = run.clone();
-        if self.began.is_some() && options.max_delete.is_some() && !options.delete_all_or_nothing {
+        let is_limited = options.max_delete.is_some() && !options.delete_all_or_nothing && !options.dry_run;
+        if is_limited && self.began.is_some() {
             options.max_delete = Some(DeleteLimit::Entries(0));
         }
         options
@@ -338,14 +339,14 @@ mod tests {
         let ten = SyncOptions::default().max_delete(Some(DeleteLimit::Entries(10)));
         let share = SyncOptions::default().max_delete(Some(DeleteLimit::Percent(50)));
         let whole = ten.clone().delete_all_or_nothing(true);
-        let none = SyncOptions::default();
+        let dry = ten.clone().dry_run(true);
         let outcome = run(1, |attempt| {
-            let limits = [&ten, &share, &whole, &none].map(|options| attempt.options(options).max_delete);
+            let limits = [&ten, &share, &whole, &dry].map(|options| attempt.options(options).max_delete);
             attempt.begin();
             if attempt.again().is_some() { Ok(limits) } else { Err(lost()) }
         });
-        let used_up = Some(DeleteLimit::Entries(0));
-        assert_eq!(outcome.unwrap().0, [used_up, used_up, Some(DeleteLimit::Entries(10)), None]);
+        let (used_up, ten) = (Some(DeleteLimit::Entries(0)), Some(DeleteLimit::Entries(10)));
+        assert_eq!(outcome.unwrap().0, [used_up, used_up, ten, ten]);
     }
 
     #[test]
