@@ -181,6 +181,12 @@ fn a_file_that_is_rewritten_in_place_has_neither_bit_while_it_is_neither_old_nor
     let Some(_disk) = Mount::tmpfs(&scratch.dst(), "size=1m") else { return };
     let content = tree::noise(1, 4 << 20);
     fs::write(scratch.src().join("f"), &content).unwrap();
+    // No space is reserved for a file with a hole.
+    fs::File::options()
+        .write(true)
+        .open(scratch.src().join("f"))
+        .and_then(|file| file.set_len(8 << 20))
+        .unwrap();
     let to = scratch.dst().join("f");
     for options in [["-a", "--inplace"], ["-a", "--append"]] {
         fs::write(&to, &content[..100_000]).unwrap();
