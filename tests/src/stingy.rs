@@ -17,10 +17,12 @@ use std::{
         unix::fs::{DirBuilderExt, DirEntryExt, FileExt, MetadataExt, PermissionsExt, fchown},
     },
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -37,6 +39,7 @@ use crate::skip::{self, is_root};
 #[derive(Debug)]
 pub struct Stingy {
     session: Option<BackgroundSession>,
+    at: PathBuf,
     counts: Arc<Counts>,
 }
 
@@ -85,7 +88,7 @@ impl Stingy {
         if session.is_none() {
             skip::record(skip::Reason::NeedsFuse);
         }
-        session.map(|session| Self { session: Some(session), counts })
+        session.map(|session| Self { session: Some(session), at: at.to_owned(), counts })
     }
 
     /// Returns how many reads so far returned less than was requested and available.
@@ -106,6 +109,17 @@ impl Stingy {
 
 impl Drop for Stingy {
     fn drop(&mut self) {
+        // The far end of a run may take a moment to leave it.
+        let unmounts = || {
+            let umount = Command::new("umount").arg(&self.at).stderr(Stdio::null()).status();
+            umount.is_ok_and(|status| status.success())
+        };
+        for _ in 0..MOST_TRIES {
+            if unmounts() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
         let _ = self.session.take().map(BackgroundSession::umount_and_join);
     }
 }
@@ -398,3 +412,5 @@ const DIRECT: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
 
 /// Time for which the kernel may cache answers: it asks anew each time.
 const UNCACHED: Duration = Duration::ZERO;
+/// Attempts to unmount, a tenth of a second apart.
+const MOST_TRIES: u32 = 600;
