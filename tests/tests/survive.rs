@@ -338,8 +338,8 @@ fn a_part_of_another_user_in_a_sticky_directory_stops_no_run() {
     }
 }
 
-/// Runs by a shell that runs the command here, from or to a remote end that is killed in the middle. Two
-/// files come after each other, and the first is there when the second breaks off.
+/// Runs to or from a remote end that is killed in the middle. Two files come after each other, and the
+/// first is there when the second breaks off.
 fn run_on(scratch: &Scratch, options: &[&str], push: bool) -> Outcome {
     let sshd = Sshd::shared();
     until_met(|| {

@@ -267,15 +267,19 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
 /// unless it `has_holes` the space for its growth is reserved before the first write.
 pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64, has_holes: bool) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
-        if !has_holes && !site.policy.options.writing.sparse {
-            old.reserve_growth(len)?;
-        }
+        reserve(site, &old, (len, has_holes))?;
         keep_content(site, slot)?;
         old.distrust()?;
         return Ok(old);
     }
     let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
     create_beside(site, dir, slot, len)
+}
+
+/// Reserves the space that an old file grows by when it gets a content of so many bytes, unless some of
+/// them may be holes.
+pub(super) fn reserve(site: &Site<'_>, old: &StagedFile, (len, has_holes): (u64, bool)) -> io::Result<()> {
+    if has_holes || site.policy.options.writing.sparse { Ok(()) } else { old.reserve_growth(len) }
 }
 
 /// Keeps a copy of an old file that is about to be written into, if there are backups, and notes that it

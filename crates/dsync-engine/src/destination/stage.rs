@@ -315,9 +315,7 @@ impl Stage {
             // Before the first write: a file that grows too long must stay as it is.
             let end = self.tail_from.unwrap_or(0).saturating_add(len);
             file.make_room_in(&old, end)?;
-            if !site.policy.options.writing.sparse && !lock(rewriting).has_holes() {
-                old.reserve_growth(end)?;
-            }
+            in_place::reserve(site, &old, (end, lock(rewriting).has_holes()))?;
             in_place::keep_content(site, slot)?;
             old.distrust()?;
 
