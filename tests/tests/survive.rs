@@ -340,7 +340,7 @@ fn a_part_of_another_user_in_a_sticky_directory_stops_no_run() {
 
 /// Runs to or from a remote end that is killed in the middle. Two files come after each other, and the
 /// first is there when the second breaks off.
-fn run_on(scratch: &Scratch, options: &[&str], push: bool) -> Outcome {
+fn run_on(scratch: &Scratch, via: Via, options: &[&str], push: bool) -> Outcome {
     let sshd = Sshd::shared();
     until_met(|| {
         let _ = fs::remove_dir_all(scratch.at("all"));
@@ -354,7 +354,7 @@ fn run_on(scratch: &Scratch, options: &[&str], push: bool) -> Outcome {
 
         let (src, dst) = (slash(&scratch.at("all/src")), slash(&scratch.at("all/dst")));
         let remote = sshd.remote();
-        let run = sshd.run_serving(Via::Ssh, &remote.script).args(["-i", "--bwlimit=6m"]).args(options);
+        let run = sshd.run_serving(via, &remote.script).args(["-i", "--bwlimit=6m"]).args(options);
         let run =
             if push { run.arg(&src).arg(sshd.operand(&dst)) } else { run.arg(sshd.operand(&src)).arg(&dst) };
         let running = run.start();
@@ -373,17 +373,23 @@ fn run_on(scratch: &Scratch, options: &[&str], push: bool) -> Outcome {
 #[test]
 fn a_backup_is_made_once_also_of_a_file_that_is_written_in_each_session() {
     needs_dsync!();
+    // On another filesystem a backup is a copy.
+    let far = Scratch::under(Path::new("/dev/shm"));
+    let there = format!("--backup-dir={}", far.at("bk").display());
     for (options, backup) in [
         (&["-r", "-b"][..], "dst/a~"),
         (&["-a", "-I", "--backup-dir=../bk"], "bk/a"),
+        (&["-a", "-I", &there], "far"),
         (&["-a", "-I", "--inplace", "-b"], "dst/a~"),
     ] {
-        for push in [true, false] {
+        for (via, push) in [(Via::Ssh, true), (Via::Ssh, false), (Via::Quic, true), (Via::Tls, false)] {
             let scratch = Scratch::new();
-            let outcome = run_on(&scratch, options, push).expect_code(0);
-            let what = format!("{options:?} push={push}\n{}", outcome.account());
-            let found = |path: &str| fs::read_to_string(scratch.at("all").join(path)).unwrap();
-            assert_eq!((&*found(backup), &*found("dst/a")), ("old", "new content"), "{what}");
+            let outcome = run_on(&scratch, via, options, push).expect_code(0);
+            let what = format!("{options:?} {via:?} push={push}\n{}", outcome.account());
+            let all = |path: &str| scratch.at("all").join(path);
+            let backup = if backup == "far" { far.at("bk/a") } else { all(backup) };
+            let found = [backup, all("dst/a")].map(|path| fs::read_to_string(path).unwrap());
+            assert_eq!(found, ["old", "new content"], "{what}");
         }
     }
 }
@@ -394,7 +400,7 @@ fn no_more_than_the_limit_is_deleted_over_several_connections() {
     for push in [true, false] {
         let scratch = Scratch::new();
         let options = &["-a", "--delete-before", "--max-delete=1"];
-        let outcome = run_on(&scratch, options, push).expect_code(25);
+        let outcome = run_on(&scratch, Via::Ssh, options, push).expect_code(25);
         let what = format!("push={push}\n{}", outcome.account());
         // Of the directory and the file in it one went, whichever session it was.
         assert!(scratch.at("all/dst/gone").exists() && !scratch.at("all/dst/gone/x").exists(), "{what}");
@@ -406,7 +412,7 @@ fn no_more_than_the_limit_is_deleted_over_several_connections() {
         );
 
         let options = &["-a", "--delete", "--max-delete=2", "--delete-all-or-nothing"];
-        let outcome = run_on(&scratch, options, push).expect_code(0);
+        let outcome = run_on(&scratch, Via::Ssh, options, push).expect_code(0);
         assert!(!scratch.at("all/dst/gone").exists(), "push={push}\n{}", outcome.account());
     }
 }
