@@ -139,7 +139,7 @@ impl Peer {
         let share = [5; 32];
         let hello = Hello { version: VERSION, features: FEATURES, key_share: share };
         self.say(&ControlMessage::Hello(hello), None);
-        let start = Start { role, options, data_lanes: LANES, again: false, list: ListPlace::None };
+        let start = Start { role, options, data_lanes: LANES, again: None, list: ListPlace::None };
         self.say(&ControlMessage::Start(Box::new(start)), None);
         while let Some(message) = self.hear(LIMIT) {
             match message {
