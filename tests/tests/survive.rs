@@ -412,7 +412,17 @@ fn no_more_than_the_limit_is_deleted_over_several_connections() {
         );
 
         let options = &["-a", "--delete", "--max-delete=2", "--delete-all-or-nothing"];
-        let outcome = run_on(&scratch, Via::Ssh, options, push).expect_code(0);
-        assert!(!scratch.at("all/dst/gone").exists(), "push={push}\n{}", outcome.account());
+        let outcome = run_on(&scratch, Via::Ssh, options, push).expect_code(25);
+        let what = format!("push={push}\n{}", outcome.account());
+        assert!(scratch.at("all/dst/gone/x").exists(), "{what}");
+        assert!(
+            outcome.stderr_text().contains("when the connection was lost: 2 deletions not made"),
+            "{what}"
+        );
+        // The next run is another one.
+        let mut again = Run::dsync().args(*options);
+        again = again.arg(slash(&scratch.at("all/src"))).arg(scratch.at("all/dst"));
+        let _ = again.run().expect_code(0);
+        assert!(!scratch.at("all/dst/gone").exists());
     }
 }

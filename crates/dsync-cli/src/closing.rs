@@ -89,12 +89,12 @@ impl Closing<'_> {
                 DeleteLimit::Entries(entries) => entries.to_string(),
                 _ => "given".to_owned(),
             };
-            parts.push(if all_or_nothing {
+            // It is used up after a lost connection, as far as anybody knows.
+            let lost = if self.reconnects > 0 { " when the connection was lost" } else { "" };
+            parts.push(if all_or_nothing && lost.is_empty() {
                 let exceed = if report.deletions_over_limit == 1 { "exceeds" } else { "exceed" };
                 format!("{deletions} {exceed} the limit --max-delete={limit}; nothing extraneous was deleted")
             } else {
-                // It is used up, as far as anybody knows.
-                let lost = if self.reconnects > 0 { " when the connection was lost" } else { "" };
                 format!("deletions stopped at the limit --max-delete={limit}{lost}: {deletions} not made")
             });
         }

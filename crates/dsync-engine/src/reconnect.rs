@@ -98,12 +98,11 @@ impl Attempt<'_> {
     }
 
     /// Returns the options of this session. Nobody knows how many deletions the sessions that broke have
-    /// made, so no more are made under a limit; one of all or nothing holds for what is left as it did for
-    /// the whole.
+    /// made, so no more are made under a limit. Else a source that breaks connections could have as many
+    /// removed by each.
     pub(crate) fn options(&self, run: &SyncOptions) -> SyncOptions {
         let mut options = run.clone();
-        let is_limited = options.max_delete.is_some() && !options.delete_all_or_nothing && !options.dry_run;
-        if is_limited && self.began.is_some() {
+        if self.began.is_some() && options.max_delete.is_some() && !options.dry_run {
             options.max_delete = Some(DeleteLimit::Entries(0));
         }
         options
@@ -345,8 +344,8 @@ mod tests {
             attempt.begin();
             if attempt.again().is_some() { Ok(limits) } else { Err(lost()) }
         });
-        let (used_up, ten) = (Some(DeleteLimit::Entries(0)), Some(DeleteLimit::Entries(10)));
-        assert_eq!(outcome.unwrap().0, [used_up, used_up, ten, ten]);
+        let [used_up, ten] = [0, 10].map(|limit| Some(DeleteLimit::Entries(limit)));
+        assert_eq!(outcome.unwrap().0, [used_up, used_up, used_up, ten]);
     }
 
     #[test]

@@ -73,8 +73,8 @@ pub(crate) struct Deletion {
     /// in a directory that gives way to something else counts: where that is more than may go, the
     /// directory stays, and the exit code is 23; for a share it is counted but not held back. A whole
     /// number, of which one below 0 is 0, or from 0% to 100%; no limit by default. After a lost
-    /// connection nothing more is removed under a limit without --delete-all-or-nothing. With --watch
-    /// each run has the limit, and none follows one that reached it before something changes.
+    /// connection nothing more is removed under a limit. With --watch each run has the limit, and none
+    /// follows one that reached it before something changes.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = limit)]
     pub(crate) max_delete: Option<DeleteLimit>,
     /// With --max-delete: if more than that would be removed, remove nothing
