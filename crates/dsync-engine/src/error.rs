@@ -208,9 +208,8 @@ pub enum SyncError {
         /// The terms of the grant.
         terms: GrantTerms,
     },
-    /// A client's path leads out of the directory that was granted.
-    #[error("refusing {role} '{}': {step}; all paths start at the directory that the key is for",
-            path.display())]
+    /// A client's path leads out of the directory that was granted, or to a file of dsync's own in it.
+    #[error("refusing {role} '{}': {step}{}", path.display(), start_of_paths(step))]
     LeadsOut {
         /// The purpose of the path.
         role: PathRole,
@@ -454,7 +453,13 @@ impl fmt::Display for PathRole {
     }
 }
 
+/// Returns the words for where a client's paths start, behind a step that leads out.
+fn start_of_paths(step: &LeadsOut) -> &'static str {
+    if step.is_own_name() { "" } else { "; all paths start at the directory that the key is for" }
+}
+
 /// Returns paths as a list of quoted names.
+
 fn quoted(paths: &[PathBuf]) -> String {
     let quoted: Vec<String> = paths.iter().map(|path| format!("'{}'", path.display())).collect();
     quoted.join(", ")

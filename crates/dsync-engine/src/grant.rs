@@ -23,10 +23,10 @@ use std::{
     time::Instant,
 };
 
-use dsync_fs::{Dir, Meter, Spelling, Usage};
+use dsync_fs::{Component, Dir, LeadsOut, Meter, Spelling, Usage, is_own_name};
 use dsync_wire::{
     message::{ListPlace, Operation, PeerRole},
-    options::{DetectRenamed, SyncOptions},
+    options::{Append, DetectRenamed, SyncOptions},
     path::EntryPath,
     setters,
 };
@@ -242,7 +242,7 @@ impl Demand {
                 (Self::Force, options.force),
                 // Before what it implies, so that the message names it.
                 (Self::WriteDevices, writing.devices),
-                (Self::InPlace, writing.inplace),
+                (Self::InPlace, writing.inplace || writing.append != Append::No),
                 (Self::Backup, writing.backup.is_some()),
                 (Self::DelayUpdates, writing.delay_updates),
                 (Self::PartialDir, writing.partial_dir.is_some()),
@@ -309,6 +309,7 @@ pub struct Grant {
     /// Counts what a client with a quota writes, once it does.
     meter: OnceLock<Arc<Meter>>,
     tally: Tally,
+    holder: Vec<u8>,
 }
 
 /// The terms that an administrator wrote.
@@ -431,7 +432,17 @@ impl Grant {
             limits: Limits::default(),
             meter: OnceLock::new(),
             tally: Tally::default(),
+            holder: Vec::new(),
         })
+    }
+
+    /// Names the client. Unfinished files that it leaves are taken up by a later session of the same
+    /// name only: to another client they would be content that nobody has verified. Default: all
+    /// clients have one name, the empty one.
+    #[must_use]
+    pub fn held_by(mut self, holder: &str) -> Self {
+        self.holder = holder.into();
+        self
     }
 
     /// Sets limits beside the access. Default: none.
@@ -538,6 +549,13 @@ impl Grant {
         Ok((found.dev, found.ino))
     }
 
+    /// Returns whether an entry may go that nothing replaces.
+    fn may_remove(&self, options: &SyncOptions) -> bool {
+        let asking = options.clone().delete(true);
+        let allows = self.terms.access.allows(Demand::Delete);
+        allows && self.limits.excess_of_request(&Request::new(&asking, true)).is_none()
+    }
+
     /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
         self.terms.access == Access::Append
@@ -578,6 +596,14 @@ impl Start {
         Ok(made?.adding_only(grant.adds_only()))
     }
 
+    /// Checks the name that a file gets from the client's path.
+    pub(crate) fn check_name(&self, name: &Component) -> io::Result<()> {
+        if self.grant.is_some() && is_own_name(name.as_bytes()) {
+            return Err(LeadsOut::new(OsStr::from_bytes(name.as_bytes()).into()).into());
+        }
+        Ok(())
+    }
+
     /// Opens a directory that a source operand names.
     pub(crate) fn open_source(&self, path: &Path) -> io::Result<Dir> {
         match &self.grant {
@@ -586,9 +612,19 @@ impl Start {
         }
     }
 
+    /// Returns whether an entry may go that nothing replaces.
+    pub(crate) fn may_remove(&self, options: &SyncOptions) -> bool {
+        self.grant.as_ref().is_none_or(|grant| grant.may_remove(options))
+    }
+
     /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.adds_only())
+    }
+
+    /// Returns the name of the client, which is empty where nobody gave it one.
+    pub(crate) fn holder(&self) -> &[u8] {
+        self.grant.as_ref().map_or(&[], |grant| &grant.holder)
     }
 
     /// Returns the place of what is replaced and removed.

@@ -35,6 +35,8 @@ pub(crate) struct Policy {
     /// Whether nothing that exists may change: an old directory keeps its attributes, whatever is
     /// added to it.
     pub(crate) adds_only: bool,
+    /// Whether an entry may go without another one in its place.
+    pub(crate) may_remove: bool,
 }
 
 /// An entry's owner, group and lists in the destination's numbers; `None` for each that is not set.
@@ -554,7 +556,7 @@ mod tests {
     };
 
     fn policy(options: SyncOptions) -> Policy {
-        Policy { options, privileged: true, umask: 0o022, adds_only: false }
+        Policy { options, privileged: true, umask: 0o022, adds_only: false, may_remove: true }
     }
 
     fn file(size: u64, mode: u16, seconds: i64, nanoseconds: u32) -> Entry {

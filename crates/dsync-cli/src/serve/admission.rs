@@ -92,7 +92,7 @@ fn open((offer, part): (&Offer, &Part), key: &str, ends: Option<Instant>) -> Res
     let keeping = (part.role == Access::Keep)
         .then(|| Keeping::new(offer.kept.join(key), dated(jiff::Timestamp::now())));
     let grant = offer.share.grant(part.role, part.directory.as_deref(), keeping)?;
-    Ok(grant.limited(part.limits.of_a_run(ends)))
+    Ok(grant.held_by(key).limited(part.limits.of_a_run(ends)))
 }
 
 /// Takes one of the key's places in a share, if their number is limited.

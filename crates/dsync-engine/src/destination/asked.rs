@@ -203,6 +203,9 @@ pub(super) struct Bounds<'a> {
     named_left: u32,
     /// The last attribute set that was found to be right: neighbours often have the same.
     last_set: Option<Arc<Extended>>,
+    /// Whether the client's rights are limited: then no operand of its names dsync's own files, which
+    /// are those of other clients too.
+    confined: bool,
 }
 
 /// Something that the source sent and nobody asked for.
@@ -283,7 +286,13 @@ impl<'a> Bounds<'a> {
             root_on_the_way: root_on_the_way.unwrap_or(options.relative) && !options.no_implied_dirs,
             named_left: 0,
             last_set: None,
+            confined: false,
         }
+    }
+
+    /// Refuses dsync's own names also where operands have them.
+    pub(super) fn confined(self, confined: bool) -> Self {
+        Self { confined, ..self }
     }
 
     /// Returns whether the root stands for the content of an operand, so that `delete` is for the
@@ -346,6 +355,9 @@ impl<'a> Bounds<'a> {
                 Err(Unasked::part("the absence", "what is missing is not to be deleted"))
             }
             () if !is_named() => Err(Unasked::part("the absence", NOT_NAMED)),
+            () if self.confined && path.split(|&byte| byte == b'/').any(is_own_name) => {
+                Err(Unasked::part("the absence", OWN_NAME))
+            }
             () => Ok(()),
         }
     }
@@ -432,8 +444,8 @@ impl<'a> Bounds<'a> {
             self.named_left = left.ok_or_else(|| Unasked::entry("the source said that no operand has it"))?;
         }
         let name = entry.name.as_bytes();
-        if !is_named && is_own_name(name) {
-            return Err(Unasked::entry("names of dsync's own files are never copied"));
+        if is_own_name(name) && (!is_named || self.confined) {
+            return Err(Unasked::entry(OWN_NAME));
         }
 
         let is_way = entry.implied;
@@ -638,6 +650,7 @@ impl Modes {
     }
 }
 
+const OWN_NAME: &str = "names of dsync's own files are never copied";
 const NOT_NAMED: &str = "no operand names it";
 const NOT_CONTENTS: &str = "no operand stands for what is in it (none ends in '/')";
 

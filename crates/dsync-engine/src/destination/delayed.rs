@@ -122,7 +122,7 @@ pub(super) fn abandon(site: &Site<'_>, delayed: &Delayed) {
     if site.keeps_unfinished() && site.sync_touched().is_ok() {
         each(delayed, &entries, |dir, late| {
             if late.kind == FileType::File {
-                let _ = kept::keep_waiting(dir, &late.temp, &late.name);
+                let _ = kept::keep_waiting(site, dir, &late.temp, &late.name);
             }
         });
     }

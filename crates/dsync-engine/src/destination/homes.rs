@@ -3,7 +3,7 @@
 //!
 //! The law: a directory that is named within the destination is one component beside the target and
 //! never a link; one of the operator's own is opened once. Whatever is in either is taken for a
-//! peer's: see [`dsync_fs::KeptNames`].
+//! peer's: see [`dsync_fs::KeptNames`]. What a client with limited rights left is found by that client only.
 
 use std::{
     ffi::OsStr,
@@ -26,6 +26,8 @@ pub(super) struct Homes {
     temp_dir: Option<PathBuf>,
     temporaries: OnceLock<Arc<Dir>>,
     parts: PartHome,
+    /// The name of the client, if it has one.
+    holder: Vec<u8>,
     /// Set when the run ends.
     stopped: Arc<AtomicBool>,
 }
@@ -64,7 +66,7 @@ enum PartHome {
 }
 
 impl Homes {
-    pub(super) fn new(policy: &WritePolicy, stopped: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(policy: &WritePolicy, holder: &[u8], stopped: &Arc<AtomicBool>) -> Self {
         let path = |dir: &[u8]| PathBuf::from(OsStr::from_bytes(dir));
         let parts = match policy.partial_dir.as_deref() {
             None => PartHome::WithTemporaries,
@@ -72,7 +74,8 @@ impl Homes {
                 .map_or_else(|_| PartHome::Apart(path(dir), OnceLock::new()), PartHome::Within),
         };
         let temp_dir = policy.temp_dir.as_deref().map(path);
-        Self { temp_dir, temporaries: OnceLock::new(), parts, stopped: Arc::clone(stopped) }
+        let (holder, stopped) = (holder.to_vec(), Arc::clone(stopped));
+        Self { temp_dir, temporaries: OnceLock::new(), parts, holder, stopped }
     }
 
     /// Opens the operator's own directories that must be there.
@@ -162,8 +165,8 @@ impl Homes {
     }
 
     /// Returns the name under which a complete file waits beside its target for a later run.
-    pub(super) fn finished_name(target: &Component) -> io::Result<Component> {
-        kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.finished)
+    pub(super) fn finished_name(&self, target: &Component) -> io::Result<Component> {
+        kept_names(self.hasher().update(target.as_bytes())).map(|names| names.finished)
     }
 
     /// Returns the name of the note that a file is being written into, which stands beside it.
@@ -173,7 +176,7 @@ impl Homes {
 
     /// Returns the names under which a part of a file is kept there.
     pub(super) fn part_names(&self, dir: &Dir, target: &Component) -> io::Result<KeptNames> {
-        let mut hasher = ContentHasher::new();
+        let mut hasher = self.hasher();
         let shared = match self.parts {
             PartHome::WithTemporaries => self.temporaries.get().is_some(),
             PartHome::Within(_) => false,
@@ -183,6 +186,16 @@ impl Homes {
             hasher.update(dir.real_path()?.as_os_str().as_bytes()).update(b"/");
         }
         kept_names(hasher.update(target.as_bytes()))
+    }
+
+    /// Begins the sum of a name: no client takes up what another one left.
+    fn hasher(&self) -> ContentHasher {
+        let mut hasher = ContentHasher::new();
+        if !self.holder.is_empty() {
+            // No target has a zero byte.
+            hasher.update(&self.holder).update(&[0]);
+        }
+        hasher
     }
 
     /// Removes the directory of unfinished files beside this one if it is empty. Returns whether it

@@ -19,7 +19,6 @@ use dsync_wire::{
 use super::{
     Site,
     directory::Directory,
-    homes::Homes,
     journal::{Entries, Head, Journal},
     slot::Slot,
 };
@@ -113,7 +112,7 @@ pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>
         let (dir, target) = (Arc::clone(file.dir()), file.target().clone());
         let kept = file.wait().and_then(|waiting| {
             let Some((temp, _)) = waiting else { return Ok(()) };
-            keep_waiting(&dir, &temp, &target).inspect_err(|_| drop(dir.remove_file(&temp)))
+            keep_waiting(site, &dir, &temp, &target).inspect_err(|_| drop(dir.remove_file(&temp)))
         });
         if let Err(error) = kept {
             tracing::debug!(%error, "a complete file could not be kept");
@@ -122,8 +121,13 @@ pub(super) fn keep_complete(site: &Site<'_>, mut files: Vec<(PreparedFile, u64)>
 }
 
 /// Renames a complete file that waits under a temporary name to the one that the next run looks for.
-pub(super) fn keep_waiting(dir: &Dir, temp: &Component, target: &Component) -> io::Result<()> {
-    dir.rename(temp, &Homes::finished_name(target)?)
+pub(super) fn keep_waiting(
+    site: &Site<'_>,
+    dir: &Dir,
+    temp: &Component,
+    target: &Component,
+) -> io::Result<()> {
+    dir.rename(temp, &site.homes.finished_name(target)?)
 }
 
 /// Returns the state and segments of the file that a header belongs to.

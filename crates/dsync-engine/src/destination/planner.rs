@@ -152,7 +152,7 @@ pub(super) fn run<'a>(
     let site = transfers.site;
     let options = &site.policy.options;
     let mut owners = Owners::new(options, site.xattr_rules.clone())?;
-    let mut bounds = Bounds::new(asked, &filters.source, options);
+    let mut bounds = Bounds::new(asked, &filters.source, options).confined(site.start.grant.is_some());
     let Some(tops) = hear_tops(site, listing, &mut bounds, &mut owners)? else { return Ok(None) };
 
     let (start, spools) = beside;

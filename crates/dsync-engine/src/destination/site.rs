@@ -111,11 +111,12 @@ impl<'a> Site<'a> {
             file_keys: false,
             account: Account::new(audience, &options, session.tally.clone()),
             rulings: WantedRulings::of(&options),
-            homes: Homes::new(&options.writing, session.halt.stop_flag()),
+            homes: Homes::new(&options.writing, start.holder(), session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
             start: start.clone(),
             xattr_rules,
             policy: Policy {
+                may_remove: start.may_remove(&options),
                 privileged: Privileges::current().is_root() && !options.no_super
                     || options.fake_super.destination,
                 options,

@@ -167,6 +167,8 @@ impl Target {
             source: io::ErrorKind::InvalidInput.into(),
         })?;
 
+        start.check_name(&name).map_err(|source| unusable(operand, source))?;
+
         let root = match start.open(parent, operator_links(options)) {
             Ok(root) => root,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -3,13 +3,17 @@
 //!
 //! The law: with [`Dir::confining`] every path that starts at the directory, or at one opened by
 //! such a path, ends in it or below it. Directories that a path passes through stay open until the
-//! end, so `..` and a concurrent rename lead back and not out. With [`Dir::adding_only`] no call of
+//! end, so `..` and a concurrent rename lead back and not out. No step of it has one of this crate's own
+//! names, whose files belong to a run of anybody's. With [`Dir::adding_only`] no call of
 //! this crate replaces, renames or removes an entry, except those with dsync's own names for
 //! temporaries and unfinished files.
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::PathBuf,
     sync::Arc,
 };
@@ -22,7 +26,7 @@ use rustix::{
 use super::{Dir, retry};
 use crate::{
     component::Component,
-    own_names::{is_apart_name, is_finished_name, is_kept_name, is_temp_name},
+    own_names::{is_apart_name, is_finished_name, is_kept_name, is_own_name, is_temp_name},
     quota::Charge,
 };
 
@@ -49,19 +53,33 @@ impl Reach {
     }
 }
 
-/// A path that would lead out of the directory that confines it.
+/// A path that would lead out of the directory that confines it, or to a file of this crate's own there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' leads out of what may be used", path.display())]
+#[error("'{}' {}", path.display(), if self.is_own_name() { OWN_NAME } else { LEADS_OUT })]
 #[non_exhaustive]
 pub struct LeadsOut {
-    /// The failing step, as a path from the floor: `..` of the floor itself, or a link.
+    /// The failing step, as a path from the floor: `..` of the floor itself, a link, or one of this
+    /// crate's own names.
     pub path: PathBuf,
 }
 
+const LEADS_OUT: &str = "leads out of what may be used";
+const OWN_NAME: &str = "is a name of dsync's own files, which no client may use";
+
 impl LeadsOut {
+    /// Makes the refusal of a step, which is a path from the floor.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Returns the path for which an operation was refused, if that was the reason for the error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+
+    /// Returns whether the path was refused for one of this crate's own names.
+    pub fn is_own_name(&self) -> bool {
+        self.path.file_name().is_some_and(|name| is_own_name(name.as_bytes()))
     }
 }
 
@@ -165,6 +183,11 @@ impl Dir {
             }
             result => result,
         }
+    }
+
+    /// Returns whether the directory surely has no entry of this name.
+    pub fn lacks(&self, name: &Component) -> bool {
+        self.stat(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Returns whether the directory has an entry of this very name.

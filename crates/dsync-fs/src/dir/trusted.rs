@@ -15,7 +15,8 @@
 //!
 //! A confined walk ([`Dir::confining`]) never leaves its floor. `/` is the floor. `..` returns to
 //! the directory that the walk came through, wherever that has been moved meanwhile. A link that
-//! leads out is refused, an absolute one always.
+//! leads out is refused, an absolute one always. So is one of this crate's own names: of the files of
+//! other clients that have one, a client must neither read nor plant any.
 
 use std::{
     ffi::{CStr, OsStr},
@@ -38,7 +39,7 @@ use super::{
     confined::{LeadsOut, Reach, Trail},
     open_step, retry,
 };
-use crate::{metadata::Kind, quota::Meter, source_file::stat_fd};
+use crate::{metadata::Kind, own_names::is_own_name, quota::Meter, source_file::stat_fd};
 
 /// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -304,6 +305,7 @@ impl<'a> Walk<'a> {
             }
 
             let name = step.name.as_slice();
+            self.refuse_own_name(name)?;
             // A source may have made a fifo there.
             let doubted = self.trust == Links::Trusted && self.within.inside;
             let how = if doubted { how | OFlags::NONBLOCK } else { how };
@@ -333,8 +335,17 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
+    /// Refuses one of this crate's own names in a confined walk.
+    fn refuse_own_name(&self, name: &[u8]) -> io::Result<()> {
+        if self.trail.is_none() || !is_own_name(name) {
+            return Ok(());
+        }
+        Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into())
+    }
+
     fn step(&mut self, step: &Step, makes: bool) -> io::Result<()> {
         let name = step.name.as_slice();
+        self.refuse_own_name(name)?;
         if name == b".."
             && let Some(trail) = &mut self.trail
         {

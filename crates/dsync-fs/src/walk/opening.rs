@@ -227,7 +227,7 @@ impl Opening {
         if self.excludes(path, is_dir, options) {
             return Ok(Ok(()));
         }
-        if let Err(error) = options.check_spelled(path) {
+        if let Err(error) = options.check_names(path) {
             return Ok(Err(error.into()));
         }
         if is_dir && !options.takes_directories() {
@@ -326,7 +326,7 @@ impl Opening {
             return Ok(());
         }
 
-        options.check_spelled(&name.clone().into())?;
+        options.check_names(&name.clone().into())?;
         if is_dir && !options.takes_directories() {
             self.skipped.push(name.into());
             return Ok(());

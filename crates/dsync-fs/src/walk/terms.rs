@@ -1,17 +1,19 @@
 //! The terms of a walk: what it is asked for, and what it may fail at.
 
 use std::{
+    ffi::OsStr,
     io,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::{choice::Chooser, rulings::WantedRulings};
 use crate::{
-    Dir, FilterSet, Links, Spelling, SpoolHome, TreeWatch,
+    Dir, FilterSet, LeadsOut, Links, Spelling, SpoolHome, TreeWatch,
     component::RelPath,
     filter::{Scope, Within},
+    own_names::is_own_name,
     source_file::Opening,
     spelling::{is_unspelled, unspellable},
     tree_watch::{LeftOut, Steps, WatchNumber},
@@ -136,8 +138,13 @@ impl WalkOptions {
         base.open_named(path, links)
     }
 
-    /// Checks that the other end has a spelling of what an operand, or a line of a list, names.
-    pub(super) fn check_spelled(&self, path: &RelPath) -> io::Result<()> {
+    /// Checks that what an operand, or a line of a list, names may be copied: the other end has a
+    /// spelling of it, and nobody who is confined to a floor names this crate's own files.
+    pub(super) fn check_names(&self, path: &RelPath) -> io::Result<()> {
+        let own = path.components().find(|name| is_own_name(name)).filter(|_| self.floor.is_some());
+        if let Some(own) = own {
+            return Err(LeadsOut { path: OsStr::from_bytes(own).into() }.into());
+        }
         let lacks = self.spelling.is_some() && path.components().any(is_unspelled);
         if lacks { Err(unspellable()) } else { Ok(()) }
     }

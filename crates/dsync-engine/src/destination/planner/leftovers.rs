@@ -75,7 +75,7 @@ impl Leftovers {
             return None;
         }
         let dir = place.directory.dir.as_ref()?;
-        let name = Homes::finished_name(place.name).ok()?;
+        let name = site.homes.finished_name(place.name).ok()?;
         let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
         self.taken_up.insert(name.clone());
 
