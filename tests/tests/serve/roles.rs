@@ -10,12 +10,12 @@ use dsync_tests::{
     Run, needs_dsync,
     run::{is_alive, wait_for},
     scratch::slash,
-    tree::noise,
+    tree::{noise, set_mtime},
     unfinished::{finished_segments, hidden},
 };
 use rustix::process::Signal;
 
-use crate::nas::Nas;
+use crate::nas::{LONG_AGO, Nas};
 
 /// Performs an operation through a key; returns whether it came to pass.
 fn performed(operation: &str, nas: &Nas) -> bool {
@@ -168,4 +168,93 @@ fn every_cell_of_the_table_is_the_same_over_a_port() {
 fn every_cell_of_the_table_is_the_same_behind_sshd() {
     needs_dsync!();
     every_cell(Nas::through_sshd);
+}
+
+/// Plants files at both ends and, beside the tree, equal ones that an alternate directory is to have.
+fn with_alternate(nas: &Nas) -> [(&'static str, &'static str); 2] {
+    let files = [("same", "same"), ("differs", "old one")];
+    fs::create_dir(nas.place().join("other")).unwrap();
+    for (name, there) in files {
+        nas.plant(name, "same", there);
+        fs::write(nas.place().join("other").join(name), "same").unwrap();
+        set_mtime(&nas.place().join("other").join(name), LONG_AGO);
+    }
+    files
+}
+
+#[test]
+fn no_name_goes_for_an_alternate_where_none_may_be_removed() {
+    needs_dsync!();
+    for (way, refused) in [Nas::new, Nas::standing].into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let nas = way(if refused { "full" } else { "write" });
+        if refused {
+            nas.limit("refuse = ['delete']");
+        }
+        let _ = with_alternate(&nas);
+        let pushed = nas.push(&["--compare-dest=../other"]).expect_code(0);
+        for name in ["same", "differs"] {
+            assert_eq!(fs::read_to_string(nas.there(name)).unwrap(), "same", "{name}\n{}", pushed.account());
+        }
+        let _ = nas.push(&["--delete"]).expect_code(42);
+    }
+}
+
+#[test]
+fn where_entries_are_only_added_an_alternate_changes_none_that_is_there() {
+    needs_dsync!();
+    for (way, option) in [Nas::new, Nas::standing]
+        .into_iter()
+        .flat_map(|way| ["link", "compare", "copy"].map(|option| (way, option)))
+    {
+        let nas = way("append");
+        let _ = with_alternate(&nas);
+        let other = nas.place().join("other/same");
+        let before = fs::metadata(&other).unwrap();
+        let option = format!("--{option}-dest=../other");
+        let pushed = nas.push(&[&option, "-i"]).expect_code(23);
+        let said = format!("{option}\n{}", pushed.account());
+        assert_eq!(pushed.stderr_text().matches("it is there already and differs").count(), 1, "{said}");
+        assert_eq!(fs::read_to_string(nas.there("differs")).unwrap(), "old one", "{said}");
+        assert_eq!(fs::read_to_string(nas.there("same")).unwrap(), "same", "{said}");
+        fs::remove_file(nas.scratch.src().join("differs")).unwrap();
+        let _ = nas.push(&[&option]).expect_quiet_success();
+
+        // Nor does the other file change that a new name is linked to, by its access time.
+        let file = fs::File::open(nas.scratch.src().join("same")).unwrap();
+        let times = fs::FileTimes::new().set_accessed(std::time::SystemTime::UNIX_EPOCH);
+        file.set_times(times).unwrap();
+        fs::remove_file(nas.there("same")).unwrap();
+        let _ = nas.push(&[&option, "-U"]).expect_code(0);
+        assert_eq!(fs::metadata(&other).unwrap().atime(), before.atime(), "{option}");
+    }
+}
+
+#[test]
+fn where_entries_are_only_added_directories_of_a_run_that_was_cut_off_have_their_modes() {
+    needs_dsync!();
+    for way in [Nas::new, Nas::standing] {
+        let nas = way("append");
+        let here = |path: &str| nas.scratch.src().join(path);
+        for (dir, mode) in [("open", 0o755), ("open/deep", 0o750), ("odd", 0o1705)] {
+            fs::create_dir(here(dir)).unwrap();
+            fs::set_permissions(here(dir), fs::Permissions::from_mode(mode)).unwrap();
+            fs::write(here(dir).join("big"), noise(u64::from(mode), 24 << 20)).unwrap();
+        }
+        let slow =
+            nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
+        let mut slow = slow.start();
+        let all = || ["open/deep", "odd"].into_iter().all(|dir| nas.there(dir).exists());
+        wait_for(|| !slow.is_running() || all());
+        let sessions = nas.sessions(&slow);
+        slow.signal(Signal::KILL);
+        let _ = slow.wait();
+        wait_for(|| sessions.iter().all(|session| !is_alive(*session)));
+        assert!(all());
+
+        let _ = nas.push(&[]).expect_quiet_success();
+        for (dir, mode) in [("open", 0o755), ("open/deep", 0o750), ("odd", 0o1705)] {
+            assert_eq!(fs::metadata(nas.there(dir)).unwrap().mode() & 0o7777, mode, "{dir}");
+            assert_eq!(fs::read(nas.there(dir).join("big")).unwrap().len(), 24 << 20);
+        }
+    }
 }

@@ -199,7 +199,9 @@ impl Level {
             let contents = site.session.contents();
             let here = Here { dir: Some(dir), name: Some(name), within: None, link_text: None, contents };
             let mut decision = site.policy.compare(entry, mapped, &metadata, &here);
-            let access_time = access_time_apart(&mut decision);
+            // It would be set for the name that is there as well.
+            let may_set = !site.policy.adds_only;
+            let access_time = may_set.then(|| access_time_apart(&mut decision)).flatten();
             let action = decision.action;
             let better = |best: &Alternate| {
                 best.decision.action == Action::Update && matches!(action, Action::Keep | Action::Retag)

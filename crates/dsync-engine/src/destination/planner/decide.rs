@@ -7,6 +7,7 @@ use dsync_fs::{Kind, Metadata, Origin, leads_out};
 use dsync_wire::{
     event::{Action, Changes},
     message::{Cause, EntryKind, Operation, Problem},
+    options::AlternateUse,
 };
 
 use super::{
@@ -238,6 +239,13 @@ impl Planner<'_> {
         let Some(alternates) = self.comparison.ground.alternates.as_ref().filter(|_| own.placed) else {
             return (own, None);
         };
+        // An entry goes neither where only new ones may come, nor for one of --compare-dest where none
+        // may be removed.
+        let policy = &self.site.policy;
+        let stays = policy.adds_only || alternates.way == AlternateUse::Compare && !policy.may_remove;
+        if stays && existing.is_some() {
+            return (own, None);
+        }
         let mapped = self.owners.of(&subject.entry.attributes);
         let found = merge.alternates.find(self.site, subject.entry, &mapped, &subject.name);
         let Some(mut found) = found else { return (own, None) };

@@ -222,10 +222,14 @@ impl Place<'_> {
         self.done(Operation::Delete, removed).map(|_| ())
     }
 
-    /// Backs up an old file before one of an alternate directory takes its place, unless they are
-    /// the same.
+    /// Backs up an old file before one of an alternate directory takes its place, unless they are the
+    /// same to the run. That two files of equal size and time are the same is the client's word, which
+    /// counts for nothing where what it replaces is kept from it.
     fn keep_other(&self, found: &Alternate) -> Result<io::Result<()>, SyncError> {
-        if found.adds_nothing { Ok(Ok(())) } else { secure::keep(self.site, self.directory, self.name) }
+        if found.adds_nothing && self.site.keep.is_none() {
+            return Ok(Ok(()));
+        }
+        secure::keep(self.site, self.directory, self.name)
     }
 
     /// Returns where an entry is that was just made.
