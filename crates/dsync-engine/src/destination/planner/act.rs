@@ -231,8 +231,7 @@ impl Planner<'_> {
         let place = subject.place(self.site, &self.comparison.protection, placing.way.displaced());
         // Open to this process only until it gets its own attributes.
         let made = place.make_directory(dir, OWNER_ONLY)?;
-        if made && self.passes_on_too_much(subject, &placing.decision) {
-            let early = Wanted { mode: Some(OWNER_ONLY), ..Wanted::default() };
+        if let Some(early) = self.at_once(subject, &placing.decision).filter(|_| made) {
             // A failure here happens again later, and is reported then.
             let _ = self.site.hands.dress(dir, &subject.name, Kind::Dir, &early);
         }
@@ -241,6 +240,20 @@ impl Planner<'_> {
             Hands::Working => Presence::New,
             Hands::Idle(_) => Presence::Imagined,
         })
+    }
+
+    /// Returns the attributes that a new directory gets before the work in it. Where existing entries are
+    /// not changed, those are all that are left of it if the run is cut off: only its time, its lists and
+    /// a setgid bit of its own wait for the end.
+    fn at_once(&self, subject: &Subject<'_>, decision: &Decision) -> Option<Wanted> {
+        if self.site.policy.adds_only {
+            let wanted = &decision.wanted;
+            let passed_on = subject.directory.inherited_mode() & SETGID;
+            let mode = wanted.mode.map(|mode| mode & !(SETGID & !passed_on) | OWNER_ONLY);
+            return Some(Wanted { mode, uid: wanted.uid, gid: wanted.gid, ..Wanted::default() });
+        }
+        let is_given = self.passes_on_too_much(subject, decision);
+        is_given.then(|| Wanted { mode: Some(OWNER_ONLY), ..Wanted::default() })
     }
 
     /// Returns whether a new directory has a setgid bit from the one above that it is not to keep. What
