@@ -2,7 +2,8 @@
 //! directory beyond every path of theirs, with a dated one in it for each session.
 //!
 //! The law: what came here stays until its administrator removes it. A session makes a directory
-//! that nobody had before, and only adds to it; an entry that cannot come here stays where it was.
+//! that nobody had before, holds it while it lasts, and only adds to it; an entry that cannot come here
+//! stays where it was.
 
 use dsync_wire::setters;
 use std::{
@@ -102,7 +103,12 @@ impl Keep {
                     tried += 1;
                 }
                 made => {
-                    return made.and_then(|()| Ok(Arc::new(dir.open_child(&name)?.adding_only(true))));
+                    made?;
+                    let made = dir.open_child(&name)?;
+                    if let Err(error) = made.hold() {
+                        tracing::debug!(%error, "a directory of kept entries cannot be held");
+                    }
+                    return Ok(Arc::new(made.adding_only(true)));
                 }
             }
         }

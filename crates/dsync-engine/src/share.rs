@@ -174,8 +174,8 @@ impl Share {
     }
 
     /// Removes directories of sessions with what they kept: in each key's directory in `kept`, those
-    /// whose name `is_over` is true of. Returns their number, and the errors of those that stayed in
-    /// part.
+    /// whose name `is_over` is true of, except of sessions that have not ended. Returns their number,
+    /// and the errors of those that stayed in part.
     ///
     /// # Errors
     /// [`ShareError`].
@@ -213,7 +213,9 @@ impl Share {
         for key in directories(&place, &mut errors) {
             let Ok(key) = place.open_child(&key) else { continue };
             for session in directories(&key, &mut errors) {
-                if !is_over(OsStr::from_bytes(session.as_bytes())) {
+                let is_over = is_over(OsStr::from_bytes(session.as_bytes()));
+                // A clock that was put right makes a session of today one of long ago.
+                if !is_over || key.open_child(&session).is_ok_and(|session| session.is_held()) {
                     continue;
                 }
                 match key.remove_tree(&session, all, &mut |_, _| {}) {

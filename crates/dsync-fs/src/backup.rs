@@ -87,8 +87,9 @@ impl BackupPlace {
         }
         self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::NOENT) => Ok(()),
-                Some(Errno::XDEV) => self.copy_here(from, name),
+                // In a directory that somebody has removed nothing can be made, with the same error.
+                Some(Errno::NOENT) if from.lacks(name) => Ok(()),
+                Some(Errno::XDEV) if self.may_copy() => self.copy_here(from, name),
                 // A directory cannot have a hard link either.
                 Some(Errno::PERM) if from.stat(name).is_ok_and(|now| now.kind == Kind::Dir) => {
                     Err(Errno::ISDIR.into())
@@ -112,11 +113,17 @@ impl BackupPlace {
         self.over_directory(|| self.take_here(from, name))
     }
 
+    /// Returns whether entries of another filesystem are copied here. Where only additions are allowed an
+    /// unfinished copy could not be removed.
+    fn may_copy(&self) -> bool {
+        !self.dir.adds_only()
+    }
+
     fn take_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
         let Err(error) = self.dir.give_name(from, name, &self.name) else { return Ok(()) };
         match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => Ok(()),
-            Some(Errno::XDEV) => {
+            Some(Errno::NOENT) if from.lacks(name) => Ok(()),
+            Some(Errno::XDEV) if self.may_copy() => {
                 self.copy_here(from, name)?;
                 from.remove_file(name)
             }
@@ -266,6 +273,25 @@ mod tests {
         place.keep(&tree, &name("gone")).unwrap();
         place.take(&tree, &name("gone")).unwrap();
         assert_eq!(fs::read(at("old/a")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn entry_stays_where_its_backup_cannot_be_as_the_directory_of_backups_is_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        let (tree, old) = (dir(&at("tree")), dir(&at("old")));
+        fs::write(at("tree/a"), "one").unwrap();
+        let place = BackupPlace::new(old, name("a"));
+        fs::remove_dir(at("old")).unwrap();
+        for kept in
+            [place.keep(&tree, &name("a")), place.take(&tree, &name("a")), place.copy(&tree, &name("a"))]
+        {
+            assert_eq!(kept.unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        assert_eq!(fs::read(at("tree/a")).unwrap(), b"one");
+        // Of what is not there none is missing.
+        place.keep(&tree, &name("gone")).unwrap();
+        place.take(&tree, &name("gone")).unwrap();
     }
 
     #[test]

@@ -276,7 +276,10 @@ impl<'a> Removal<'a> {
         let parent = self.last_dir()?;
         if !dry_run {
             match unlink(parent, name, &path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                // Else the place of its backup was not found.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && parent.lacks(name) => {
+                    return Ok(());
+                }
                 result => result?,
             }
         }

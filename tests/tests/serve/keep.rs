@@ -9,9 +9,10 @@ use std::{
 
 use dsync_tests::{
     Run, assert_unchanged, mount::Mount, needs_dsync, needs_root, run::wait_for, scratch::slash, survey,
+    tree::set_mtime,
 };
 
-use crate::nas::Nas;
+use crate::nas::{LONG_AGO, Nas};
 
 /// The ways to a share.
 const WAYS: [fn(&str) -> Nas; 2] = [Nas::new, Nas::standing];
@@ -85,6 +86,27 @@ fn whatever_is_replaced_or_removed_is_kept_with_its_content() {
         for gone in ["removed", "dir"] {
             assert!(!nas.there(gone).exists(), "{gone}");
         }
+    }
+}
+
+#[test]
+fn a_file_that_gives_way_to_one_of_another_directory_is_kept_whatever_its_client_says_of_it() {
+    needs_dsync!();
+    for (way, option) in
+        WAYS.into_iter().flat_map(|way| ["link", "compare", "copy"].map(|option| (way, option)))
+    {
+        let nas = way("keep");
+        nas.plant("file", "evil", "good");
+        // Of the size and time that the listing has, so that the quick check takes it for the same.
+        let other = nas.place().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("file"), "evil").unwrap();
+        set_mtime(&other.join("file"), LONG_AGO);
+        let _ = nas.push(&[&format!("--{option}-dest=../other")]).expect_code(0);
+        let now = fs::read_to_string(nas.there("file")).ok();
+        let kept = content(&nas, "file");
+        assert!(now.as_deref() == Some("good") || kept == ["good"], "{option}: {now:?}, kept {kept:?}");
+        assert_eq!(now.as_deref() == Some("good"), option == "copy", "{option}: {now:?}");
     }
 }
 

@@ -134,6 +134,23 @@ impl Dir {
             && unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()).is_ok())
     }
 
+    /// Notes that the directory is in use, as long as this handle or a duplicate of it is open.
+    ///
+    /// # Errors
+    /// The system's error, e.g. where the filesystem has no locks.
+    pub fn hold(&self) -> io::Result<()> {
+        retry(|| flock(&self.fd, FlockOperation::NonBlockingLockShared))
+    }
+
+    /// Returns whether somebody else [holds](Self::hold) the directory.
+    pub fn is_held(&self) -> bool {
+        let taken = retry(|| flock(&self.fd, FlockOperation::NonBlockingLockExclusive));
+        if taken.is_ok() {
+            let _ = flock(&self.fd, FlockOperation::Unlock);
+        }
+        taken.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Removes the name of the lock file that is open as `fd`, also where the run has just made the
     /// directory one that its owner may not change.
     fn remove_lock_file(&self, fd: &OwnedFd) -> io::Result<()> {
@@ -303,6 +320,21 @@ mod tests {
 
     fn name() -> &'static str {
         LOCK_NAME.to_str().unwrap()
+    }
+
+    #[test]
+    fn directory_is_held_until_the_last_handle_is_closed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let open = || Dir::open_operand(scratch.path()).unwrap();
+        let held = open();
+        assert!(!open().is_held());
+        held.hold().unwrap();
+        let further = held.duplicate().unwrap();
+        drop(held);
+        assert!(open().is_held());
+        open().hold().unwrap();
+        drop(further);
+        assert!(!open().is_held());
     }
 
     #[test]
