@@ -4,8 +4,9 @@ use std::{
     collections::HashSet,
     ffi::OsStr,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -70,6 +71,63 @@ fn a_local_destination_and_a_remote_one_follow_each_change() {
     let running = watch(&scratch, sshd.run(Via::Ssh), sshd.operand(scratch.dst()));
     change_all(&scratch);
     end(&scratch, running);
+}
+
+/// Writes a file through a mapping, whose descriptor is closed before; half of it once there is a copy.
+const MAPPER: &str = r#"
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0644);
+    if (fd < 0 || ftruncate(fd, 8192)) return 1;
+    char *map = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return 1;
+    close(fd);
+    memset(map, 'a', 4096);
+    while (access(argv[2], F_OK)) usleep(10000);
+    memset(map + 4096, 'b', 4096);
+    return munmap(map, 8192);
+}
+"#;
+
+#[test]
+fn what_is_written_through_a_mapping_is_copied_once_the_mapping_ends() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (code, mapper) = (scratch.at("mapper.c"), scratch.at("mapper"));
+    fs::write(&code, MAPPER).unwrap();
+    assert!(Command::new("cc").arg("-o").args([&mapper, &code]).status().unwrap().success());
+    let running = watch(&scratch, Run::dsync(), scratch.dst());
+    let mut writing =
+        Command::new(&mapper).arg(scratch.src().join("map")).arg(scratch.at("go")).spawn().unwrap();
+    let copied = || fs::read(scratch.dst().join("map")).unwrap_or_default();
+    wait_for(|| copied().len() == 8192);
+    fs::write(scratch.at("go"), "").unwrap();
+    assert!(writing.wait().unwrap().success());
+    wait_for(|| copied().ends_with(b"b"));
+    end(&scratch, running);
+}
+
+#[test]
+fn a_directory_on_the_way_that_may_only_be_searched_is_told() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let file = scratch.at("box/file");
+    fs::create_dir(scratch.at("box")).unwrap();
+    fs::write(&file, "1").unwrap();
+    fs::set_permissions(scratch.at("box"), fs::Permissions::from_mode(0o711)).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(scratch.dst()).unwrap();
+    chown(scratch.dst(), Some(65_534), Some(65_534)).unwrap();
+    let run = Run::dsync().as_user(65_534, 65_534).args(["-rt", "--watch"]).arg(&file).arg(scratch.dst());
+    let running = run.start();
+    wait_for(|| has(&scratch.dst().join("file"), "1"));
+    running.signal(Signal::TERM);
+    let outcome = running.wait().expect_code(20);
+    assert!(outcome.stderr_text().contains("looked through every 60 s"), "{}", outcome.account());
 }
 
 #[test]

@@ -221,8 +221,9 @@ impl TreeWatch {
                 watches.note(number, name);
                 return Some(WatchNumber(number));
             }
-            // It has gone again, or the source cannot read it either.
-            Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            // The source cannot read it either, but it passes through one that may only be searched.
+            Err(Errno::ACCESS) if name.is_none() => {}
             Err(error) => watches.lacking = Some((watches.round, error)),
         }
         None
@@ -334,8 +335,10 @@ struct Event {
 /// Events that come and go with a name.
 const MOVES: WatchFlags =
     WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
-/// The changes of a directory that a copy of it may have to follow.
-const EVENTS: WatchFlags = MOVES.union(WatchFlags::MODIFY).union(WatchFlags::ATTRIB);
+/// The changes of a directory that a copy of it may have to follow. Of what is written through a mapping
+/// the kernel tells nothing but the end, when the mapping goes.
+const EVENTS: WatchFlags =
+    MOVES.union(WatchFlags::MODIFY).union(WatchFlags::ATTRIB).union(WatchFlags::CLOSE_WRITE);
 const BUFFER_BYTES: usize = 64 << 10;
 /// Events that are taken at a time, so that a tree that never rests does not hold a caller.
 const MOST_EVENTS: usize = 1 << 16;
