@@ -57,8 +57,11 @@ pub(crate) fn open(flags: &Flags, console: &Console) -> Option<InUse> {
     let pair = compares.then(|| pair(&flags.operands));
     match State::open(&dir, pair.as_deref()) {
         Ok((state, trouble)) => {
-            if let Some(trouble) = trouble {
-                unused(&reason(&dir, &trouble));
+            match trouble {
+                // Nothing is wrong, and after each start of the system it is so.
+                Some(StateError::Restarted) => tracing::info!("{}", StateError::Restarted),
+                Some(trouble) => unused(&reason(&dir, &trouble)),
+                None => {}
             }
             Some(InUse { state, dir, compares })
         }

@@ -8,7 +8,9 @@
 //! peer.
 //!
 //! A new file is written beside the old one and takes its name when it is on the disk, after the
-//! contents that it speaks of: a power cut cannot leave a hash without its content. Of two runs at
+//! contents that it speaks of: a power cut cannot leave a hash without its content. But it can leave a
+//! later content under the times of the recorded one, so that what was recorded before the system's last
+//! start is read again. Of two runs at
 //! once the later one's file stays. `docs/design/state-index.md` has the reasons.
 
 mod format;
@@ -29,8 +31,8 @@ use std::{
 
 use dsync_delta::BlockLen;
 use dsync_fs::{
-    Component, Dir, Kind, Links, SourceFile, StableFilesystem, Stamp, Timestamp, filesystem_time,
-    is_abandoned, wait_until_past,
+    Component, Dir, Kind, Links, SourceFile, StableFilesystem, Stamp, Timestamp, boot_number,
+    filesystem_time, reap_abandoned, wait_until_past,
 };
 
 pub(crate) use self::recorded::Standing;
@@ -146,6 +148,10 @@ pub enum StateError {
     /// The clock is behind the time when the file was written.
     #[error("the clock is behind the time when it was written")]
     ClockWentBack,
+    /// The system has started anew since it was written, or that is unknown. In a power cut new content
+    /// can be on the disk without the new times of its file, which then looks like the recorded one.
+    #[error("the system has started anew since it was written")]
+    Restarted,
     /// With it [`State::recorded`] would keep too many records in memory.
     #[error("more is recorded than is kept in memory")]
     TooMuch,
@@ -161,13 +167,13 @@ impl State {
     /// # Errors
     /// [`StateError`], where nothing can be kept either.
     pub fn open(dir: &Path, pair: Option<&[u8]>) -> Result<(Self, Option<StateError>), StateError> {
-        Self::open_at(dir, pair, filesystem_time())
+        Self::open_at(dir, pair, (filesystem_time(), boot_number()))
     }
 
     fn open_at(
         dir: &Path,
         pair: Option<&[u8]>,
-        now: Timestamp,
+        (now, boot): (Timestamp, Option<u64>),
     ) -> Result<(Self, Option<StateError>), StateError> {
         let dir = Arc::new(Dir::create_destination(dir, true, Links::Trusted)?);
         if !dir.metadata()?.is_own() {
@@ -181,6 +187,7 @@ impl State {
             Ok(None) => (Vec::new(), None),
             Ok(Some(content)) if !is_of(&content) => (Vec::new(), Some(StateError::Damaged)),
             Ok(Some(content)) if content.saved > now => (Vec::new(), Some(StateError::ClockWentBack)),
+            Ok(Some(content)) if boot != Some(content.boot) => (Vec::new(), Some(StateError::Restarted)),
             Ok(Some(content)) => (content.records, None),
             // Kept for the program that it belongs to.
             Err(error @ StateError::Newer) => return Err(error),
@@ -221,7 +228,7 @@ impl State {
         let Some(dir) = existing(dir)? else { return Ok(Vec::new()) };
         let files = kept_files(&dir, format::PREFIX)?;
         let kept = files.iter().map(|file| {
-            let Content { pair, records, saved } = read(&dir, &file.name)?.ok_or(StateError::Damaged)?;
+            let Content { pair, records, saved, .. } = read(&dir, &file.name)?.ok_or(StateError::Damaged)?;
             Ok(KeptState { pair, files: records.len() as u64, saved: system_time(saved) })
         });
         Ok(kept.collect())
@@ -241,7 +248,7 @@ impl State {
     /// The directory cannot be read, or a file not removed.
     pub fn clear(dir: &Path) -> io::Result<u64> {
         let Some(dir) = existing(dir)? else { return Ok(0) };
-        reap(&dir);
+        reap_abandoned(&dir);
         let mut files = kept_files(&dir, format::PREFIX)?;
         files.extend(kept_files(&dir, signatures::PREFIX)?);
         files.iter().try_for_each(|file| dir.remove_file(&file.name))?;
@@ -306,19 +313,19 @@ impl State {
         let old = old.map(|(record, _)| record).filter(|record| !new.contains_key(&record.key()));
         let mut records: Vec<&Record> = old.chain(new.values()).collect();
         records.sort_unstable_by_key(|record| record.key());
-        self.write(pair, &records, filesystem_time())
+        self.write(pair, &records, (filesystem_time(), boot_number().unwrap_or_default()))
     }
 
     fn write(
         &self,
         (pair, name): &(Vec<u8>, Component),
         records: &[&Record],
-        saved: Timestamp,
+        written: (Timestamp, u64),
     ) -> Result<(), StateError> {
         let dir = &self.0.dir;
-        reap(dir);
+        reap_abandoned(dir);
         let mut whole = WholeFile::create(dir, name.clone())?;
-        format::write(pair, saved, records, |bytes| whole.write_all(bytes))?;
+        format::write(pair, written, records, |bytes| whole.write_all(bytes))?;
         whole.commit()?;
         make_room(dir)?;
         Ok(())
@@ -529,15 +536,6 @@ fn make_room(dir: &Dir) -> io::Result<()> {
     files.sort_by_key(|file| file.time);
     let surplus = files.len().saturating_sub(format::MAX_PAIRS);
     files.iter().take(surplus).try_for_each(|file| dir.remove_file(&file.name))
-}
-
-/// Removes what killed runs left.
-fn reap(dir: &Dir) {
-    for (name, _) in dir.list().entries {
-        if is_abandoned(dir, &name) {
-            let _ = dir.remove_file(&name);
-        }
-    }
 }
 
 fn system_time(time: Timestamp) -> SystemTime {

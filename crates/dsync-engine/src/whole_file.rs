@@ -5,7 +5,9 @@
 
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc};
 
-use dsync_fs::{CommitGroup, Component, Dir, Durability, Kind, OperatorFiles, StagedFile, Wanted};
+use dsync_fs::{
+    CommitGroup, Component, Dir, Durability, Kind, OperatorFiles, StagedFile, Wanted, reap_abandoned,
+};
 
 /// A file under way to its name. It is written from its start on.
 pub(crate) struct WholeFile {
@@ -14,8 +16,9 @@ pub(crate) struct WholeFile {
 }
 
 impl WholeFile {
-    /// Begins a file.
+    /// Begins a file. Removes what killed runs have left of theirs in the directory.
     pub(crate) fn create(dir: &Arc<Dir>, name: Component) -> io::Result<Self> {
+        reap_abandoned(dir);
         Ok(Self { staged: StagedFile::create(dir, name)?, offset: 0 })
     }
 

@@ -93,7 +93,7 @@ pub use crate::{
     operator_files::{OperatorFiles, append_operator_file, open_operator_file},
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_own_name, is_temp_name},
     own_places::OwnPlaces,
-    owner::is_abandoned,
+    owner::{boot_number, is_abandoned, reap_abandoned},
     place::Location,
     quota::{Meter, Quota, QuotaReached, Usage},
     remove::{RemoveError, Spare},

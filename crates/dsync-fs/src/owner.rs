@@ -84,11 +84,10 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return Some(false);
         }
-        // If other users' processes are hidden, the number must suffice.
-        let process = Process::read(self.pid);
-        Some(process.is_none_or(|process| {
-            !process.has_ended && (self.started == 0 || process.started == self.started)
-        }))
+        // Where processes are hidden, as in a cage, the number alone does not tell: a later process may
+        // have it.
+        let process = Process::read(self.pid)?;
+        Some(!process.has_ended && (self.started == 0 || process.started == self.started))
     }
 }
 
@@ -100,6 +99,17 @@ pub fn is_abandoned(dir: &Dir, name: &Component) -> bool {
     }
     let alive = owner_of(name.as_bytes()).and_then(Owner::is_alive);
     alive.map_or_else(|| is_old(dir, name), |alive| !alive)
+}
+
+/// Removes the temporaries in a directory that belong to no run any more. Reads all names in it.
+pub fn reap_abandoned(dir: &Dir) {
+    let Ok(entries) = rustix::fs::Dir::read_from(dir) else { return };
+    for entry in entries.flatten() {
+        let name = Component::new(entry.file_name().to_bytes());
+        if let Some(name) = name.ok().filter(|name| is_abandoned(dir, name)) {
+            let _ = dir.remove_file(&name);
+        }
+    }
 }
 
 fn is_old(dir: &Dir, name: &Component) -> bool {
@@ -131,11 +141,17 @@ impl Process {
     }
 }
 
+/// Returns a number for the system's start, which no other one has but by chance and which is never 0;
+/// `None` if it is unknown. Containers have that of their host.
+pub fn boot_number() -> Option<u64> {
+    read_line(BOOT_ID).map(|boot| xxh3_64(boot.trim().as_bytes()).max(1))
+}
+
 /// Returns a number for this system since its start and this process namespace; 0 if they are
 /// unknown.
 fn system() -> u64 {
     let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map(|found| found.st_ino);
-    match (read_line("/proc/sys/kernel/random/boot_id"), namespace) {
+    match (read_line(BOOT_ID), namespace) {
         (Some(boot), Ok(namespace)) => xxh3_64(format!("{boot} {namespace}").as_bytes()).max(1),
         _ => 0,
     }
@@ -149,6 +165,9 @@ fn read_line(path: &str) -> Option<String> {
     bytes.truncate(len);
     String::from_utf8(bytes).ok()
 }
+
+/// The number of the system's start, in text (random(4)).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Age without a change after which a temporary of an unknown process may be removed: longer than a
 /// run leaves one alone.

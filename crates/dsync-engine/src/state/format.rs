@@ -1,8 +1,8 @@
 //! The file of a state.
 //!
-//! All numbers are little-endian. `dsync-state 1` and a line feed; the pair's name as a length of 4
-//! bytes and its bytes; the time when it was written; the number of records in 8 bytes; the records;
-//! the BLAKE3 hash of all before it. A time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A
+//! All numbers are little-endian. `dsync-state 2` and a line feed; the pair's name as a length of 4
+//! bytes and its bytes; the time when it was written; the number of the system's start in 8 bytes, 0 if
+//! it was unknown; the number of records in 8 bytes; the records; the BLAKE3 hash of all before it. A time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A
 //! record has the filesystem's number, the inode's number and the size in 8 bytes each, modification
 //! and change time, and 32 bytes of content hash. Records are in the order of the first two, and no
 //! two have the same.
@@ -40,6 +40,8 @@ pub(super) struct Record {
 pub(super) struct Content {
     pub(super) pair: Vec<u8>,
     pub(super) saved: Timestamp,
+    /// The start of the system that it was written in; 0 if that was unknown.
+    pub(super) boot: u64,
     pub(super) records: Vec<Record>,
 }
 
@@ -85,7 +87,7 @@ impl Record {
 /// Writes a state, piece by piece.
 pub(super) fn write(
     pair: &[u8],
-    saved: Timestamp,
+    (saved, boot): (Timestamp, u64),
     records: &[&Record],
     mut out: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -94,6 +96,7 @@ pub(super) fn write(
     piece.extend(u32::try_from(pair.len()).unwrap_or(u32::MAX).to_le_bytes());
     piece.extend(pair);
     piece.extend(time_bytes(saved));
+    piece.extend(boot.to_le_bytes());
     piece.extend((records.len() as u64).to_le_bytes());
 
     for record in records {
@@ -145,6 +148,7 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
     let (pair, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
     rest = after;
     let saved = time(&mut rest)?;
+    let boot = u64::from_le_bytes(take(&mut rest)?);
     let count = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
     if count > MAX_RECORDS || rest.len() != count * RECORD_BYTES {
         return None;
@@ -158,7 +162,7 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
         }
         records.push(record);
     }
-    Some(Content { pair: pair.to_vec(), saved, records })
+    Some(Content { pair: pair.to_vec(), saved, boot, records })
 }
 
 pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -208,8 +212,8 @@ pub(super) fn is_name(name: &[u8], prefix: &[u8]) -> bool {
 /// The first part of the name of a pair's file.
 pub(super) const PREFIX: &[u8] = b"pair-";
 const KIND: &[u8] = b"dsync-state ";
-const VERSION: u32 = 1;
-const MAGIC: &[u8] = b"dsync-state 1\n";
+const VERSION: u32 = 2;
+const MAGIC: &[u8] = b"dsync-state 2\n";
 const VERSION_BYTES: usize = 48;
 const RECORD_BYTES: usize = VERSION_BYTES + 32;
 /// Bytes that are written together.

@@ -153,7 +153,7 @@ impl Recorded {
 
 /// Returns the records of a state's file; none where it is gone, as another run replaces it.
 fn records_of(dir: &Dir, name: &Component, now: Timestamp) -> Result<Vec<Record>, StateError> {
-    let Some(Content { pair, saved, records }) = read(dir, name)? else { return Ok(Vec::new()) };
+    let Some(Content { pair, saved, records, .. }) = read(dir, name)? else { return Ok(Vec::new()) };
     if format::name_of(&pair)? != *name {
         return Err(StateError::Damaged);
     }
@@ -190,7 +190,7 @@ mod tests {
             bytes.extend_from_slice(piece);
             Ok(())
         };
-        format::write(pair.as_bytes(), time(saved), &sorted, push).unwrap();
+        format::write(pair.as_bytes(), (time(saved), 1), &sorted, push).unwrap();
         let name = format::name_of(pair.as_bytes()).unwrap();
         let path = dir.join(std::str::from_utf8(name.as_bytes()).unwrap());
         fs::write(&path, bytes).unwrap();

@@ -19,12 +19,12 @@ use std::{
 };
 
 use dsync_delta::{BlockLen, ContentHasher, Layout, Signature, SignatureDecoder, SumsFormat};
-use dsync_fs::{Component, Dir, SourceFile, Stamp, Timestamp, wait_until_past};
+use dsync_fs::{Component, Dir, SourceFile, Stamp, Timestamp, reap_abandoned, wait_until_past};
 
 use super::{
     StateError,
     format::{self, Version, take},
-    kept_files, lock, read_whole, reap,
+    kept_files, lock, read_whole,
 };
 use crate::{limits::MAX_SIGNATURE_BLOCKS, whole_file::WholeFile};
 
@@ -210,7 +210,7 @@ pub(super) fn count(dir: &Dir) -> io::Result<(u64, u64)> {
 
 /// Removes the oldest signatures where there are too many, or too long ones.
 fn make_room(dir: &Dir) -> io::Result<()> {
-    reap(dir);
+    reap_abandoned(dir);
     let mut files = kept_files(dir, PREFIX)?;
     files.sort_by_key(|file| std::cmp::Reverse(file.time));
     let mut bytes = 0_u64;

@@ -262,10 +262,26 @@ fn nothing_is_known_when_the_clock_went_back() {
     place.plant("file", "content");
     place.record(&["file"]);
     let earlier = Timestamp { seconds: filesystem_time().seconds - 3600, nanoseconds: 1 };
-    let (state, trouble) = State::open_at(&place.state_dir(), Some(b"pair"), earlier).unwrap();
+    let (state, trouble) =
+        State::open_at(&place.state_dir(), Some(b"pair"), (earlier, boot_number())).unwrap();
     assert!(matches!(trouble, Some(StateError::ClockWentBack)), "{trouble:?}");
     place.content(&state, "file");
     assert_eq!(state.used().known_files, 0);
+}
+
+#[test]
+fn nothing_is_known_of_before_the_systems_last_start() {
+    let place = Place::new();
+    place.plant("file", "content");
+    place.record(&["file"]);
+    for boot in [Some(1), None] {
+        let now = (filesystem_time(), boot);
+        let (state, trouble) = State::open_at(&place.state_dir(), Some(b"pair"), now).unwrap();
+        assert!(matches!(trouble, Some(StateError::Restarted)), "{trouble:?}");
+        place.content(&state, "file");
+        assert_eq!(state.used().known_files, 0);
+    }
+    assert!(place.knows("file"));
 }
 
 #[test]
@@ -274,11 +290,12 @@ fn what_another_filesystem_has_is_not_known() {
     place.plant("file", "content");
     place.record(&["file"]);
     // As if the device's number had been given to another filesystem, with that inode and those times.
-    let Content { saved, mut records, .. } = format::parse(&fs::read(place.state_file()).unwrap()).unwrap();
+    let Content { saved, boot, mut records, .. } =
+        format::parse(&fs::read(place.state_file()).unwrap()).unwrap();
     records[0].version.key.0 ^= 1;
     let mut bytes = Vec::new();
     let all: Vec<_> = records.iter().collect();
-    format::write(b"pair", saved, &all, |piece| {
+    format::write(b"pair", (saved, boot), &all, |piece| {
         bytes.extend(piece);
         Ok(())
     })
