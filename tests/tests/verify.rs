@@ -90,10 +90,11 @@ fn files_that_were_read_lately_are_not_read_again() {
     };
     assert_eq!(verify_lately(0), (Some(4), Some(0), String::new()));
     assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
-    // A file that is not sound is read again each time; a run without the option reads all.
+    // What was written to is another version. A file that is not sound is read again each time.
     rot(&tree.join("one"));
-    assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
-    let _ = verify(&tree, &["-q"]).expect_code(23);
+    for _ in 0..2 {
+        assert_eq!(verify_lately(23), (Some(0), Some(3), String::new()));
+    }
     assert_eq!(verify(&tree, &["-q", "--max-age=0s"]).expect_code(23).stdout_text(), "rot        one\n");
     assert_eq!(verify_lately(23).0, Some(0));
 
@@ -104,6 +105,12 @@ fn files_that_were_read_lately_are_not_read_again() {
     // The times of another manifest say nothing.
     let _ = verify(&tree, &["--record"]).expect_code(0);
     assert_eq!(verify_lately(0).0, Some(4));
+
+    // A file of somebody's own stays.
+    fs::write(&times, "precious").unwrap();
+    let outcome = verify(&tree, &["--max-age=30d"]).expect_code(11);
+    assert!(outcome.stderr_text().contains("it is no file of dsync's"), "{}", outcome.account());
+    assert_eq!(fs::read(&times).unwrap(), b"precious");
 
     // Nothing but a regular file is read from there, waited for or replaced.
     let beside: [(&str, &dyn Fn()); 3] = [
@@ -469,4 +476,47 @@ fn what_a_disk_of_another_host_lost_is_found_although_its_memory_still_has_it() 
 
     let outcome = verify_there(sshd, &tree, &["-q", "--manifest", &list]).expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
+}
+
+/// Copies an entry with its times, as a restore does.
+fn copy_whole(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+#[test]
+fn nothing_that_was_never_read_counts_as_read_lately() {
+    needs_dsync!();
+    let scratch = recorded();
+    let tree = scratch.src();
+    let manifest = format!("{}.dsync-manifest", tree.display());
+    let lately = |tree: &Path| {
+        Run::dsync().args(["verify", "-q", "--max-age=30d", "--manifest", &manifest]).arg(tree).run()
+    };
+    let _ = lately(&tree).expect_code(0);
+
+    // Another tree, the copy of a disk, of which a file has rotted.
+    let copy = scratch.at("copy");
+    copy_whole(&tree, &copy);
+    rot(&copy.join("two"));
+    assert_eq!(lately(&copy).expect_code(23).stdout_text(), "rot        two\n");
+    let _ = lately(&tree).expect_code(0);
+
+    // A file that was lost, or cut, and came back from a copy that has rotted.
+    for lose in [|path: &Path| fs::remove_file(path).unwrap(), |path: &Path| fs::write(path, "t").unwrap()] {
+        let good = fs::read(tree.join("two")).unwrap();
+        lose(&tree.join("two"));
+        let _ = lately(&tree).expect_code(23);
+        copy_whole(&copy.join("two"), &tree.join("two"));
+        assert_eq!(lately(&tree).expect_code(23).stdout_text(), "rot        two\n");
+        let time = fs::metadata(tree.join("two")).unwrap().modified().unwrap();
+        fs::write(tree.join("two"), good).unwrap();
+        fs::File::options().write(true).open(tree.join("two")).unwrap().set_modified(time).unwrap();
+        let _ = lately(&tree).expect_code(0);
+    }
+    // Trees of two hosts, of which no version of a file is known.
+    let sshd = Sshd::shared();
+    let far = |tree: &Path| verify_there(sshd, tree, &["-q", "--max-age=30d", "--manifest", &manifest]);
+    let _ = far(&tree).expect_code(0);
+    assert_eq!(far(&copy).expect_code(23).stdout_text(), "rot        two\n");
 }

@@ -40,7 +40,7 @@ use crate::{
     plan::{file_type_of, timestamp},
     whole_file::{WholeFile, place},
 };
-use ages::Ages;
+use ages::{Ages, mark_of};
 pub use ages::{AgesProblem, MaxAge};
 pub use error::VerifyError;
 pub use findings::{Difference, Finding, Verified, VerifyObserver};
@@ -311,6 +311,7 @@ impl Check<'_> {
             }
         }
         while let Some(record) = records.next().transpose()? {
+            self.records += 1;
             self.missing(record)?;
         }
         self.flush()
@@ -346,6 +347,9 @@ impl Check<'_> {
             return Ok(());
         }
         self.verified.entries += 1;
+        if let Some(ages) = &mut self.ages {
+            ages.note_finding(self.records - 1);
+        }
         self.find(record.path, Difference::Missing)
     }
 
@@ -393,17 +397,25 @@ impl Check<'_> {
     /// Reads and compares what waits.
     fn flush(&mut self) -> Result<(), VerifyError> {
         let (found, records): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
-        let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number));
+        let is_due = |number, found: &Found| {
+            self.ages.as_ref().is_none_or(|ages| ages.is_due(number, mark_of(&found.metadata.stamp())))
+        };
         let wants = |(found, (number, record)): (&Found, &(usize, Record))| {
-            self.reader.reading.wants(&found.record(), record) && is_due(*number)
+            self.reader.reading.wants(&found.record(), record) && is_due(*number, found)
         };
         let wanted: Vec<bool> = found.iter().zip(&records).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
         for ((found, read), (number, record)) in read.into_iter().zip(records) {
             let is_read = matches!(read, Read::Content(_));
             let difference = difference(&found.record(), read, &record);
-            if is_read && let Some(ages) = &mut self.ages {
-                ages.note(number, matches!(difference, None | Some(Difference::Attributes(_))));
+            if let Some(ages) = &mut self.ages {
+                match &difference {
+                    None | Some(Difference::Attributes(_)) if is_read => {
+                        ages.note_sound(number, mark_of(&found.metadata.stamp()));
+                    }
+                    None | Some(Difference::Attributes(_)) => {}
+                    Some(_) => ages.note_finding(number),
+                }
             }
             match difference {
                 Some(difference) => self.report(found.path, difference),

@@ -5,6 +5,9 @@
 //! The times stand in a file of their own, in the order of the manifest's records, or each with the mark
 //! of a record: `docs/manifest.md` has its bytes. It can only cost time: whatever is wrong with it makes
 //! all files count as unread.
+//!
+//! The law: a time counts for the version of the file that was read then, in the tree that it was in. Of
+//! another disk with a copy of the tree, or a file that was restored, nothing has been read.
 
 use std::{
     io::{self, BufWriter, Write as _},
@@ -14,7 +17,7 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Component, Dir, DirRef, Links, OperatorFiles};
+use dsync_fs::{Component, Dir, DirRef, Links, OperatorFiles, Stamp};
 
 use crate::{
     Recorded,
@@ -39,9 +42,9 @@ use crate::{
 pub struct MaxAge {
     /// A file that was read and found sound within this time is compared by size and time only.
     pub age: Duration,
-    /// The file that keeps these times: 4 bytes for each entry of the manifest, or 12 for each record
-    /// of a run. It is made where it is missing, written anew once a minute and at the end, also of a
-    /// verification that is cancelled.
+    /// The file that keeps these times: 12 bytes for each entry of the manifest, or for each record of a
+    /// run. It is made where it is missing, written anew once a minute and at the end, also of a
+    /// verification that is cancelled. A file that begins otherwise than these do is not replaced.
     pub file: PathBuf,
 }
 
@@ -66,8 +69,8 @@ pub enum AgesProblem {
 
 /// The records that the times are of.
 enum Of {
-    /// Those of the manifest with this hash.
-    Manifest([u8; 32]),
+    /// Those of the manifest with this hash, each with the mark of the file that was read.
+    Manifest([u8; 32], Vec<u64>),
     /// Those of runs, each by its mark.
     Runs(Vec<u64>),
 }
@@ -91,14 +94,14 @@ impl Ages {
     ///
     /// # Errors
     /// The system's error for the directory of the file, [`UntrustedLink`](dsync_fs::UntrustedLink)
-    /// on the way there, or something else than a regular file in its place.
+    /// on the way there, or something else than a regular file of times in its place.
     pub(super) fn open(
         max_age: &MaxAge,
         manifest: &Manifest,
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
         let entries = usize::try_from(manifest.totals().entries).map_err(io::Error::other)?;
-        Self::of((Of::Manifest(*manifest.hash()), entries), max_age, problem)
+        Self::of((Of::Manifest(*manifest.hash(), vec![0; entries]), entries), max_age, problem)
     }
 
     /// Reads the times of the files that runs have recorded, whose records have these marks.
@@ -115,7 +118,7 @@ impl Ages {
     }
 
     fn of(
-        (of, entries): (Of, usize),
+        (mut of, entries): (Of, usize),
         max_age: &MaxAge,
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
@@ -126,6 +129,7 @@ impl Ages {
                 problem(AgesProblem::Unusable);
                 vec![0; entries]
             }
+            Err(error) if NotTimes::is_of(&error) => return Err(error),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     problem(AgesProblem::Unreadable(error));
@@ -145,15 +149,36 @@ impl Ages {
         *name == self.name && (here.dev, here.ino) == (there.dev, there.ino)
     }
 
-    /// Returns whether the file of this record has to be read. A time in the future proves nothing.
-    pub(super) fn is_due(&self, record: usize) -> bool {
-        self.times.get(record).is_none_or(|&time| time == 0 || time <= self.oldest || time > self.now)
+    /// Returns whether the file of this record, which has this mark by now, has to be read. A time in the
+    /// future proves nothing.
+    pub(super) fn is_due(&self, record: usize, mark: u64) -> bool {
+        let is_other = match &self.of {
+            Of::Manifest(_, marks) => marks.get(record) != Some(&mark),
+            // Their records are of one version each.
+            Of::Runs(_) => false,
+        };
+        let is_old = |&time: &u32| time == 0 || time <= self.oldest || time > self.now;
+        is_other || self.times.get(record).is_none_or(is_old)
     }
 
-    /// Notes that the file of this record was read just now, and whether it was sound.
-    pub(super) fn note(&mut self, record: usize, sound: bool) {
-        if let Some(time) = self.times.get_mut(record) {
-            *time = if sound { seconds(SystemTime::now()) } else { 0 };
+    /// Notes that the file of this record, which has this mark, was read just now and found sound.
+    pub(super) fn note_sound(&mut self, record: usize, mark: u64) {
+        self.note(record, seconds(SystemTime::now()));
+        if let Of::Manifest(_, marks) = &mut self.of
+            && let Some(of_record) = marks.get_mut(record)
+        {
+            *of_record = mark;
+        }
+    }
+
+    /// Notes that the file of this record is not sound, or not there: whatever comes in its place is read.
+    pub(super) fn note_finding(&mut self, record: usize) {
+        self.note(record, 0);
+    }
+
+    fn note(&mut self, record: usize, time: u32) {
+        if let Some(of_record) = self.times.get_mut(record) {
+            *of_record = time;
             self.changed = true;
         }
     }
@@ -175,8 +200,13 @@ impl Ages {
 
 impl Of {
     /// Returns the times in a file, or `None` if it is not of these records or damaged.
-    fn read(&self, dir: &Dir, name: &Component, entries: usize) -> io::Result<Option<Vec<u32>>> {
+    fn read(&mut self, dir: &Dir, name: &Component, entries: usize) -> io::Result<Option<Vec<u32>>> {
         let file = dir.open_source_noatime(name)?;
+        let mut begins = [0; KIND.len()];
+        let begun = file.read_full_at(0, &mut begins)?;
+        if !begins.get(..begun).is_some_and(|begins| KIND.starts_with(begins)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, NotTimes));
+        }
         let Some(len) = usize::try_from(file.len()).ok().filter(|len| self.may_have(*len, entries)) else {
             return Ok(None);
         };
@@ -184,36 +214,34 @@ impl Of {
         if file.read_full_at(0, &mut raw)? != len {
             return Ok(None);
         }
-        let times = || {
-            let (body, hash) = raw.split_last_chunk::<32>()?;
-            let mut hasher = ContentHasher::new();
-            hasher.update(body);
-            if hasher.finish() == *hash { self.times(body) } else { None }
-        };
-        Ok(times())
+        let Some((body, hash)) = raw.split_last_chunk::<32>() else { return Ok(None) };
+        let mut hasher = ContentHasher::new();
+        hasher.update(body);
+        Ok(if hasher.finish() == *hash { self.times(body) } else { None })
     }
 
     /// Returns whether a file of these records may have this length. That of runs may be of records that
     /// there are no more.
     fn may_have(&self, len: usize, entries: usize) -> bool {
         match self {
-            Self::Manifest(_) => len == MAGIC.len() + 32 + 4 * entries + 32,
+            Self::Manifest(..) => len == MAGIC.len() + 32 + 12 * entries + 32,
             Self::Runs(_) => len <= MAX_RUNS_BYTES,
         }
     }
 
-    fn times(&self, body: &[u8]) -> Option<Vec<u32>> {
-        let of = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
+    fn times(&mut self, body: &[u8]) -> Option<Vec<u32>> {
+        let mark = |kept: &[u8; 12]| kept.first_chunk::<8>().map_or(0, |mark| u64::from_le_bytes(*mark));
+        let time = |kept: &[u8; 12]| kept.last_chunk::<4>().map_or(0, |time| u32::from_le_bytes(*time));
         match self {
-            Self::Manifest(hash) => {
-                let times = body.strip_prefix(MAGIC)?.strip_prefix(hash)?;
-                Some(times.chunks_exact(4).map(of).collect())
+            Self::Manifest(hash, marks) => {
+                let kept = body.strip_prefix(MAGIC)?.strip_prefix(&hash[..])?;
+                let (kept, []) = kept.as_chunks::<12>() else { return None };
+                marks.iter_mut().zip(kept).for_each(|(of_record, kept)| *of_record = mark(kept));
+                Some(kept.iter().map(time).collect())
             }
             Self::Runs(marks) => {
                 let (kept, []) = body.strip_prefix(RUNS_MAGIC)?.as_chunks::<12>() else { return None };
-                let mark =
-                    |kept: &[u8; 12]| kept.first_chunk::<8>().map_or(0, |mark| u64::from_le_bytes(*mark));
-                let time = |at: usize| kept.get(at).and_then(|kept| kept.get(8..)).map_or(0, of);
+                let time = |at: usize| kept.get(at).map_or(0, time);
                 // In a file with a right hash they are in this order; in another one nothing is found.
                 let times =
                     marks.iter().map(|wanted| kept.binary_search_by_key(wanted, mark).map_or(0, time));
@@ -225,10 +253,13 @@ impl Of {
     /// Writes the times of these records, piece by piece.
     fn write(&self, times: &[u32], mut out: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         match self {
-            Self::Manifest(hash) => {
+            Self::Manifest(hash, marks) => {
                 out(MAGIC)?;
                 out(hash)?;
-                times.iter().try_for_each(|time| out(&time.to_le_bytes()))
+                marks.iter().zip(times).try_for_each(|(mark, time)| {
+                    out(&mark.to_le_bytes())?;
+                    out(&time.to_le_bytes())
+                })
             }
             Self::Runs(marks) => {
                 let mut kept: Vec<_> = marks.iter().zip(times).filter(|(_, time)| **time != 0).collect();
@@ -241,6 +272,42 @@ impl Of {
             }
         }
     }
+}
+
+/// Something else than a file of times has its name.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no file of dsync's that keeps the times of reading, and stays as it is")]
+struct NotTimes;
+
+impl NotTimes {
+    fn is_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+/// Returns a mark of the version of a local file that another one has by chance only.
+pub(super) fn mark_of(stamp: &Stamp) -> u64 {
+    let Stamp { ino, size, mtime, ctime, .. } = *stamp;
+    let mut hasher = ContentHasher::new();
+    // The filesystem's number is not in it: a reboot may change that.
+    for number in [ino, size] {
+        hasher.update(&number.to_le_bytes());
+    }
+    for time in [mtime, ctime] {
+        hasher.update(&time.seconds.to_le_bytes()).update(&time.nanoseconds.to_le_bytes());
+    }
+    first_of(&hasher)
+}
+
+/// Returns a mark of a tree at another end, of whose files no version is known.
+pub(super) fn mark_of_tree(name: &[u8]) -> u64 {
+    let mut hasher = ContentHasher::new();
+    hasher.update(b"tree ").update(name);
+    first_of(&hasher)
+}
+
+fn first_of(hasher: &ContentHasher) -> u64 {
+    hasher.finish().first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
 /// Hashes what it writes.
@@ -262,7 +329,9 @@ fn seconds(time: SystemTime) -> u32 {
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
 }
 
-const MAGIC: &[u8] = b"dsync-verified 1\n";
+/// The beginning of each file of times.
+const KIND: &[u8] = b"dsync-verified";
+const MAGIC: &[u8] = b"dsync-verified 2\n";
 const RUNS_MAGIC: &[u8] = b"dsync-verified-runs 1\n";
 /// Longest file that is read: one time for each record that is kept in memory.
 const MAX_RUNS_BYTES: usize = 12 * Recorded::MAX_RECORDS + 64;
@@ -290,7 +359,7 @@ mod tests {
     fn due(max_age: &MaxAge, manifest: &Manifest) -> (Vec<bool>, bool) {
         let mut told = false;
         let ages = Ages::open(max_age, manifest, |_| told = true).unwrap();
-        ((0..5).map(|record| ages.is_due(record)).collect(), told)
+        ((0..5).map(|record| ages.is_due(record, 7)).collect(), told)
     }
 
     #[test]
@@ -301,11 +370,13 @@ mod tests {
         assert_eq!(due(&max_age, &one), (vec![true; 5], false), "no file, no complaint");
 
         let mut ages = Ages::open(&max_age, &one, |_| {}).unwrap();
-        [(0, true), (2, true), (3, false), (9, true)]
-            .into_iter()
-            .for_each(|(at, sound)| ages.note(at, sound));
+        [0, 2, 3, 9].into_iter().for_each(|at| ages.note_sound(at, 7));
+        ages.note_finding(3);
         ages.save(true).unwrap();
         assert_eq!(due(&max_age, &one), (vec![false, true, false, true, true], false));
+        // Of another version of the files nothing was read.
+        let ages = Ages::open(&max_age, &one, |_| {}).unwrap();
+        assert!((0..5).all(|record| ages.is_due(record, 8)));
         let none = MaxAge { age: Duration::ZERO, ..max_age.clone() };
         assert_eq!(due(&none, &one), (vec![true; 5], false));
         assert_eq!(due(&max_age, &manifest(&at.path().join("two"), 5)), (vec![true; 5], true));
@@ -314,8 +385,14 @@ mod tests {
         for index in 0..right.len() {
             let mut wrong = right.clone();
             wrong[index] ^= 1;
-            fs::write(&max_age.file, wrong).unwrap();
-            assert_eq!(due(&max_age, &one), (vec![true; 5], true), "byte {index}");
+            fs::write(&max_age.file, &wrong).unwrap();
+            if index < KIND.len() {
+                // Whatever it is, somebody may need it.
+                assert!(Ages::open(&max_age, &one, |_| {}).is_err(), "byte {index}");
+                assert_eq!(fs::read(&max_age.file).unwrap(), wrong);
+            } else {
+                assert_eq!(due(&max_age, &one), (vec![true; 5], true), "byte {index}");
+            }
             fs::write(&max_age.file, &right[..index]).unwrap();
             assert_eq!(due(&max_age, &one), (vec![true; 5], true), "cut to {index}");
         }
@@ -334,17 +411,18 @@ mod tests {
         };
         let due = |marks: &[u64]| {
             let (ages, told) = open(marks);
-            ((0..marks.len()).map(|record| ages.is_due(record)).collect::<Vec<_>>(), told)
+            ((0..marks.len()).map(|record| ages.is_due(record, 7)).collect::<Vec<_>>(), told)
         };
         let (mut ages, _) = open(&[u64::MAX, 5, 7, 9]);
-        [(0, true), (1, true), (2, false)].into_iter().for_each(|(at, sound)| ages.note(at, sound));
+        [0, 1, 2].into_iter().for_each(|at| ages.note_sound(at, 7));
+        ages.note_finding(2);
         ages.save(true).unwrap();
         assert_eq!(due(&[9, 7, 5, 3, u64::MAX]), (vec![true, true, false, true, false], false));
         assert_eq!(due(&[]), (vec![], false));
 
         // Times of records that there are no more go when it is written again.
         let (mut ages, _) = open(&[5]);
-        ages.note(0, true);
+        ages.note_sound(0, 7);
         ages.save(true).unwrap();
         assert_eq!(due(&[5, u64::MAX]), (vec![false, true], false));
         let right = fs::read(&max_age.file).unwrap();
@@ -353,13 +431,15 @@ mod tests {
             let mut wrong = right.clone();
             wrong[index] ^= 1;
             fs::write(&max_age.file, wrong).unwrap();
-            assert_eq!(due(&[5]), (vec![true], true), "byte {index}");
+            if index >= KIND.len() {
+                assert_eq!(due(&[5]), (vec![true], true), "byte {index}");
+            }
             fs::write(&max_age.file, &right[..index]).unwrap();
             assert_eq!(due(&[5]), (vec![true], true), "cut to {index}");
         }
         // The times of a manifest are none of these.
         let one = manifest(&at.path().join("one"), 1);
-        Ages::open(&max_age, &one, |_| {}).unwrap().note(0, true);
+        Ages::open(&max_age, &one, |_| {}).unwrap().note_sound(0, 7);
         fs::write(&max_age.file, &right).unwrap();
         assert!(self::due(&max_age, &one).1);
     }
@@ -387,6 +467,7 @@ mod tests {
         let max_age = MaxAge::new(Duration::from_secs(1000), at.path().join("ages"));
         let mut ages = Ages::open(&max_age, &one, |_| {}).unwrap();
         let now = ages.now;
+        ages.of = Of::Manifest(*one.hash(), vec![7; 3]);
         ages.times = vec![now - 1001, now - 900, now + 3000];
         ages.changed = true;
         ages.save(true).unwrap();

@@ -106,6 +106,9 @@ fn ages(
     reading.max_age.as_ref().map(open).transpose().map_err(|source| VerifyError::Ages { source })
 }
 
+/// A record is of one version of a file, which needs no further mark.
+const NO_MARK: u64 = 0;
+
 /// The records beside a tree.
 struct Records<'a> {
     recorded: &'a Recorded,
@@ -215,7 +218,7 @@ impl Check<'_> {
     fn flush(&mut self) -> Result<(), VerifyError> {
         let (found, standings): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
         self.bytes = 0;
-        let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number));
+        let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number, NO_MARK));
         let wants = |(found, standing): (&Found, &Standing)| match standing {
             Standing::Recorded(_, number) => self.reader.reading.samples(&found.path) && is_due(*number),
             _ => false,
@@ -227,8 +230,12 @@ impl Check<'_> {
             let is_read = matches!(read, Read::Content(_));
             let number = if let Standing::Recorded(_, number) = standing { Some(number) } else { None };
             let difference = difference(standing, read);
-            if let (true, Some(number), Some(ages)) = (is_read, number, &mut self.ages) {
-                ages.note(number, difference.is_none());
+            if let (Some(number), Some(ages)) = (number, &mut self.ages) {
+                match &difference {
+                    None if is_read => ages.note_sound(number, NO_MARK),
+                    None => {}
+                    Some(_) => ages.note_finding(number),
+                }
             }
             match difference {
                 Some(difference) => self.report(found.path, difference),

@@ -32,7 +32,7 @@ use dsync_wire::{
 
 use super::{
     Ages, AgesProblem, Difference, Finding, Read, Reading, TELL_EVERY, Verified, VerifyError, VerifyObserver,
-    difference, guarded,
+    ages::mark_of_tree, difference, guarded,
 };
 use crate::{
     CancelToken, ConnectOptions, Connector, Destination, FilesFrom, Job, Manifest, ManifestError,
@@ -67,6 +67,15 @@ pub struct RemoteTree<'a> {
 }
 
 impl<'a> RemoteTree<'a> {
+    /// Returns a mark of the tree for the times at which its files were read.
+    fn mark(&self) -> u64 {
+        let host = match &self.source {
+            Source::Remote { host, .. } => host.host.as_str(),
+            _ => "",
+        };
+        mark_of_tree(&[host.as_bytes(), self.path.as_bytes()].join(&b':'))
+    }
+
     /// Names a directory of a host that a remote shell reaches.
     pub fn on(host: RemoteHost, path: OsString) -> Self {
         let source = Source::Remote { host, paths: vec![contents_of(&path)] };
@@ -305,6 +314,7 @@ fn verify_guarded(
         reading,
         observer,
         ages: super::ages(reading, manifest, observer)?,
+        mark: tree.mark(),
         verified: Verified::default(),
         problems: Problems::default(),
         files_read: 0,
@@ -324,6 +334,8 @@ struct Audit<'a> {
     reading: &'a Reading,
     observer: &'a dyn VerifyObserver,
     ages: Option<Ages>,
+    /// The mark of the tree, of whose files no version is known.
+    mark: u64,
     verified: Verified,
     problems: Problems,
     files_read: u64,
@@ -367,7 +379,7 @@ impl Audit<'_> {
             has_root = true;
             self.verified.entries += 1;
 
-            let record = records.up_to(&now.path, |_, record| self.missing(record))?;
+            let record = records.up_to(&now.path, |number, record| self.missing(number, record))?;
             match (record, &mut due) {
                 (None, _) => self.report(now.path, Difference::New),
                 (Some((number, record)), Some(due)) if self.is_due(number, &now, &record) => {
@@ -388,7 +400,7 @@ impl Audit<'_> {
         if !has_root {
             return Err(tree.unusable(io::ErrorKind::NotFound.into()));
         }
-        records.rest(|_, record| self.missing(record))
+        records.rest(|number, record| self.missing(number, record))
     }
 
     /// Compares the contents of the files of a list, which have these numbers and had the length that
@@ -424,7 +436,8 @@ impl Audit<'_> {
     }
 
     fn is_due(&self, number: usize, now: &Record, record: &Record) -> bool {
-        self.reading.wants(now, record) && self.ages.as_ref().is_none_or(|ages| ages.is_due(number))
+        self.reading.wants(now, record)
+            && self.ages.as_ref().is_none_or(|ages| ages.is_due(number, self.mark))
     }
 
     /// Returns the result of the other end's reading of a file.
@@ -446,8 +459,12 @@ impl Audit<'_> {
             self.verified.bytes_read = self.verified.bytes_read.saturating_add(now.size);
         }
         let difference = difference(&now, read, record);
-        if is_read && let Some(ages) = &mut self.ages {
-            ages.note(number, matches!(difference, None | Some(Difference::Attributes(_))));
+        if let Some(ages) = &mut self.ages {
+            match &difference {
+                None | Some(Difference::Attributes(_)) if is_read => ages.note_sound(number, self.mark),
+                None | Some(Difference::Attributes(_)) => {}
+                Some(_) => ages.note_finding(number),
+            }
         }
         match difference {
             Some(difference) => self.report(now.path, difference),
@@ -477,9 +494,12 @@ impl Audit<'_> {
         }
     }
 
-    fn missing(&mut self, record: Record) {
+    fn missing(&mut self, number: usize, record: Record) {
         if !self.problems.cover(&record.path) {
             self.verified.entries += 1;
+            if let Some(ages) = &mut self.ages {
+                ages.note_finding(number);
+            }
             self.report(record.path, Difference::Missing);
         }
     }
