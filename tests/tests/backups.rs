@@ -18,7 +18,7 @@ use dsync_tests::{
     needs_dsync, needs_root, oracle,
     run::{send, wait_for},
     scratch::slash,
-    strace, survey, tree,
+    strace, survey, tree, unfinished,
 };
 use rustix::process::Signal;
 
@@ -358,6 +358,76 @@ fn a_half_rewritten_file_is_made_whole_whatever_its_size_and_time_are() {
                 let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
                 assert_eq!(content("dst/f"), b"newer", "{what}");
             }
+        }
+    }
+}
+
+/// Kills runs of `first` until one leaves a note, and `dst/f` with its time if it is to be `whole`, without
+/// otherwise.
+fn kill_rewriting(scratch: &Scratch, first: &[&str], whole: bool) {
+    // strace counts the calls of each thread, and the last one is the note's end.
+    let calls = if whole { "unlinkat" } else { "pwrite64,copy_file_range,ftruncate,fdatasync,utimensat" };
+    let is_left = (1..24).any(|when| {
+        for dir in ["dst", "bk"] {
+            let _ = fs::remove_dir_all(scratch.at(dir));
+        }
+        plant_content(scratch, 1, 3_000_000, true);
+        plant_content(scratch, 2, 3_000_000, false);
+        let killed = rewriting(scratch, false, first);
+        let killed = strace::inject_into(killed, calls, &format!("signal=KILL:when={when}")).run();
+        let time = |path: &str| fs::metadata(scratch.at(path)).unwrap().modified().unwrap();
+        let has_note = unfinished::kept(&scratch.dst(), ".dsync-note-").is_some();
+        killed.code().is_none() && has_note && (time("dst/f") == time("src/f")) == whole
+    });
+    assert!(is_left, "{first:?}: no run left what is wanted");
+}
+
+#[test]
+fn the_note_of_a_file_that_is_whole_again_says_nothing_of_a_later_edit() {
+    needs_dsync!();
+    for first in [&["-ab", "--inplace"][..], &["-au", "--inplace"]] {
+        for second in [first, &["-a", "--inplace"], &["-a"], &["-a", "--delete"], &["-ac"]] {
+            // Half written, or whole but for the end of its note.
+            for whole in [false, true] {
+                let scratch = Scratch::new();
+                kill_rewriting(&scratch, first, whole);
+                let dst = |name: &str| scratch.dst().join(name);
+                // Whatever has made the file whole, the run after it finds it so.
+                let _ = rewriting(&scratch, false, second).run().expect_code(0);
+                let _ = rewriting(&scratch, false, &["-a"]).run().expect_code(0);
+                let what = format!("{first:?} {second:?} {whole}");
+                assert!(fs::read(dst("f")).unwrap() == fs::read(scratch.src().join("f")).unwrap(), "{what}");
+                assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+
+                fs::write(dst("f"), "edit").unwrap();
+                let _ = rewriting(&scratch, false, first).run().expect_code(0);
+                let edit = if first.contains(&"-ab") { "f~" } else { "f" };
+                assert_eq!(fs::read(dst(edit)).unwrap(), b"edit", "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_note_of_a_half_written_file_stays_until_a_run_writes_it() {
+    needs_dsync!();
+    for first in
+        [&["-ab", "--inplace"][..], &["-au", "--inplace"], &["-aub", "--inplace", "--backup-dir=../bk"]]
+    {
+        let between = [&["--delete", "--exclude=f"][..], &["--delete", "--max-size=1K"], &["--exclude=f"]];
+        for options in between {
+            let scratch = Scratch::new();
+            plant_content(&scratch, 1, 3_000_000, true);
+            let old = fs::read(scratch.dst().join("f")).unwrap();
+            kill_rewriting(&scratch, first, false);
+            let _ = rewriting(&scratch, false, &[first, options].concat()).run().expect_code(0);
+            let _ = rewriting(&scratch, false, first).run().expect_code(0);
+            let what = format!("{first:?} {options:?}");
+            let content = |path: &str| fs::read(scratch.at(path)).ok();
+            assert!(content("dst/f") == content("src/f"), "{what}");
+            let backup = [content("dst/f~"), content("bk/f")].into_iter().flatten().next();
+            assert!(backup.is_none() || backup == Some(old), "the backup is another: {what}");
+            assert_eq!(temporaries(scratch.path()), Vec::<String>::new(), "{what}");
         }
     }
 }

@@ -10,6 +10,7 @@ use dsync_tests::{
     run::{catch, send, until_met},
     scratch::slash,
     strace, survey,
+    tree::set_mtime,
     unfinished::finished_segments,
 };
 use rustix::process::Signal;
@@ -210,5 +211,31 @@ fn what_waited_when_the_connection_was_lost_is_not_sent_again() {
         // segments of 1 MiB are left in any case.
         let taken_up = outcome.stat("Matched data") % (1 << 20);
         assert_eq!(taken_up > 80_000, !options.contains(&"-I"), "{taken_up}\n{}", outcome.account());
+    }
+}
+
+#[test]
+fn what_waited_is_taken_up_only_if_it_is_the_sources_to_the_nanosecond() {
+    needs_dsync!();
+    let day = (86_400 * 400, 0);
+    for options in [&["--size-only"][..], &["--modify-window=99999999"], &["--size-only", "--delay-updates"]]
+    {
+        let scratch = plant();
+        broken_off(&scratch);
+        let file = scratch.src().join("d0/f0");
+        // Of the same size, as a database that was written to is.
+        let mut content = fs::read(&file).unwrap();
+        content.iter_mut().for_each(|byte| *byte ^= 1);
+        fs::write(&file, &content).unwrap();
+        set_mtime(&file, day);
+        fs::remove_file(scratch.dst().join("d0/f0")).unwrap_or_default();
+        let run = Run::dsync().args(["-aH", "--delete"]).args(options);
+        let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+        assert!(
+            fs::read(scratch.dst().join("d0/f0")).unwrap() == content,
+            "{options:?}\n{}",
+            outcome.account()
+        );
+        assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
     }
 }

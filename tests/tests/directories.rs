@@ -8,7 +8,7 @@ use std::{
 
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, oracle, scratch::slash,
-    survey, tree,
+    strace, survey, tree,
 };
 
 /// A user other than root.
@@ -540,5 +540,32 @@ fn a_closed_directory_that_the_source_has_nothing_for_is_no_failure() {
             codes.push(outcome.code());
         }
         assert_eq!(codes[0], codes[1], "{options:?} {has_entry}");
+    }
+}
+
+#[test]
+fn directories_of_a_run_that_was_killed_have_their_modes_in_the_end_whether_modes_are_copied_or_not() {
+    needs_dsync!();
+    for (options, operand) in [
+        (&["-rt"][..], "src/"),
+        (&["-rtE"], "src/"),
+        (&["-a"], "src/"),
+        (&["-aR", "--no-implied-dirs"], "src/./sub/deep/f"),
+        (&["-rt", "--delay-updates"], "src/"),
+    ] {
+        let scratch = Scratch::new();
+        for dir in ["sub", "sub/deep"] {
+            fs::create_dir(scratch.src().join(dir)).unwrap();
+            set_mode(&scratch.src().join(dir), 0o755);
+        }
+        fs::write(scratch.src().join("sub/deep/f"), vec![7; 3_000_000]).unwrap();
+        let with = |run: Run| run.args(options).args([operand, "dst/"]).cwd(scratch.path());
+        let calls = "pwrite64,copy_file_range";
+        let killed = with(strace::inject(calls, "signal=KILL:when=1")).run();
+        assert!(killed.code().is_none() && scratch.dst().join("sub/deep").exists(), "{}", killed.account());
+        let _ = with(Run::dsync()).run().expect_quiet_success();
+        for dir in ["sub", "sub/deep"] {
+            assert_eq!(mode(&scratch.dst().join(dir)), 0o755, "{options:?} {dir}");
+        }
     }
 }

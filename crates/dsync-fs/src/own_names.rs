@@ -48,6 +48,11 @@ pub fn is_kept_name(name: &[u8]) -> bool {
     is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name) || is_finished_name(name)
 }
 
+/// Returns whether this is the name of notes.
+pub fn is_notes_name(name: &[u8]) -> bool {
+    is_hex_name(NOTES_PREFIX, name)
+}
+
 /// Returns whether this is the name of a complete file.
 pub fn is_finished_name(name: &[u8]) -> bool {
     is_hex_name(FINISHED_PREFIX, name)

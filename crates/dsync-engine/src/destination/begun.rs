@@ -7,8 +7,9 @@
 //!
 //! The law: while a note is true its file is written again, and gets no further backup. It is true as long
 //! as the file is the same inode, has not yet the size and time that it has at the end, and the backup is
-//! the same inode with the same size and time. A run of another kind removes the notes of the directories
-//! that it reads. A note that cannot be made is no failure.
+//! the same inode with the same size and time. Whoever writes a file that has a true note ends that note
+//! with the file whole. One that is true no more goes with the next run that reads the directory: a later
+//! edit would make it true again. A note that cannot be made is no failure.
 //!
 //! A note is 84 bytes: the size, seconds and nanoseconds that the file has at the end (zeros where its
 //! time is not kept); the BLAKE3 hash of those with the file's device and inode; that of the backup's
@@ -33,10 +34,12 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Finds the note that an earlier run left of a file and its backup, if it is true.
+    /// Finds the note that an earlier run left of a file and its backup, if it is true. A run that makes no
+    /// backups leaves the earlier one to the note.
     pub(super) fn find(slot: &Slot, dir: &Arc<Dir>, place: Option<&BackupPlace>) -> Option<Self> {
         let note = left_of(dir, &slot.name)?;
-        (note.backup == sum_of_backup(place).ok()?).then(|| Self {
+        let is_of_backup = place.is_none() || note.backup == sum_of_backup(place).ok()?;
+        is_of_backup.then(|| Self {
             dir: Arc::clone(dir),
             target: slot.name.clone(),
             note: note.name,
@@ -97,6 +100,26 @@ impl Drop for Begun {
 /// Returns whether a run that was killed has left the file half written.
 pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
     left_of(dir, name).is_some()
+}
+
+/// Returns whether notes in a directory are true of their files; `None` for notes of another kind, and those
+/// of a live run. Lists the directory.
+pub(super) fn are_true(dir: &Dir, notes: &[Component]) -> Vec<Option<bool>> {
+    let is_ours = |note: &&Component| {
+        Notes::read_left(dir, note, NOTE_BYTES + 1).is_ok_and(|bytes| bytes.len() == NOTE_BYTES)
+    };
+    let mut verdicts: Vec<_> = notes.iter().map(|note| is_ours(&note).then_some(false)).collect();
+    if verdicts.iter().all(Option::is_none) {
+        return verdicts;
+    }
+    for (name, _) in dir.list().entries {
+        let note = Homes::note_name(&name).ok();
+        let at = note.and_then(|note| notes.iter().position(|other| *other == note));
+        if let Some(Some(is_true)) = at.and_then(|at| verdicts.get_mut(at)) {
+            *is_true = is_half_written(dir, &name);
+        }
+    }
+    verdicts
 }
 
 /// The note of a file that is half written.

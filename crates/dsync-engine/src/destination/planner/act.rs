@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    plan::{Decision, SETGID, file_type},
+    plan::{Decision, Policy, SETGID, file_type},
 };
 
 /// The mode of a new directory until it gets its own.
@@ -229,9 +229,11 @@ impl Planner<'_> {
     fn make_directory(&self, subject: &Subject<'_>, placing: &Placing) -> Result<Presence, SyncError> {
         let Some(dir) = &subject.directory.dir else { return Ok(Presence::Imagined) };
         let place = subject.place(self.site, &self.comparison.protection, placing.way.displaced());
-        // Open to this process only until it gets its own attributes.
-        let made = place.make_directory(dir, OWNER_ONLY)?;
-        if let Some(early) = self.at_once(subject, &placing.decision).filter(|_| made) {
+        let at_once = self.at_once(subject, &placing.decision);
+        // Open to this process only until it gets its own attributes, where those are the source's.
+        let mode = at_once.as_ref().and_then(|early| early.mode).unwrap_or(OWNER_ONLY);
+        let made = place.make_directory(dir, mode)?;
+        if let Some(early) = at_once.filter(|_| made) {
             // A failure here happens again later, and is reported then.
             let _ = self.site.hands.dress(dir, &subject.name, Kind::Dir, &early);
         }
@@ -242,11 +244,13 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the attributes that a new directory gets before the work in it. Where existing entries are
-    /// not changed, those are all that are left of it if the run is cut off: only its time, its lists and
-    /// a setgid bit of its own wait for the end.
+    /// Returns the attributes that a new directory gets before the work in it. Where no later session of a
+    /// run that was cut off would correct its mode, it has it at once: only its time, its lists and a setgid
+    /// bit of its own wait for the end.
     fn at_once(&self, subject: &Subject<'_>, decision: &Decision) -> Option<Wanted> {
-        if self.site.policy.adds_only {
+        let Policy { adds_only, options, .. } = &self.site.policy;
+        let is_left = !options.perms || subject.entry.implied && options.no_implied_dirs;
+        if *adds_only || is_left {
             let wanted = &decision.wanted;
             let passed_on = subject.directory.inherited_mode() & SETGID;
             let mode = wanted.mode.map(|mode| mode & !(SETGID & !passed_on) | OWNER_ONLY);

@@ -344,6 +344,7 @@ impl<'a> Comparison<'a> {
 
         self.deletions.note(self.site, &directory, std::mem::take(&mut merge.missing))?;
         self.sort_out_astray(&mut merge)?;
+        merge.leftovers.settle_notes(self.site, &directory);
         // Where not all is known of both, nothing is known to be extraneous.
         if complete && merge.own.complete {
             self.guard_empty_source(&merge, &directory)?;

@@ -2,7 +2,7 @@
 
 use dsync_fs::{
     Component, Dir, Kind, SharedPath, Spare, apart, is_abandoned, is_apart_name, is_finished_name,
-    is_kept_name, is_lock_name, is_temp_name,
+    is_kept_name, is_lock_name, is_notes_name, is_temp_name,
 };
 use dsync_wire::{
     message::{Cause, Operation},
@@ -49,6 +49,10 @@ impl Comparison<'_> {
         let Some(found) = found else { return Ok(()) };
         if is_finished_name(name.as_bytes()) {
             merge.leftovers.note_finished();
+        }
+        let is_foreign = || directory.dir.as_ref().is_some_and(|dir| self.site.homes.holds(dir));
+        if is_notes_name(name.as_bytes()) && self.pass == Pass::Plan && !is_foreign() {
+            merge.leftovers.note_notes(name.clone());
         }
 
         let fate = self.fate(merge, directory, &name, found);

@@ -6,11 +6,11 @@ use dsync_fs::{Component, Kind, reap_kept};
 use dsync_wire::{event::Action, message::Entry};
 
 use super::{
-    super::{Site, directory::Directory, homes::Homes, kept, transfers::Transfers},
+    super::{Site, begun, directory::Directory, homes::Homes, kept, transfers::Transfers},
     place::{Finished, Place},
     standing::Here,
 };
-use crate::plan::{Decision, Mapped};
+use crate::plan::{Decision, Mapped, timestamp};
 
 /// Unfinished files of earlier runs in one directory.
 #[derive(Default)]
@@ -19,14 +19,38 @@ pub(super) struct Leftovers {
     has_finished: bool,
     /// The names of parts and of complete ones.
     found: Vec<Component>,
-    /// Names that this run uses again.
+    /// Names that this run uses again, or leaves alone.
     taken_up: HashSet<Component>,
+    /// The names of notes.
+    notes: Vec<Component>,
 }
 
 impl Leftovers {
     /// Notes that complete files of an earlier run are here.
     pub(super) fn note_finished(&mut self) {
         self.has_finished = true;
+    }
+
+    /// Notes the name of notes, which may be those of a file that is half written.
+    pub(super) fn note_notes(&mut self, name: Component) {
+        self.notes.push(name);
+    }
+
+    /// Removes the notes that are true of no file any more; those that are true stay.
+    pub(super) fn settle_notes(&mut self, site: &Site<'_>, directory: &Directory) {
+        let Some(dir) = &directory.dir else { return };
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.retain(|name| !self.taken_up.contains(name));
+        if notes.is_empty() {
+            return;
+        }
+        for (name, is_true) in notes.iter().zip(begun::are_true(dir, &notes)) {
+            match is_true {
+                Some(true) => _ = self.taken_up.insert(name.clone()),
+                Some(false) if site.hands.reap(|| reap_kept(dir, name)) => directory.touch(),
+                _ => {}
+            }
+        }
     }
 
     /// Notes a name that goes with the directory's end unless it is taken up.
@@ -82,7 +106,10 @@ impl Leftovers {
         let contents = site.session.contents();
         let here = Here { dir: Some(dir), name: Some(&name), within: None, link_text: None, contents };
         let again = site.policy.compare(entry, &mapped(), &found, &here);
-        if matches!(again.action, Action::Keep | Action::Retag) {
+        // What a run overlooks in a file that has its name, it does not in one that may be an older version.
+        let is_exact = (found.size, timestamp(found.mtime)) == (size, entry.attributes.mtime);
+        let is_same = is_exact || site.policy.options.checksum;
+        if is_same && matches!(again.action, Action::Keep | Action::Retag) {
             return Some(Finished { name, wanted: again.wanted });
         }
         let _ = site.hands.remove_file(dir, &name);

@@ -9,7 +9,7 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use dsync_fs::{
     Choice, Component, FilterSet, Kind, ListAhead, Metadata, RelPath, SharedPath, WalkedEntry, Within,
-    is_own_name,
+    is_notes_name, is_own_name,
 };
 use dsync_wire::{
     budget::{Held, Share},
@@ -265,7 +265,9 @@ impl Current {
     ) -> Option<Entry> {
         let (bytes, is_dir) = (name.as_bytes(), metadata.kind == Kind::Dir);
         let has_passed = self.after.as_deref().is_some_and(|after| bytes <= after);
-        if has_passed || is_own_name(bytes) || self.within.surely_excludes(filter, bytes, is_dir) {
+        // Notes may have to go, for which the directory is compared.
+        let is_own = is_own_name(bytes) && !is_notes_name(bytes);
+        if has_passed || is_own || self.within.surely_excludes(filter, bytes, is_dir) {
             return None;
         }
         let link_target = match metadata.kind {

@@ -17,6 +17,7 @@ use super::{
     super::{
         alternate::Alternate,
         backup::Backups,
+        begun::is_half_written,
         files::{Displaced, Pending},
         links::FirstName,
         slot::{Slot, Tail, Twin},
@@ -47,6 +48,11 @@ impl Reserved {
     pub(super) fn made_from(&self) -> Option<Vec<u8>> {
         self.request.as_ref().and_then(|request| request.file.slot.made_from())
     }
+}
+
+/// Returns whether a run that was killed has left a file half written, whatever this run makes of that.
+fn has_note(subject: &Subject<'_>) -> bool {
+    subject.directory.dir.as_ref().is_some_and(|dir| is_half_written(dir, &subject.name))
 }
 
 impl Planner<'_> {
@@ -130,7 +136,7 @@ impl Planner<'_> {
                 (file.slot.in_place, file.slot.is_apart) = (false, true);
                 (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
-            if file.slot.in_place && !is_device && self.notes_rewriting() {
+            if file.slot.in_place && !is_device && (self.notes_rewriting() || has_note(subject)) {
                 file.slot.is_noted = true;
                 merge.leftovers.claim_note(&subject.name);
             }
