@@ -7,7 +7,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dsync_tests::{Outcome, Run, Scope, Scratch, Sshd, Via, differences, oracle, scratch::slash};
+use dsync_tests::{
+    Outcome, Run, Scope, Scratch, Sshd, Via, assert_same, differences, needs_dsync, oracle, scratch::slash,
+    survey,
+};
 
 /// The trees were made at different times.
 const NAMES: Scope = Scope {
@@ -440,5 +443,77 @@ fn a_dry_run_looks_for_rules_only_where_there_are_directories() {
         let rehearsed = run("-n").all_text();
         assert_eq!(rehearsed, run("--no-n").all_text(), "{place}");
         assert!(rehearsed.contains("cd+++++++++ b/b/"), "{place}: {rehearsed}");
+    }
+}
+
+/// Runs rsync and dsync with the same words, and asserts equal destinations.
+fn as_rsync_does(plant: &dyn Fn(&Path), words: &[&str]) {
+    let scratch = Scratch::new();
+    plant(scratch.path());
+    for (program, to) in [(Run::of("rsync"), "theirs/"), (Run::dsync(), "ours/")] {
+        let words = words.iter().map(|word| word.replace("HERE", &scratch.path().display().to_string()));
+        let _ = program.args(words).arg(to).cwd(scratch.path()).run().expect_code(0);
+    }
+    let scope = Scope { dir_times: false, ..Scope::full() };
+    assert_same(&scratch.at("theirs"), &scratch.at("ours"), scope);
+    assert!(survey(&scratch.at("ours")).len() > 1, "{words:?}: nothing was copied");
+}
+
+#[test]
+fn files_above_a_path_do_not_leave_out_what_the_path_names() {
+    needs_dsync!();
+    let plant = |at: &Path| {
+        fs::create_dir_all(at.join("src/sub")).unwrap();
+        fs::write(at.join("src/sub/x"), "1").unwrap();
+        fs::write(at.join("src/.rsync-filter"), "- sub\n").unwrap();
+        fs::write(at.join("src/.gitignore"), "sub\n").unwrap();
+        fs::write(at.join("list"), "sub\n").unwrap();
+    };
+    for words in [
+        &["-aR", "-F", "src/./sub"][..],
+        &["-aR", "-F", "src/./sub/"],
+        &["-a", "-F", "src/sub"],
+        &["-aR", "-F", "src/./sub/x"],
+    ] {
+        as_rsync_does(&plant, words);
+    }
+    // Above the tree of a list.
+    let above = |at: &Path| {
+        plant(at);
+        fs::rename(at.join("src/.rsync-filter"), at.join(".rsync-filter")).unwrap();
+    };
+    as_rsync_does(&above, &["-a", "-r", "-F", "--files-from=list", "src/"]);
+
+    // rsync has no such option.
+    let scratch = Scratch::new();
+    plant(scratch.path());
+    for (words, to) in [(["-a", "src/sub"], "plain/sub/x"), (["-aR", "src/./sub"], "relative/sub/x")] {
+        let dir = to.split('/').next().unwrap();
+        let run = Run::dsync().arg("--gitignore").args(words).arg(dir).cwd(scratch.path());
+        let _ = run.run().expect_code(0);
+        assert!(scratch.at(to).exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn absolute_patterns_are_of_the_whole_path_of_what_a_path_names() {
+    needs_dsync!();
+    let plant = |at: &Path| {
+        fs::create_dir_all(at.join("src/sub")).unwrap();
+        fs::create_dir_all(at.join("src/x/sub")).unwrap();
+        for file in ["src/sub/f", "src/h", "src/x/sub/f"] {
+            fs::write(at.join(file), file).unwrap();
+        }
+        fs::write(at.join("list"), "sub\nx/sub\nh\n").unwrap();
+    };
+    for words in [
+        &["-aR", "--filter=-/ /sub", "src/./sub", "src/./h"][..],
+        &["-aR", "--filter=-/ HERE/src/sub", "src/./sub", "src/./h"],
+        &["-aR", "--filter=+/ HERE/src/sub", "--filter=- sub", "src/./sub", "src/./h"],
+        &["-a", "-r", "--files-from=list", "--filter=-/ /sub", "src/"],
+        &["-a", "-r", "--files-from=list", "--filter=-/ HERE/src/sub", "src/"],
+        &["-a", "-r", "--no-R", "--files-from=list", "--filter=-/ /sub", "src/"],
+    ] {
+        as_rsync_does(&plant, words);
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Layer {
     pub(super) is_way: bool,
     /// The rules in force before a file of rules below is read.
     pub(super) scope: Scope,
+    /// The rules for what operands, and lines of a list, name in it: those of the command alone.
+    pub(super) typed: Scope,
 }
 
 /// A layer that has a directory.

@@ -217,14 +217,14 @@ impl Opening {
         };
         let found = match found {
             Ok(found) => found,
-            Err(unopened) if unopened.is_left_out(|is_dir| self.excludes(path, is_dir, options)) => {
+            Err(unopened) if unopened.is_left_out(|is_dir| self.excludes((path, layer), is_dir, options)) => {
                 return Ok(Ok(()));
             }
             Err(unopened) => return self.lost(path, layer, unopened, options),
         };
 
         let is_dir = found.kind == Kind::Dir;
-        if self.excludes(path, is_dir, options) {
+        if self.excludes((path, layer), is_dir, options) {
             return Ok(Ok(()));
         }
         if let Err(error) = options.check_names(path) {
@@ -337,11 +337,13 @@ impl Opening {
     }
 
     /// Returns whether the command's rules exclude the path of an operand, and notes that if wanted.
-    fn excludes(&mut self, path: &RelPath, is_dir: bool, options: &WalkOptions) -> bool {
+    fn excludes(&mut self, (path, layer): (&RelPath, u32), is_dir: bool, options: &WalkOptions) -> bool {
+        let layer = usize::try_from(layer).ok().and_then(|layer| self.layers.get(layer));
+        let scope = layer.map(|layer| layer.typed.clone()).unwrap_or_default();
         if options.rulings.any() {
-            self.judge(path, is_dir, &Scope::begin(&options.filter.without_files(), None, true), options);
+            self.judge(path, is_dir, &scope, options);
         }
-        options.filter.excludes(path.as_bytes(), is_dir)
+        scope.excludes(Subject { path: path.as_bytes(), is_dir, perishing: false })
     }
 
     /// Notes what the rules say of an entry that an operand names, if that is wanted.
@@ -401,7 +403,8 @@ impl Opening {
     fn layer(&mut self, base: Arc<Dir>, (is_way, named): (bool, bool), filter: &FilterSet) -> u32 {
         let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
         let scope = Scope::begin(filter, Some(&base), named);
-        self.layers.push(Layer { base, is_way, scope });
+        let typed = Scope::begin(&filter.without_files(), Some(&base), true);
+        self.layers.push(Layer { base, is_way, scope, typed });
         id
     }
 }

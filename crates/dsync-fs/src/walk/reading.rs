@@ -560,7 +560,11 @@ impl Reading {
         if entered.is_none() && !self.handle.layers().iter().any(|step| step.layer == layer) {
             return false;
         }
-        let base = || self.handle.shared().layer(layer).map(|layer| &layer.scope);
+        // So was what a path has on its way, in the directory where the path begins.
+        let base = || {
+            let layer = self.handle.shared().layer(layer)?;
+            Some(if layer.is_way && self.path.is_root() { &layer.typed } else { &layer.scope })
+        };
         match entered.map(|(_, scope)| scope).or_else(base) {
             Some(scope) => self.within.excludes(scope, name.as_bytes(), is_dir),
             None => false,
