@@ -525,6 +525,8 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "Kind::control",
             "Kind::data",
             "Kind::name",
+            "LeadsOut::is_own_name",
+            "LeadsOut::new",
             "LeadsOut::of",
             "PeerText",
             "PeerText::new",

@@ -459,7 +459,6 @@ fn start_of_paths(step: &LeadsOut) -> &'static str {
 }
 
 /// Returns paths as a list of quoted names.
-
 fn quoted(paths: &[PathBuf]) -> String {
     let quoted: Vec<String> = paths.iter().map(|path| format!("'{}'", path.display())).collect();
     quoted.join(", ")

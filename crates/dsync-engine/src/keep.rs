@@ -104,11 +104,11 @@ impl Keep {
                 }
                 made => {
                     made?;
-                    let made = dir.open_child(&name)?;
-                    if let Err(error) = made.hold() {
+                    let own = dir.open_child(&name)?.adding_only(true);
+                    if let Err(error) = own.hold() {
                         tracing::debug!(%error, "a directory of kept entries cannot be held");
                     }
-                    return Ok(Arc::new(made.adding_only(true)));
+                    return Ok(Arc::new(own));
                 }
             }
         }

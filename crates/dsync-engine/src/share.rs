@@ -316,6 +316,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_session_keeps_is_not_cleaned_before_it_has_ended() {
+        let scratch = tempfile::tempdir().unwrap();
+        let share = share(scratch.path());
+        let keeping = Keeping::new(".kept/web1".into(), "1970-01-01".into());
+        let grant = share.grant(Access::Keep, Some(Path::new("web1")), Some(keeping)).unwrap();
+        let start = crate::grant::Start::of(Some(grant));
+        let kept = start.keep().unwrap().begin(None).unwrap();
+        let clean = || share.clean(Path::new(".kept"), |_| true).unwrap().0;
+        assert_eq!(clean(), 0);
+        assert!(scratch.path().join(".kept/web1/1970-01-01").is_dir());
+        drop(kept);
+        assert_eq!(clean(), 1);
+        assert!(!scratch.path().join(".kept/web1/1970-01-01").exists());
+    }
+
+    #[test]
     fn a_keys_directory_is_reached_through_no_link() {
         let scratch = tempfile::tempdir().unwrap();
         fs::create_dir(scratch.path().join("share")).unwrap();

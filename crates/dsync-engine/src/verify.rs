@@ -348,7 +348,7 @@ impl Check<'_> {
         }
         self.verified.entries += 1;
         if let Some(ages) = &mut self.ages {
-            ages.note_finding(self.records - 1);
+            ages.judge(self.records - 1, 0, (false, Some(&Difference::Missing)));
         }
         self.find(record.path, Difference::Missing)
     }
@@ -405,17 +405,12 @@ impl Check<'_> {
         };
         let wanted: Vec<bool> = found.iter().zip(&records).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
+
         for ((found, read), (number, record)) in read.into_iter().zip(records) {
             let is_read = matches!(read, Read::Content(_));
             let difference = difference(&found.record(), read, &record);
             if let Some(ages) = &mut self.ages {
-                match &difference {
-                    None | Some(Difference::Attributes(_)) if is_read => {
-                        ages.note_sound(number, mark_of(&found.metadata.stamp()));
-                    }
-                    None | Some(Difference::Attributes(_)) => {}
-                    Some(_) => ages.note_finding(number),
-                }
+                ages.judge(number, mark_of(&found.metadata.stamp()), (is_read, difference.as_ref()));
             }
             match difference {
                 Some(difference) => self.report(found.path, difference),

@@ -68,7 +68,7 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "names of dsync's own",
         file: "crates/dsync-engine/src/destination/asked.rs",
-        guard: "if «!is_named && is_own_name(name)» {",
+        guard: "if «is_own_name(name) && (!is_named || self.confined)» {",
         instead: "false",
         binary: "hostile_peer",
         test: "asked::an_entry_that_the_filters_exclude_is_refused",

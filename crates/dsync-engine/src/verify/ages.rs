@@ -19,6 +19,7 @@ use std::{
 use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Dir, DirRef, Links, OperatorFiles, Stamp};
 
+use super::Difference;
 use crate::{
     Recorded,
     manifest::Manifest,
@@ -123,6 +124,7 @@ impl Ages {
         problem: impl FnOnce(AgesProblem),
     ) -> io::Result<Self> {
         let (dir, name) = place(&max_age.file, &OperatorFiles::new(Links::Trusted))?;
+
         let times = match of.read(&dir, &name, entries) {
             Ok(Some(times)) => times,
             Ok(None) => {
@@ -137,6 +139,7 @@ impl Ages {
                 vec![0; entries]
             }
         };
+
         let now = seconds(SystemTime::now());
         let age = u32::try_from(max_age.age.as_secs()).unwrap_or(u32::MAX);
         let (oldest, saved) = (now.saturating_sub(age), Instant::now());
@@ -161,8 +164,22 @@ impl Ages {
         is_other || self.times.get(record).is_none_or(is_old)
     }
 
-    /// Notes that the file of this record, which has this mark, was read just now and found sound.
-    pub(super) fn note_sound(&mut self, record: usize, mark: u64) {
+    /// Notes the outcome for the file of this record, which has this mark, and whether it was read. Whatever
+    /// comes in the place of one that is missing or not sound is read.
+    pub(super) fn judge(
+        &mut self,
+        record: usize,
+        mark: u64,
+        (is_read, difference): (bool, Option<&Difference>),
+    ) {
+        match difference {
+            None | Some(Difference::Attributes(_)) if is_read => self.note_sound(record, mark),
+            None | Some(Difference::Attributes(_)) => {}
+            Some(_) => self.note_finding(record),
+        }
+    }
+
+    fn note_sound(&mut self, record: usize, mark: u64) {
         self.note(record, seconds(SystemTime::now()));
         if let Of::Manifest(_, marks) = &mut self.of
             && let Some(of_record) = marks.get_mut(record)
@@ -171,8 +188,7 @@ impl Ages {
         }
     }
 
-    /// Notes that the file of this record is not sound, or not there: whatever comes in its place is read.
-    pub(super) fn note_finding(&mut self, record: usize) {
+    fn note_finding(&mut self, record: usize) {
         self.note(record, 0);
     }
 

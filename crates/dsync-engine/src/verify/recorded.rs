@@ -231,11 +231,7 @@ impl Check<'_> {
             let number = if let Standing::Recorded(_, number) = standing { Some(number) } else { None };
             let difference = difference(standing, read);
             if let (Some(number), Some(ages)) = (number, &mut self.ages) {
-                match &difference {
-                    None if is_read => ages.note_sound(number, NO_MARK),
-                    None => {}
-                    Some(_) => ages.note_finding(number),
-                }
+                ages.judge(number, NO_MARK, (is_read, difference.as_ref()));
             }
             match difference {
                 Some(difference) => self.report(found.path, difference),

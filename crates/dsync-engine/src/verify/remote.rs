@@ -460,11 +460,7 @@ impl Audit<'_> {
         }
         let difference = difference(&now, read, record);
         if let Some(ages) = &mut self.ages {
-            match &difference {
-                None | Some(Difference::Attributes(_)) if is_read => ages.note_sound(number, self.mark),
-                None | Some(Difference::Attributes(_)) => {}
-                Some(_) => ages.note_finding(number),
-            }
+            ages.judge(number, self.mark, (is_read, difference.as_ref()));
         }
         match difference {
             Some(difference) => self.report(now.path, difference),
@@ -498,7 +494,7 @@ impl Audit<'_> {
         if !self.problems.cover(&record.path) {
             self.verified.entries += 1;
             if let Some(ages) = &mut self.ages {
-                ages.note_finding(number);
+                ages.judge(number, self.mark, (false, Some(&Difference::Missing)));
             }
             self.report(record.path, Difference::Missing);
         }
