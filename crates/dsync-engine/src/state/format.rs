@@ -128,10 +128,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Content, StateError> {
 /// [`StateError::Newer`] and [`StateError::Damaged`].
 pub(super) fn body_of<'a>(bytes: &'a [u8], kind: &[u8], magic: &[u8]) -> Result<&'a [u8], StateError> {
     if !bytes.starts_with(magic) {
-        let is_newer = bytes.strip_prefix(kind).is_some_and(|rest| {
-            let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            std::str::from_utf8(line).is_ok_and(|version| version.parse::<u32>().is_ok_and(|it| it > VERSION))
-        });
+        let version = |bytes: &[u8]| {
+            let line = bytes.strip_prefix(kind)?.split(|byte| *byte == b'\n').next()?;
+            std::str::from_utf8(line).ok()?.parse::<u32>().ok()
+        };
+        let is_newer = version(bytes).is_some_and(|its| Some(its) > version(magic));
         return Err(if is_newer { StateError::Newer } else { StateError::Damaged });
     }
     let (body, sum) = bytes.split_last_chunk::<32>().ok_or(StateError::Damaged)?;
@@ -212,7 +213,6 @@ pub(super) fn is_name(name: &[u8], prefix: &[u8]) -> bool {
 /// The first part of the name of a pair's file.
 pub(super) const PREFIX: &[u8] = b"pair-";
 const KIND: &[u8] = b"dsync-state ";
-const VERSION: u32 = 2;
 const MAGIC: &[u8] = b"dsync-state 2\n";
 const VERSION_BYTES: usize = 48;
 const RECORD_BYTES: usize = VERSION_BYTES + 32;

@@ -275,7 +275,7 @@ mod tests {
         bytes[40] ^= 1;
         fs::write(&damaged, &bytes).unwrap();
         let mut bytes = fs::read(&newer).unwrap();
-        bytes[12] = b'2';
+        bytes[12] = b'3';
         fs::write(&newer, &bytes).unwrap();
         fs::rename(&moved, scratch.path().join(format!("pair-{}", "0".repeat(32)))).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o666)).unwrap();

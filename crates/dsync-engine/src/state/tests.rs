@@ -243,7 +243,7 @@ fn a_newer_versions_file_stays_and_another_pairs_is_none() {
     place.plant("file", "content");
     place.record(&["file"]);
     let path = place.state_file();
-    let newer = b"dsync-state 2\nwhatever it is";
+    let newer = b"dsync-state 3\nwhatever it is";
     let own = fs::read(&path).unwrap();
     fs::write(&path, newer).unwrap();
     assert!(matches!(State::open(&place.state_dir(), Some(b"pair")), Err(StateError::Newer)));
