@@ -158,6 +158,7 @@ const LONGEST: &[&str] = &[
     "--test network",
     "--test generated",
     "--test stopping",
+    "--test backups",
 ];
 
 /// The programs whose tests wait for peers and timers nearly all of their time, and how many of those

@@ -56,8 +56,9 @@ impl Footprint {
         let thread = thread::spawn(move || {
             while !seen.over.load(Ordering::Acquire) {
                 seen.look(pid);
-                thread::sleep(Duration::from_millis(3));
+                thread::sleep(LOOK_EVERY);
             }
+            seen.look(pid);
         });
         Self { shared, thread: Some(thread), charged: ControlGroup::of(pid) }
     }
@@ -132,6 +133,9 @@ impl Drop for ControlGroup {
 
 /// The most that the kernel may hold for a process, in bytes: it reclaims pages of files, then kills.
 pub const MOST_CHARGED: u64 = 300 << 20;
+/// Time between two looks. The largest resident size is the kernel's own count and waits for the next one;
+/// a look costs some hundred microseconds of a processor.
+const LOOK_EVERY: Duration = Duration::from_millis(15);
 /// Beginning of the groups' names.
 const GROUPS: &str = "dsync-tests-";
 
