@@ -40,7 +40,7 @@ pub(super) struct Layer {
     pub(super) is_way: bool,
     /// The rules in force before a file of rules below is read.
     pub(super) scope: Scope,
-    /// The rules for what operands, and lines of a list, name in it: those of the command alone.
+    /// The rules for what paths below it name: those of the command alone. None where there are no paths.
     pub(super) typed: Scope,
 }
 

@@ -403,7 +403,8 @@ impl Opening {
     fn layer(&mut self, base: Arc<Dir>, (is_way, named): (bool, bool), filter: &FilterSet) -> u32 {
         let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
         let scope = Scope::begin(filter, Some(&base), named);
-        let typed = Scope::begin(&filter.without_files(), Some(&base), true);
+        let typed = is_way.then(|| Scope::begin(&filter.without_files(), Some(&base), true));
+        let typed = typed.unwrap_or_default();
         self.layers.push(Layer { base, is_way, scope, typed });
         id
     }
