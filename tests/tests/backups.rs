@@ -12,7 +12,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Facts, Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via,
+    Facts, Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
     compare::{self, compare, temporaries},
     mount::Mount,
     needs_dsync, needs_root, oracle,
@@ -429,6 +429,44 @@ fn the_note_of_a_half_written_file_stays_until_a_run_writes_it() {
             assert!(backup.is_none() || backup == Some(old), "the backup is another: {what}");
             assert_eq!(temporaries(scratch.path()), Vec::<String>::new(), "{what}");
         }
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_is_no_entry_of_the_directory_that_it_is_in() {
+    needs_dsync!();
+    for (becomes_file, options) in [
+        (false, &["-a", "--delete"][..]),
+        (false, &["-ab", "--delete"]),
+        (false, &["-a", "--delete", "-b", "--backup-dir=../bk"]),
+        (true, &["-a"]),
+        (true, &["-ab"]),
+        (true, &["-a", "-b", "--backup-dir=../bk"]),
+        (true, &["-ab", "--delete"]),
+        (true, &["-a", "--force"]),
+    ] {
+        let scratch = Scratch::new();
+        let sub = scratch.src().join("sub");
+        fs::create_dir(&sub).unwrap();
+        fs::write(sub.join("f"), "content").unwrap();
+        let run = |run: Run| run.args(["src/", "dst/"]).cwd(scratch.path());
+        let killed = run(strace::inject("renameat,renameat2,linkat", "signal=KILL:when=1").arg("-a")).run();
+        let left = temporaries(&scratch.dst().join("sub"));
+        assert!(killed.code().is_none() && left.len() == 1, "{left:?}\n{}", killed.account());
+
+        fs::remove_dir_all(&sub).unwrap();
+        fs::write(scratch.src().join("other"), "other").unwrap();
+        if becomes_file {
+            fs::write(&sub, "a file").unwrap();
+        }
+        let dry = run(Run::dsync().args(options).args(["-n", "-i"])).run().expect_code(0);
+        let outcome = run(Run::dsync().args(options).arg("-i")).run().expect_code(0);
+        let what = format!("{options:?}\n{}", outcome.account());
+        assert_eq!(dry.stdout_text(), outcome.stdout_text(), "{what}");
+        assert!(!outcome.stdout_text().contains(".dsync-"), "{what}");
+        assert_same(&scratch.src(), &scratch.dst(), Scope { dir_times: false, ..Scope::full() });
+        assert!(!scratch.at("bk").exists() || survey(&scratch.at("bk")).len() <= 2, "{what}");
+        assert_eq!(temporaries(scratch.path()), Vec::<String>::new(), "{what}");
     }
 }
 

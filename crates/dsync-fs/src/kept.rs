@@ -18,7 +18,8 @@ use crate::{
     component::Component,
     dir::{Dir, retry},
     metadata::{Kind, Stamp},
-    own_names::{CONTENT_PREFIX, FINISHED_PREFIX, NOTES_PREFIX, hex_name, is_kept_name},
+    own_names::{CONTENT_PREFIX, FINISHED_PREFIX, NOTES_PREFIX, hex_name, is_kept_name, is_temp_name},
+    owner::is_abandoned,
     source_file::{read_full_at, stat_fd},
     staged::{StagedFile, TempName, write_all_at},
 };
@@ -61,6 +62,20 @@ pub fn reap_kept(dir: &Dir, name: &Component) -> bool {
     let held = open_own(dir, name);
     let in_use = held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
+}
+
+/// Returns whether an entry is what a run has left that has ended: a temporary, or a file that has one of the
+/// [`KeptNames`].
+pub fn is_left(dir: &Dir, name: &Component) -> bool {
+    let is_temporary = is_temp_name(name.as_bytes());
+    if !is_temporary && !is_kept_name(name.as_bytes()) || dir.stat(name).is_ok_and(|it| it.kind == Kind::Dir)
+    {
+        return false;
+    }
+    if is_temporary {
+        return is_abandoned(dir, name);
+    }
+    !open_own(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Notes about an unfinished file. Dropping them without [`keep`](Notes::keep) removes them.

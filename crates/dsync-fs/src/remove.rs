@@ -18,6 +18,7 @@ use crate::{
     attributes::{Handle, Privileges, chmod},
     component::{Component, RelPath},
     dir::{Dir, is_no_directory},
+    kept::is_left,
     metadata::Kind,
     own_places::OwnPlaces,
 };
@@ -53,6 +54,9 @@ pub struct Spare<'a> {
     /// Asked before each removal of an entry, or of a directory that is empty by then: one that it
     /// refuses stays.
     pub permits: &'a dyn Fn() -> bool,
+    /// Whether what ended runs [have left](crate::is_left) goes without a word: it is no entry of the tree,
+    /// and has no backup.
+    pub reaps: bool,
     /// Removes an entry that is not a directory; the path is relative to the start of the removal.
     pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
 }
@@ -66,6 +70,7 @@ impl Spare<'_> {
         stopped: None,
         unlocks: false,
         permits: &|| true,
+        reaps: false,
         unlink: &|dir, name, _| dir.remove_file(name),
     };
 }
@@ -224,16 +229,16 @@ impl<'a> Removal<'a> {
 
     /// Removes an entry of the last level, or descends into it.
     fn enter(&mut self, name: &Component, kind: Option<Kind>, listed: usize) -> io::Result<()> {
-        let dry_run = self.dry_run;
+        let (dry_run, reaps) = (self.dry_run, self.spare.reaps);
         let parent = self.last_dir()?;
-        let kind = match kind {
-            Some(kind) => kind,
-            None => match parent.stat(name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                stat => stat?.kind,
-            },
+        let kind = match kind.map_or_else(|| parent.stat(name).map(|found| found.kind), Ok) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            kind => kind?,
         };
 
+        if reaps && is_left(parent, name) {
+            return if dry_run { Ok(()) } else { parent.remove_file(name) };
+        }
         if (self.spare.entries)(&self.path.join(name), kind) {
             return self.keep();
         }

@@ -52,7 +52,9 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
         }
         Err(error) => {
             say(&format!("dsync: error: {}", messages::failure(&error, &rules)));
-            return error.exit_code();
+            // That code is for findings.
+            let code = error.exit_code();
+            return if code == exit_code::PARTIAL { exit_code::FILE_SELECTION } else { code };
         }
     };
 

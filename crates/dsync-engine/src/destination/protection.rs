@@ -81,7 +81,8 @@ impl Protection {
     ) -> Spare<'a> {
         let stopped = Some(&**site.session.halt.stop_flag());
         let unlocks = site.hands.unlocks();
-        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
+        let places = Some(&*self.own);
+        Spare { entries, mounts: self.mounts, places, stopped, unlocks, reaps: true, ..Spare::NOTHING }
     }
 
     /// Returns whether the entry of the directory stays.

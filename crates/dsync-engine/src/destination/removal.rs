@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, io};
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Spare};
+use dsync_fs::{Component, Dir, Kind, RelPath, Spare, is_left};
 use dsync_wire::{
     event::{Action, Changes, Planned},
     message::Operation,
@@ -219,12 +219,17 @@ fn empty_child(
         if site.stopped() {
             return Ok(Err(io::ErrorKind::Interrupted.into()));
         }
+        if is_left(child, &name) {
+            let _ = site.hands.reap(|| child.remove_file(&name).is_ok());
+            continue;
+        }
         let Ok(found) = found else { continue };
         let (kind, device, ino) = (found.kind, found.dev, found.ino);
         if !protection.spares(&path.join(&name), kind, (device, ino)) {
             remove(site, child, Doomed { parent: path, name: &name, now: &name, kind }, protection)?;
         }
     }
+
     let left = child.list();
     Ok(match left.error {
         Some(error) => Err(error),

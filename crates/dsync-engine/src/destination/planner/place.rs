@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Wanted};
+use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, is_left};
 use dsync_wire::{
     event::{Action, FileType},
     message::{EntryId, Operation},
@@ -123,7 +123,14 @@ impl Place<'_> {
     /// Removes the empty directory that has the name. Returns whether the name is free.
     pub(super) fn clear(&self) -> Result<bool, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(true) };
-        self.done(Operation::Delete, self.site.hands.remove_empty_directory(dir, self.name))
+        let hands = &self.site.hands;
+        // An entry that has come meanwhile keeps the directory.
+        if let Ok(child) = dir.open_child(self.name) {
+            for (name, _) in child.list().entries {
+                let _ = hands.reap(|| is_left(&child, &name) && child.remove_file(&name).is_ok());
+            }
+        }
+        self.done(Operation::Delete, hands.remove_empty_directory(dir, self.name))
     }
 
     /// Sets the attributes of the entry that has the name already.

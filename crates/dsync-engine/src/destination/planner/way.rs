@@ -1,6 +1,6 @@
 //! Entries of another type that have the name already.
 
-use dsync_fs::{Dir, Kind};
+use dsync_fs::{Dir, Kind, is_left};
 use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
 
 use super::{
@@ -55,10 +55,11 @@ impl Way {
         }
     }
 
-    /// Returns the way where nothing may be deleted: only an empty directory gives way.
+    /// Returns the way where nothing may be deleted: only an empty directory gives way, or one that has
+    /// nothing but what ended runs have left.
     fn if_empty(dir: &Dir, subject: &Subject<'_>) -> Self {
-        let empty = dir.open_child(&subject.name).is_ok_and(|child| child.list().entries.is_empty());
-        if empty {
+        let is_empty = |child: Dir| child.list().entries.iter().all(|(name, _)| is_left(&child, name));
+        if dir.open_child(&subject.name).is_ok_and(is_empty) {
             Self::Empty
         } else {
             Self::Blocked(subject.problem(Operation::WriteFile, Cause::DirectoryInTheWay))
