@@ -476,8 +476,7 @@ impl Failure {
     fn explain(self, shell: &RemoteShell, options: &ConnectOptions, process: &ShellProcess) -> ConnectError {
         let host = shell.host_text();
         match self {
-            Self::Ended { seen } if !seen.is_empty() => noise(host, &seen),
-            Self::Ended { .. } => ended(shell, process),
+            Self::Ended { seen } => cut_off(&seen, shell, process),
             Self::Noise { seen } => noise(host, &seen),
             Self::NotDsync(BootstrapError::Refused { exit_code, text }) => {
                 ConnectError::Refused { host, exit_code, text }
@@ -496,6 +495,16 @@ impl Failure {
             }
         }
     }
+}
+
+/// Classifies an end of the pipe. Where this end could not answer a greeting any more, the other one says
+/// why it has ended.
+fn cut_off(seen: &[u8], shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
+    let has_failed = || matches!(process.status(EXIT_TIME), ShellStatus::Exited(code) if code != 0);
+    if seen.is_empty() || seen.starts_with(&MAGIC) && has_failed() {
+        return ended(shell, process);
+    }
+    noise(shell.host_text(), seen)
 }
 
 /// Classifies unexpected output. Text is a banner or an error message, even if a greeting follows

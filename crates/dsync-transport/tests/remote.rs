@@ -375,6 +375,10 @@ fn another_protocol_is_told_from_text() {
     // The right magic, then a message that does not exist.
     let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\011\\000\\000'; sleep 1");
     assert!(matches!(&error, ConnectError::NotDsync { source: Some(_), .. }), "{error:?}");
+    // A greeting that is not heard to its end, as the program ends, and says why.
+    let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n'; echo 'no such key' >&2; exit 40");
+    let ConnectError::ShellFailed { status, stderr, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((status, &stderr[..]), (&ShellStatus::Exited(40), &["no such key".to_owned()][..]));
     // Cut off in the middle.
     let error = FakeSsh::fails("printf '\\211dsync\\r\\n'");
     assert_eq!(error.exit_code(), 12, "{error:?}");
