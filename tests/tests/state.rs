@@ -84,6 +84,18 @@ fn a_run_reads_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn a_run_by_a_list_leaves_the_rest_known() {
+    needs_dsync!();
+    let scratch = known();
+    fs::write(scratch.at("list"), "one/2\n").unwrap();
+    let by_list = format!("--files-from={}", scratch.at("list").display());
+    fs::write(scratch.src().join("one/2"), "edited").unwrap();
+    let _ = copy(&scratch, &[&by_list]);
+    let (known, _) = counts(&copy(&scratch, &[]));
+    assert!(known >= 2 * FILES - 2, "{known}");
+}
+
+#[test]
 fn what_was_edited_with_its_time_restored_is_copied() {
     needs_dsync!();
     let scratch = known();

@@ -248,7 +248,9 @@ fn perform(
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
     if let Some(used) = state {
-        let whole = outcome.as_ref().is_ok_and(|summary| summary.exit_code() == exit_code::OK);
+        let is_ok = outcome.as_ref().is_ok_and(|summary| summary.exit_code() == exit_code::OK);
+        // What a list does not name is there all the same.
+        let whole = is_ok && flags.selection.files_from.is_none();
         used.close(whole, report.verbose > 0 || report.stats, console);
     }
     outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary })

@@ -15,7 +15,7 @@
 //! time is not kept); the BLAKE3 hash of those with the file's device and inode; that of the backup's
 //! device, inode, size and time (of nothing without one). Numbers are little endian.
 
-use std::{io, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use dsync_delta::ContentHasher;
 use dsync_fs::{BackupPlace, Component, Dir, Durability, Metadata, Notes, Timestamp};
@@ -105,21 +105,20 @@ pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
 /// Returns whether notes in a directory are true of their files; `None` for notes of another kind, and those
 /// of a live run. Lists the directory.
 pub(super) fn are_true(dir: &Dir, notes: &[Component]) -> Vec<Option<bool>> {
-    let is_ours = |note: &&Component| {
+    let is_ours = |note: &Component| {
         Notes::read_left(dir, note, NOTE_BYTES + 1).is_ok_and(|bytes| bytes.len() == NOTE_BYTES)
     };
-    let mut verdicts: Vec<_> = notes.iter().map(|note| is_ours(&note).then_some(false)).collect();
-    if verdicts.iter().all(Option::is_none) {
-        return verdicts;
-    }
-    for (name, _) in dir.list().entries {
-        let note = Homes::note_name(&name).ok();
-        let at = note.and_then(|note| notes.iter().position(|other| *other == note));
-        if let Some(Some(is_true)) = at.and_then(|at| verdicts.get_mut(at)) {
-            *is_true = is_half_written(dir, &name);
+    let ours = notes.iter().filter(|note| is_ours(note));
+    let mut verdicts: HashMap<&Component, bool> = ours.map(|note| (note, false)).collect();
+    if !verdicts.is_empty() {
+        for (name, _) in dir.list().entries {
+            let note = Homes::note_name(&name).ok();
+            if let Some(is_true) = note.and_then(|note| verdicts.get_mut(&note)) {
+                *is_true = is_half_written(dir, &name);
+            }
         }
     }
-    verdicts
+    notes.iter().map(|note| verdicts.get(note).copied()).collect()
 }
 
 /// The note of a file that is half written.
