@@ -10,8 +10,8 @@
 //! A new file is written beside the old one and takes its name when it is on the disk, after the
 //! contents that it speaks of: a power cut cannot leave a hash without its content. But it can leave a
 //! later content under the times of the recorded one, so that what was recorded before the system's last
-//! start is read again. Of two runs at
-//! once the later one's file stays. `docs/design/state-index.md` has the reasons.
+//! start is read again. Of two runs at once the later one's file stays. `docs/design/state-index.md` has
+//! the reasons.
 
 mod format;
 mod recorded;
