@@ -7,8 +7,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, oracle, scratch::slash,
-    strace, survey, tree,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, oracle,
+    scratch::slash, strace, survey, tree,
 };
 
 /// A user other than root.
@@ -546,26 +546,37 @@ fn a_closed_directory_that_the_source_has_nothing_for_is_no_failure() {
 #[test]
 fn directories_of_a_run_that_was_killed_have_their_modes_in_the_end_whether_modes_are_copied_or_not() {
     needs_dsync!();
-    for (options, operand) in [
+    let cases = [
         (&["-rt"][..], "src/"),
         (&["-rtE"], "src/"),
         (&["-a"], "src/"),
         (&["-aR", "--no-implied-dirs"], "src/./sub/deep/f"),
         (&["-rt", "--delay-updates"], "src/"),
-    ] {
+    ];
+    for (pulls, (options, operand)) in
+        [false, true].into_iter().flat_map(|pulls| cases.map(|case| (pulls, case)))
+    {
         let scratch = Scratch::new();
         for dir in ["sub", "sub/deep"] {
             fs::create_dir(scratch.src().join(dir)).unwrap();
             set_mode(&scratch.src().join(dir), 0o755);
         }
         fs::write(scratch.src().join("sub/deep/f"), vec![7; 3_000_000]).unwrap();
-        let with = |run: Run| run.args(options).args([operand, "dst/"]).cwd(scratch.path());
+        let sshd = Sshd::shared();
+        let with = |run: Run| match pulls {
+            false => run.args(options).args([operand, "dst/"]).cwd(scratch.path()),
+            true => {
+                let from = sshd.operand(format!("{}/{operand}", scratch.path().display()));
+                run.args(options).arg(from).arg(slash(&scratch.dst()))
+            }
+        };
+        let own = || if pulls { sshd.run(Via::Ssh) } else { Run::dsync() };
         let calls = "pwrite64,copy_file_range";
-        let killed = with(strace::inject(calls, "signal=KILL:when=1")).run();
+        let killed = with(strace::inject_into(own(), calls, "signal=KILL:when=1")).run();
         assert!(killed.code().is_none() && scratch.dst().join("sub/deep").exists(), "{}", killed.account());
-        let _ = with(Run::dsync()).run().expect_quiet_success();
+        let _ = with(own()).run().expect_quiet_success();
         for dir in ["sub", "sub/deep"] {
-            assert_eq!(mode(&scratch.dst().join(dir)), 0o755, "{options:?} {dir}");
+            assert_eq!(mode(&scratch.dst().join(dir)), 0o755, "{pulls} {options:?} {dir}");
         }
     }
 }

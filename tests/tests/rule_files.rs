@@ -446,17 +446,27 @@ fn a_dry_run_looks_for_rules_only_where_there_are_directories() {
     }
 }
 
-/// Runs rsync and dsync with the same words, and asserts equal destinations.
+/// Runs rsync, and dsync in each direction, with the same words, and asserts equal destinations.
 fn as_rsync_does(plant: &dyn Fn(&Path), words: &[&str]) {
-    let scratch = Scratch::new();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     plant(scratch.path());
-    for (program, to) in [(Run::of("rsync"), "theirs/"), (Run::dsync(), "ours/")] {
-        let words = words.iter().map(|word| word.replace("HERE", &scratch.path().display().to_string()));
+    let words: Vec<_> =
+        words.iter().map(|word| word.replace("HERE", &scratch.path().display().to_string())).collect();
+    let there = |word: &str| sshd.operand(scratch.at("").join(word)).into_string().unwrap();
+    let pulled = words.iter().map(|word| if word.starts_with("src/") { there(word) } else { word.clone() });
+    for (program, words, to) in [
+        (Run::of("rsync"), words.clone(), "theirs/".to_owned()),
+        (Run::dsync(), words.clone(), "ours/".to_owned()),
+        (sshd.run(Via::Ssh), words.clone(), there("pushed/")),
+        (sshd.run(Via::Ssh), pulled.collect(), "pulled/".to_owned()),
+    ] {
         let _ = program.args(words).arg(to).cwd(scratch.path()).run().expect_code(0);
     }
     let scope = Scope { dir_times: false, ..Scope::full() };
-    assert_same(&scratch.at("theirs"), &scratch.at("ours"), scope);
-    assert!(survey(&scratch.at("ours")).len() > 1, "{words:?}: nothing was copied");
+    for ours in ["ours", "pushed", "pulled"] {
+        assert_same(&scratch.at("theirs"), &scratch.at(ours), scope);
+        assert!(survey(&scratch.at(ours)).len() > 1, "{words:?}: nothing was copied");
+    }
 }
 
 #[test]

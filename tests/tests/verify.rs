@@ -90,7 +90,7 @@ fn files_that_were_read_lately_are_not_read_again() {
     };
     assert_eq!(verify_lately(0), (Some(4), Some(0), String::new()));
     assert_eq!(verify_lately(0), (Some(0), Some(4), String::new()));
-    // What was written to is another version. A file that is not sound is read again each time.
+    // A file that was written to is another version. A file that is not sound is read again each time.
     rot(&tree.join("one"));
     for _ in 0..2 {
         assert_eq!(verify_lately(23), (Some(0), Some(3), String::new()));

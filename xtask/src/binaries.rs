@@ -158,7 +158,7 @@ const LONGEST: &[&str] = &[
     "--test network",
     "--test generated",
     "--test stopping",
-    "--test backups",
+    "--test killed",
 ];
 
 /// The programs whose tests wait for peers and timers nearly all of their time, and how many of those

@@ -249,7 +249,7 @@ fn perform(
     }
     if let Some(used) = state {
         let is_ok = outcome.as_ref().is_ok_and(|summary| summary.exit_code() == exit_code::OK);
-        // What a list does not name is there all the same.
+        // Files that a list does not name are there all the same.
         let whole = is_ok && flags.selection.files_from.is_none();
         used.close(whole, report.verbose > 0 || report.stats, console);
     }

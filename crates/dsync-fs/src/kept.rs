@@ -64,18 +64,22 @@ pub fn reap_kept(dir: &Dir, name: &Component) -> bool {
     is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
 }
 
-/// Returns whether an entry is what a run has left that has ended: a temporary, or a file that has one of the
-/// [`KeptNames`].
+/// Returns whether an entry is what a run has left that has ended: a temporary that is no directory, or a
+/// file that has one of the [`KeptNames`] and is this user's alone.
 pub fn is_left(dir: &Dir, name: &Component) -> bool {
-    let is_temporary = is_temp_name(name.as_bytes());
-    if !is_temporary && !is_kept_name(name.as_bytes()) || dir.stat(name).is_ok_and(|it| it.kind == Kind::Dir)
-    {
-        return false;
+    if is_temp_name(name.as_bytes()) {
+        return is_abandoned(dir, name) && dir.stat(name).is_ok_and(|found| found.kind != Kind::Dir);
     }
-    if is_temporary {
-        return is_abandoned(dir, name);
+    is_kept_name(name.as_bytes()) && open_own(dir, name).is_ok()
+}
+
+/// Removes what [is left](is_left) in a directory.
+pub fn reap_left(dir: &Dir) {
+    for (name, _) in dir.list().entries {
+        if is_left(dir, &name) {
+            let _ = dir.remove_file(&name);
+        }
     }
-    !open_own(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Notes about an unfinished file. Dropping them without [`keep`](Notes::keep) removes them.

@@ -191,6 +191,27 @@ fn what_cannot_be_kept_stays() {
 }
 
 #[test]
+fn where_kept_entries_would_be_on_another_filesystem_nothing_is_replaced_and_nothing_is_left() {
+    needs_root!();
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        let place = nas.scratch.at("share/.dsync-kept");
+        fs::create_dir(&place).unwrap();
+        let Some(_mount) = Mount::tmpfs(&place, "size=1m") else { return };
+        nas.plant("old", "new content", "old");
+        nas.plant("extra", "extra", "extra");
+        forget(&nas, "extra");
+        symlink("there", nas.there("link")).unwrap();
+        symlink("here", nas.scratch.src().join("link")).unwrap();
+        let before = survey(&nas.tree());
+        let _ = nas.push(&["--delete"]).expect_code(23);
+        assert_unchanged(&before, &nas.tree());
+        let left: Vec<_> = kept(&nas).iter().flat_map(|session| survey(session).into_keys()).collect();
+        assert!(left.iter().all(Vec::is_empty), "{left:?}");
+    }
+}
+
+#[test]
 fn a_dry_run_keeps_nothing_and_says_the_same() {
     needs_dsync!();
     let nas = Nas::new("keep");

@@ -60,12 +60,16 @@ fn a_pull_gets_none_of_them_in_any_spelling() {
             (vec![from_list.as_str()], "tree".to_owned()),
             (vec![from_list.as_str(), "--no-relative"], "tree".to_owned()),
         ];
+        let mut lists = Vec::new();
         for name in OWN {
             pulls.push((vec![], format!("tree/{name}")));
             pulls.push((vec!["-R"], format!("tree/./{name}")));
             pulls.push((vec![], format!("tree/{name}/")));
             pulls.push((vec![], format!("tree/{name}/sub/file")));
+            // As a list, whose lines the server would read.
+            lists.push(format!("--files-from=:tree/{name}"));
         }
+        pulls.extend(lists.iter().map(|list| (vec![list.as_str()], "tree".to_owned())));
         for (words, from) in pulls {
             let got = nas.scratch.at("got");
             let pulled = archive(&nas, &words, &from, &got);

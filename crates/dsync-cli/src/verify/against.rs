@@ -52,8 +52,8 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
         }
         Err(error) => {
             say(&format!("dsync: error: {}", messages::failure(&error, &rules)));
-            // That code is for findings.
             let code = error.exit_code();
+            // Only findings have this code.
             return if code == exit_code::PARTIAL { exit_code::FILE_SELECTION } else { code };
         }
     };

@@ -3,7 +3,7 @@
 //!
 //! The law: a directory that is named within the destination is one component beside the target and
 //! never a link; one of the operator's own is opened once. Whatever is in either is taken for a
-//! peer's: see [`dsync_fs::KeptNames`]. What a client with limited rights left is found by that client only.
+//! peer's: see [`dsync_fs::KeptNames`]. A client with limited rights finds only what it has left itself.
 
 use std::{
     ffi::OsStr,

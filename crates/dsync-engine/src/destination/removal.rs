@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, io};
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Spare, is_left};
+use dsync_fs::{Component, Dir, Kind, RelPath, Spare, reap_left};
 use dsync_wire::{
     event::{Action, Changes, Planned},
     message::Operation,
@@ -215,13 +215,13 @@ fn empty_child(
     path: &RelPath,
     protection: &Protection,
 ) -> Result<io::Result<()>, SyncError> {
+    let _ = site.hands.reap(|| {
+        reap_left(child);
+        true
+    });
     for (name, found) in child.list().entries {
         if site.stopped() {
             return Ok(Err(io::ErrorKind::Interrupted.into()));
-        }
-        if is_left(child, &name) {
-            let _ = site.hands.reap(|| child.remove_file(&name).is_ok());
-            continue;
         }
         let Ok(found) = found else { continue };
         let (kind, device, ino) = (found.kind, found.dev, found.ino);

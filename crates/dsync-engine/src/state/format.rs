@@ -2,8 +2,8 @@
 //!
 //! All numbers are little-endian. `dsync-state 2` and a line feed; the pair's name as a length of 4
 //! bytes and its bytes; the time when it was written; the number of the system's start in 8 bytes, 0 if
-//! it was unknown; the number of records in 8 bytes; the records; the BLAKE3 hash of all before it. A time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A
-//! record has the filesystem's number, the inode's number and the size in 8 bytes each, modification
+//! it was unknown; the number of records in 8 bytes; the records; the BLAKE3 hash of all before it. A
+//! time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A record has the filesystem's number, the inode's number and the size in 8 bytes each, modification
 //! and change time, and 32 bytes of content hash. Records are in the order of the first two, and no
 //! two have the same.
 //!

@@ -106,7 +106,8 @@ impl Leftovers {
         let contents = site.session.contents();
         let here = Here { dir: Some(dir), name: Some(&name), within: None, link_text: None, contents };
         let again = site.policy.compare(entry, &mapped(), &found, &here);
-        // What a run overlooks in a file that has its name, it does not in one that may be an older version.
+        // The run may overlook a difference in a file that has its name, but not in one that may be an older
+        // version.
         let is_exact = (found.size, timestamp(found.mtime)) == (size, entry.attributes.mtime);
         let is_same = is_exact || site.policy.options.checksum;
         if is_same && matches!(again.action, Action::Keep | Action::Retag) {

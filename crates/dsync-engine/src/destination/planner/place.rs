@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, is_left};
+use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, reap_left};
 use dsync_wire::{
     event::{Action, FileType},
     message::{EntryId, Operation},
@@ -125,11 +125,7 @@ impl Place<'_> {
         let Some(dir) = &self.directory.dir else { return Ok(true) };
         let hands = &self.site.hands;
         // An entry that has come meanwhile keeps the directory.
-        if let Ok(child) = dir.open_child(self.name) {
-            for (name, _) in child.list().entries {
-                let _ = hands.reap(|| is_left(&child, &name) && child.remove_file(&name).is_ok());
-            }
-        }
+        let _ = hands.reap(|| dir.open_child(self.name).map(|child| reap_left(&child)).is_ok());
         self.done(Operation::Delete, hands.remove_empty_directory(dir, self.name))
     }
 
