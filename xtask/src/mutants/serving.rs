@@ -230,7 +230,7 @@ pub(super) const GUARDS: &[Guard] = &[
     },
     Guard {
         name: "dsync's own names for a file",
-        file: "crates/dsync-engine/src/grant.rs",
+        file: "crates/dsync-engine/src/grant/start.rs",
         guard: "if «self.grant.is_some() && is_own_name(name.as_bytes())» {",
         instead: "false",
         binary: "serve",

@@ -21,7 +21,8 @@ pub(crate) struct Comparison {
     ///
     /// With -c a content that was read is not read again: each run adds the BLAKE3 hashes of what it reads here to a file of its own for these operands. A
     /// hash stands for a content as long as filesystem, inode number, size, modification and change
-    /// time are those of then, and only if nobody had the file open for writing. ext4, xfs and btrfs
+    /// time are those of then, only if nobody had the file open for writing, and until the system
+    /// starts anew: a power cut can leave new content under old times. ext4, xfs and btrfs
     /// are trusted with that, other filesystems are read each time, and so are files of other
     /// users unless root runs this. -v and --stats say how many contents were known. Not for finding a
     /// disk that rots: that leaves no trace in any time, and only -c without this reads everything. A

@@ -44,8 +44,8 @@ pub(crate) struct Stopping {
     /// watched wherever they are followed, and a changed list of --files-from begins a run with the new
     /// names. A run that fails is told and made again after 1 s, then 2 s, up to a minute, or at the
     /// next change if only some entries failed; if the first one cannot be made, the command ends.
-    /// Where the system allows fewer watches than there are directories, that is said, and the source
-    /// is looked through every minute as well. With --json each run is a stream from `start` to
+    /// Where the system allows fewer watches than there are directories, or a directory on the way may
+    /// only be searched, that is said, and the source is looked through every minute as well. With --json each run is a stream from `start` to
     /// `summary`.
     #[arg(long)]
     pub(crate) watch: bool,
