@@ -171,15 +171,13 @@ fn every_cell_of_the_table_is_the_same_behind_sshd() {
 }
 
 /// Plants files at both ends and, beside the tree, equal ones that an alternate directory is to have.
-fn with_alternate(nas: &Nas) -> [(&'static str, &'static str); 2] {
-    let files = [("same", "same"), ("differs", "old one")];
+fn plant_alternates(nas: &Nas) {
     fs::create_dir(nas.place().join("other")).unwrap();
-    for (name, there) in files {
+    for (name, there) in [("same", "same"), ("differs", "old one")] {
         nas.plant(name, "same", there);
         fs::write(nas.place().join("other").join(name), "same").unwrap();
         set_mtime(&nas.place().join("other").join(name), LONG_AGO);
     }
-    files
 }
 
 #[test]
@@ -190,7 +188,7 @@ fn no_name_goes_for_an_alternate_where_none_may_be_removed() {
         if refused {
             nas.limit("refuse = ['delete']");
         }
-        let _ = with_alternate(&nas);
+        plant_alternates(&nas);
         let pushed = nas.push(&["--compare-dest=../other"]).expect_code(0);
         for name in ["same", "differs"] {
             assert_eq!(fs::read_to_string(nas.there(name)).unwrap(), "same", "{name}\n{}", pushed.account());
@@ -207,7 +205,7 @@ fn where_entries_are_only_added_an_alternate_changes_none_that_is_there() {
         .flat_map(|way| ["link", "compare", "copy"].map(|option| (way, option)))
     {
         let nas = way("append");
-        let _ = with_alternate(&nas);
+        plant_alternates(&nas);
         let other = nas.place().join("other/same");
         let before = fs::metadata(&other).unwrap();
         let option = format!("--{option}-dest=../other");

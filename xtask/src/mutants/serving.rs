@@ -111,8 +111,8 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "third move of a lane, and words behind its end",
         file: "crates/dsync-transport/src/mux/lanes.rs",
-        guard: "(ReceiveState::Moved(_), «Told::Nothing», Frame::Moved(connection)) => Told::Again(connection),",
-        instead: "_",
+        guard: "Frame::Moved(connection)) if «told == Told::Nothing» => {",
+        instead: "true",
         binary: "dsync-transport",
         test: "mux::tests::a_moved_direction_goes_on_as_the_peer_says_and_in_that_order",
     },
