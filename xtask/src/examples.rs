@@ -526,7 +526,6 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "Kind::data",
             "Kind::name",
             "LeadsOut::is_own_name",
-            "LeadsOut::new",
             "LeadsOut::of",
             "PeerText",
             "PeerText::new",

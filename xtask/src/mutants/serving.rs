@@ -111,8 +111,8 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "third move of a lane, and words behind its end",
         file: "crates/dsync-transport/src/mux/lanes.rs",
-        guard: "Frame::Moved(connection)) if «told == Told::Nothing» => {",
-        instead: "true",
+        guard: "self.beside = match (self.receive, «self.beside», frame) {",
+        instead: "Told::Nothing",
         binary: "dsync-transport",
         test: "mux::tests::a_moved_direction_goes_on_as_the_peer_says_and_in_that_order",
     },
@@ -227,14 +227,6 @@ pub(super) const GUARDS: &[Guard] = &[
         instead: "false",
         binary: "serve",
         test: "own_names::a_pull_gets_none_of_them_in_any_spelling",
-    },
-    Guard {
-        name: "dsync's own names for a file",
-        file: "crates/dsync-engine/src/grant/start.rs",
-        guard: "if «self.grant.is_some() && is_own_name(name.as_bytes())» {",
-        instead: "false",
-        binary: "serve",
-        test: "own_names::a_push_makes_none_of_them_in_any_spelling",
     },
     Guard {
         name: "unfinished files of another client",

@@ -166,7 +166,6 @@ impl Target {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
         })?;
-        start.check_name(&name).map_err(|source| unusable(operand, source))?;
 
         let root = match start.open(parent, operator_links(options)) {
             Ok(root) => root,

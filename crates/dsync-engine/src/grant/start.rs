@@ -3,9 +3,9 @@
 //! The law: whatever a client may not do is refused here for all parts of an end, which ask a [`Start`]
 //! and do not know whether there is a grant.
 
-use std::{ffi::OsStr, io, num::NonZeroU64, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{io, num::NonZeroU64, path::Path, sync::Arc};
 
-use dsync_fs::{Component, Dir, LeadsOut, Spelling, is_own_name};
+use dsync_fs::{Dir, Spelling};
 use dsync_wire::{options::SyncOptions, path::EntryPath};
 
 use super::Grant;
@@ -43,14 +43,6 @@ impl Start {
         };
         let made = grant.writable()?.create_operand_above(path, mkpath);
         Ok(made?.adding_only(grant.adds_only()))
-    }
-
-    /// Checks the name that a file gets from the client's path.
-    pub(crate) fn check_name(&self, name: &Component) -> io::Result<()> {
-        if self.grant.is_some() && is_own_name(name.as_bytes()) {
-            return Err(LeadsOut::new(OsStr::from_bytes(name.as_bytes()).into()).into());
-        }
-        Ok(())
     }
 
     /// Opens a directory that a source operand names.

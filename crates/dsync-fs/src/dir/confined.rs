@@ -67,11 +67,6 @@ const LEADS_OUT: &str = "leads out of what may be used";
 const OWN_NAME: &str = "is a name of dsync's own files, which no client may use";
 
 impl LeadsOut {
-    /// Makes the refusal of a step, which is a path from the floor.
-    pub fn new(path: PathBuf) -> Self {
-        Self { path }
-    }
-
     /// Returns the path for which an operation was refused, if that was the reason for the error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())

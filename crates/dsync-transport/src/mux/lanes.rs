@@ -241,9 +241,7 @@ impl LaneState {
         self.beside = match (self.receive, self.beside, frame) {
             // It crossed with the word that nobody reads.
             (ReceiveState::Reset, told, _) => told,
-            (ReceiveState::Moved(_), told, Frame::Moved(connection)) if told == Told::Nothing => {
-                Told::Again(connection)
-            }
+            (ReceiveState::Moved(_), Told::Nothing, Frame::Moved(connection)) => Told::Again(connection),
             (ReceiveState::Moved(_), Told::Nothing | Told::Moved, Frame::Finish) => Told::End,
             (ReceiveState::Moved(_), Told::Again(connection), Frame::Finish) => Told::EndOf(connection),
             _ => return Err(MuxError::BadLane { kind: frame.kind(), lane: id }),
