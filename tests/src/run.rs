@@ -3,12 +3,13 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    io::Read,
+    io::{ErrorKind, Read},
+    mem,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
@@ -161,8 +162,8 @@ impl Run {
             command.process_group(0);
         }
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {argv:?}: {error}"));
-        let stdout = collect(child.stdout.take().expect("stdout is piped"));
-        let stderr = collect(child.stderr.take().expect("stderr is piped"));
+        let stdout = Collected::of(child.stdout.take().expect("stdout is piped"));
+        let stderr = Collected::of(child.stderr.take().expect("stderr is piped"));
         let (since, limit, has_group) = (Instant::now(), self.limit, self.has_group);
         Running { argv, child, stdout, stderr, since, limit, has_group, peak_memory: 0 }
     }
@@ -181,8 +182,8 @@ impl Run {
 pub struct Running {
     argv: Vec<OsString>,
     child: Child,
-    stdout: JoinHandle<Vec<u8>>,
-    stderr: JoinHandle<Vec<u8>>,
+    stdout: Collected,
+    stderr: Collected,
     since: Instant,
     limit: Duration,
     has_group: bool,
@@ -206,6 +207,14 @@ impl Running {
     /// Returns whether its time limit has passed.
     pub fn is_late(&self) -> bool {
         self.since.elapsed() > self.limit
+    }
+
+    /// Returns whether it has said `words` on stderr so far.
+    ///
+    /// # Panics
+    /// If the reader of stderr has.
+    pub fn has_said(&self, words: &str) -> bool {
+        String::from_utf8_lossy(&self.stderr.bytes.lock().expect("the reader of stderr")).contains(words)
     }
 
     /// Returns its child processes that have not ended.
@@ -244,8 +253,8 @@ impl Running {
         Outcome {
             argv: self.argv,
             status,
-            stdout: self.stdout.join().expect("the reader of stdout"),
-            stderr: self.stderr.join().expect("the reader of stderr"),
+            stdout: self.stdout.whole(),
+            stderr: self.stderr.whole(),
             elapsed,
             peak_memory: self.peak_memory,
         }
@@ -472,12 +481,36 @@ impl MemoryWatch {
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        bytes
-    })
+/// An output that a thread reads while the program runs.
+#[derive(Debug)]
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Collected {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let read = Arc::clone(&bytes);
+        let reader = thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match pipe.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(count) => read.lock().expect("its owner").extend_from_slice(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        Self { bytes, reader }
+    }
+
+    /// Waits for its end, and returns all of it.
+    fn whole(self) -> Vec<u8> {
+        self.reader.join().expect("the reader of an output");
+        mem::take(&mut *self.bytes.lock().expect("the reader of an output"))
+    }
 }
 
 #[cfg(test)]
