@@ -580,3 +580,49 @@ fn directories_of_a_run_that_was_killed_have_their_modes_in_the_end_whether_mode
         }
     }
 }
+
+#[test]
+fn a_directory_that_may_be_listed_but_not_entered_is_told_by_a_run_that_may_not_open_it() {
+    needs_dsync!();
+    needs_root!();
+    let told = |outcome: &Outcome| {
+        let said = "cannot read destination directory 'sub': Permission denied";
+        assert!(outcome.stderr_text().contains(said), "{}", outcome.account());
+    };
+    let plant = || {
+        let scratch = Scratch::new();
+        for root in [scratch.src(), scratch.dst()] {
+            Tree::of([Node::dir("sub"), Node::file("sub/f", 1, 10)]).plant(&root);
+        }
+        fs::write(scratch.dst().join("sub/extra"), "x").expect("a file");
+        scratch
+    };
+    for closed in [0o600, 0o400, 0o200, 0] {
+        let scratch = plant();
+        set_mode(&scratch.dst().join("sub"), closed);
+        told(&as_nobody(&scratch, &["-rtn"]).expect_code(23));
+        assert_eq!(mode(&scratch.dst().join("sub")), closed);
+        let _ = as_nobody(&scratch, &["-rt", "--delete"]).expect_quiet_success();
+        assert!(!scratch.dst().join("sub/extra").exists());
+    }
+
+    // One of another user's stays closed.
+    let scratch = plant();
+    set_mode(&scratch.dst().join("sub"), 0o744);
+    for path in ["dst", ""] {
+        chown(scratch.at(path), Some(NOBODY), Some(NOBODY)).expect("an owner");
+    }
+    fs::remove_file(scratch.src().join("sub/f")).expect("a file");
+    let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-rt", "--delete"]);
+    told(&run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(23));
+    assert!(scratch.dst().join("sub/extra").exists());
+
+    // One entry whose note may not be read is no closed directory.
+    let scratch = plant();
+    set_mode(&scratch.dst().join("sub/extra"), 0o600);
+    for path in ["dst/sub/f", "dst/sub", "dst", ""] {
+        chown(scratch.at(path), Some(NOBODY), Some(NOBODY)).expect("an owner");
+    }
+    let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-rt", "--fake-super"]);
+    let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+}

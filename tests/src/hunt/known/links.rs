@@ -187,7 +187,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_beside = seen.case.has(&["-b"]) && seen.path().ends_with(suffix);
             let is_backup = seen.is_within(&["--backup-dir"]) || is_beside;
             let is_missing = seen.finding.line.starts_with("missing: ") && is_backup;
-            let is_either = is_unkept && seen.is_linked() || is_missing && seen.has_links_in_source();
+            let is_unread =
+                seen.about(&["content"]) && !seen.case.has_letter('c') && !seen.case.has_letter('I');
+            let is_linked = (is_unkept || is_unread) && seen.is_linked();
+            let is_either = is_linked || is_missing && seen.has_links_in_source();
             seen.case.has_letter('H') && seen.is(Class::Tree) && is_either
         },
     },

@@ -105,8 +105,13 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A user writes into a directory of his own whatever its mode, which it keeps.",
         explains: |seen| {
-            let calls =
-                ["mkstemp \"", "[generator] symlink \"", "[generator] mknod \"", "recv_generator: mkdir \""];
+            let calls = [
+                "mkstemp \"",
+                "[receiver] rename \"",
+                "[generator] symlink \"",
+                "[generator] mknod \"",
+                "recv_generator: mkdir \"",
+            ];
             // With `--append` it opens the file that it could not make.
             let is_unmade = |line: &str| line.contains("[receiver] open \"") && line.contains("No such file");
             let fails = |line: &str| {

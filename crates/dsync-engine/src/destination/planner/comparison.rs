@@ -312,6 +312,16 @@ impl<'a> Comparison<'a> {
         if let Some(error) = part.error.take() {
             self.tell_unreadable(&directory.path, error)?;
         }
+        // Names that are listed but may not be looked at are of a directory that is closed too. With notes of
+        // `--fake-super` a single entry may be refused, for its note.
+        let is_refused = |found: &io::Result<_>| {
+            found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
+        let closed = part.entries.iter().any(|(_, found)| is_refused(found)) && merge.own.complete;
+        if let Some(Err(error)) = directory.dir.as_ref().filter(|_| closed).map(|dir| dir.reopen()) {
+            part.complete = false;
+            self.note_unreadable(merge, directory.path.clone(), error)?;
+        }
         // The lock of a run is nothing of the destination's.
         let locks = part.entries.iter().filter(|(name, _)| is_lock_name(name.as_bytes())).count();
         self.deletions.compare(part.entries.len() - locks);

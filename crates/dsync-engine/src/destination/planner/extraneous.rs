@@ -135,14 +135,15 @@ impl Comparison<'_> {
         let options = &self.site.policy.options;
         let (bytes, sweeps) = (name.as_bytes(), self.pass == Pass::Sweep);
         let foreign = || directory.dir.as_ref().is_some_and(|dir| self.site.homes.holds(dir));
-        if is_temp_name(bytes) {
-            return Fate::Temporary;
-        }
-        if is_lock_name(bytes) {
-            return Fate::Lock;
-        }
-        if is_apart_name(bytes) || is_kept_name(bytes) && foreign() {
-            return Fate::Apart;
+        let remains = match () {
+            () if is_temp_name(bytes) => Some(Fate::Temporary),
+            () if is_lock_name(bytes) => Some(Fate::Lock),
+            () if is_apart_name(bytes) || is_kept_name(bytes) && foreign() => Some(Fate::Apart),
+            () => None,
+        };
+        if let Some(fate) = remains {
+            // The pass after a sweep removes it, once the directory's time is compared.
+            return if sweeps { Fate::Stays } else { fate };
         }
         if options.delete && is_kept_name(bytes) {
             return if sweeps { Fate::Stays } else { Fate::Part };
