@@ -50,8 +50,9 @@ pub(super) fn breaches(case: &Case, trees: &Trees<'_>, dsync: &Outcome) -> Vec<F
 /// owe each old file then.
 fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let counts = trees.is_theirs_done || case.has(&["-b", "--backup-dir"]);
-    // Which entries go under a limit is not said, and each program chooses others.
-    let counts = counts && !case.has(&["--max-delete"]);
+    // Which entries go under a limit is not said, and each program chooses others. What the files of rules of
+    // another operand leave out goes with rsync's directory or stays in it.
+    let counts = counts && !case.has(&["--max-delete"]) && !(has_several_rules(case) && case.deletes());
     let Some(theirs) = trees.theirs.filter(|_| counts) else { return Vec::new() };
     let (kept, ours) = (contents(theirs), contents(trees.ours));
     let old = contents(trees.before).into_iter().filter(|(_, path)| !gave_way_to_a_backup(case, trees, path));
@@ -61,12 +62,16 @@ fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Returns whether several operands have files of rules, each its own ones.
+fn has_several_rules(case: &Case) -> bool {
+    case.operands.len() > 2 && known::reads_rule_files(case)
+}
+
 /// Returns whether a name has the content that the source's has, where rsync may have left it: as it became
 /// a link to another one that was sent, while rsync looked at that name alone and found its size right; or
 /// as each of several operands has its own files of rules, while rsync goes by the first one's in all.
 fn got_the_sources(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
-    let has_rules = case.operands.len() > 2 && known::reads_rule_files(case);
-    let may_stay = case.has_letter('H') || has_rules;
+    let may_stay = case.has_letter('H') || has_several_rules(case);
     let Some(within) = path.strip_prefix(b"w/d/").filter(|_| may_stay) else { return false };
     let ours = trees.ours.get(path);
     let is_it = |source: &Facts| ours.is_some_and(|ours| ours.content == source.content);

@@ -113,6 +113,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "What an alternate directory in the destination has is listed as it was compared, though the run removes it.",
+        explains: |seen| {
+            seen.case.deletes()
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.has_place_inside()
+        },
+    },
+    Known {
         says: "A root that `--mkpath` makes is listed as new.",
         explains: |seen| {
             let is_new = codes(seen).is_some_and(|(ours, _)| ours == "cd+++++++++");

@@ -106,11 +106,10 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A dry run does not foresee that the run removes what an alternate directory in the destination has.",
         explains: |seen| {
-            let is_new_to_rsync = seen.is(Class::List) && seen.finding.line.contains("should be >f++");
-            let is_foreseen = seen.is(Class::DryRun) && seen.finding.line.starts_with("only ");
-            seen.case.deletes()
+            seen.is(Class::DryRun)
+                && seen.case.deletes()
                 && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
-                && (is_foreseen || is_new_to_rsync)
+                && seen.finding.line.starts_with("only ")
                 && seen.has_place_inside()
         },
     },
