@@ -495,3 +495,56 @@ fn a_missing_operand_that_may_be_missing_withholds_no_deletion() {
         }
     }
 }
+
+#[test]
+fn what_the_run_itself_writes_in_its_destination_stays() {
+    needs_dsync!();
+    let kept: &[&[&str]] = &[
+        &["own/log", "--log-file="],
+        &["own/list", "--write-manifest="],
+        &["own/state", "-c", "--state", "--state-dir="],
+    ];
+    for deletion in [&["--delete"][..], &["--delete-before"], &["--delete-excluded", "-b"]] {
+        for options in kept {
+            let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+            plant(&scratch, &["dst"]);
+            fs::create_dir(scratch.at("dst/own")).unwrap();
+            symlink(scratch.dst(), scratch.at("other")).unwrap();
+            let [path, words @ .., option] = options else { unreachable!() };
+            for (through, remote) in [("dst", false), ("other", true), ("dst", false)] {
+                fs::write(scratch.at("dst/extra"), "x").unwrap();
+                if path.ends_with("list") {
+                    fs::write(scratch.at("dst/own/list.verified"), "times").unwrap();
+                }
+                let option = format!("{option}{}", scratch.at(through).join(path).display());
+                let run = |more: &[&str]| {
+                    let (run, from) = match remote {
+                        true => (sshd.run(Via::Ssh), sshd.operand(slash(&scratch.src()))),
+                        false => (Run::dsync(), slash(&scratch.src())),
+                    };
+                    let run = run.args(["-ai"]).args(more).args(deletion).args(words).arg(&option);
+                    run.arg(from).arg(scratch.dst()).run().expect_code(0)
+                };
+                let told = |outcome: &Outcome| -> Vec<String> {
+                    outcome
+                        .stdout_text()
+                        .lines()
+                        .filter(|line| line.contains("own"))
+                        .map(str::to_owned)
+                        .collect()
+                };
+                // In a dry run there may be nothing yet that keeps its directory.
+                let before = scratch.at("dst").join(path).exists();
+                let dry = run(&["-n"]);
+                assert!(!before || told(&dry).is_empty(), "{options:?} {deletion:?}: {}", dry.account());
+                let done = run(&[]);
+                assert_eq!(told(&done), [""; 0], "{options:?} {deletion:?}: {}", done.account());
+                assert!(!scratch.at("dst/extra").exists(), "{}", done.account());
+                assert!(scratch.at("dst").join(path).exists(), "{}", done.account());
+                if path.ends_with("list") {
+                    assert_eq!(fs::read(scratch.at("dst/own/list.verified")).unwrap(), b"times");
+                }
+            }
+        }
+    }
+}

@@ -30,6 +30,7 @@ mod json;
 mod keys;
 mod listing;
 mod log;
+mod manifest_names;
 mod messages;
 mod meter;
 mod numbers;

@@ -15,7 +15,7 @@ mod writing;
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -35,6 +35,7 @@ use crate::{
     commands::is_here,
     console::Voice,
     flags::{Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, accepted::Accepted},
+    manifest_names::times_beside,
     rules::{CvsNames, Rules},
     usage::{Role, UsageError},
 };
@@ -112,7 +113,11 @@ pub(crate) fn order(
     }
     if let Some(file) = &flags.output.write_manifest {
         let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
-        job = job.write_manifest(ManifestFile::new(file).links(links));
+        let manifest = ManifestFile::new(file).links(links);
+        job = job.write_manifest(manifest).own_file(times_beside(Path::new(file)));
+    }
+    if let Some(log) = &flags.output.log_file {
+        job = job.own_file(log);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources), rules, report, doubtful, share, is_watched })

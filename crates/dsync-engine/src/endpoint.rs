@@ -51,6 +51,7 @@ use crate::{
     manifest_file::{ManifestFile, ManifestHears},
     names,
     observe::{Connection, Guarded},
+    own_entries::OwnEntries,
     reconnect::{self, Attempt, Earlier, SystemClock},
     rules::{self, Filters},
     session::{self, Session},
@@ -93,6 +94,8 @@ pub struct Job {
     spelling: Option<Spelling>,
     recording: Option<Recording>,
     manifest_file: Option<ManifestFile>,
+    /// Files that the caller writes.
+    own_files: Vec<PathBuf>,
     filter: Option<Filter>,
     watch: Option<TreeWatch>,
     /// The paths of a manifest's entries, if not all of them are copied.
@@ -109,7 +112,7 @@ impl Job {
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
         let (cage, files_from, spelling, recording, filter) = Default::default();
-        let (only, manifest, manifest_file, watch) = Default::default();
+        let (only, manifest, manifest_file, watch, own_files) = Default::default();
         let resources = Resources::default();
         Self {
             source,
@@ -122,6 +125,7 @@ impl Job {
             spelling,
             recording,
             manifest_file,
+            own_files,
             filter,
             watch,
             only,
@@ -299,6 +303,7 @@ impl Job {
 
         // From here on something is made, asked or started.
         let started = Instant::now();
+        let own = self.own_entries();
         let tree = self.begin_manifest(observer, passes)?;
         self.take_names(cancel)?;
         let dry_run = self.options.dry_run;
@@ -306,9 +311,8 @@ impl Job {
         let heard: &dyn Observer = tree.as_ref().map_or(observer, |tree| tree);
         let guarded = Guarded::new(heard, cancel);
         let chooser = self.filter.as_ref().map(|filter| guarded.chooser(filter, self.spelling));
-        let left_out = tree.as_ref().and_then(ManifestHears::left_out);
         let watch = self.watch.clone();
-        let means = Own { connector, throttle, chooser: chooser.as_ref(), left_out };
+        let means = Own { connector, throttle, chooser: chooser.as_ref(), own: &own };
         let outcome = match self.spelling {
             None => self.dispatch(means, &guarded, guarded.cancel()),
             Some(spelling) => self.spelled(spelling).and_then(|job| {
@@ -358,7 +362,7 @@ impl Job {
     /// Runs the form of the job that its operands make.
     fn dispatch(
         self,
-        Own { connector, throttle, chooser, left_out }: Own<'_>,
+        Own { connector, throttle, chooser, own }: Own<'_>,
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
@@ -378,7 +382,7 @@ impl Job {
             recording,
             chooser,
             watch: self.watch.as_ref(),
-            left_out,
+            own,
             manifest: self.manifest.as_ref(),
         };
 
@@ -430,8 +434,8 @@ struct Own<'a> {
     connector: Option<&'a dyn Connector>,
     throttle: Option<&'a Throttle>,
     chooser: Option<&'a Chooser>,
-    /// A file that a destination of this machine leaves out of what it tells.
-    left_out: Option<(u64, u64)>,
+    /// The run's own entries in a destination of this machine.
+    own: &'a OwnEntries,
 }
 
 /// The way to the other end, and the limits on what it may make this one take.
@@ -450,8 +454,8 @@ struct Remote<'a> {
     chooser: Option<&'a Chooser>,
     /// The watch on what the source reads.
     watch: Option<&'a TreeWatch>,
-    /// A file that a destination of this machine leaves out of what it tells: filesystem and inode.
-    left_out: Option<(u64, u64)>,
+    /// The run's own entries in a destination of this machine.
+    own: &'a OwnEntries,
     /// The manifest that the source's entries are held to.
     manifest: Option<&'a Manifest>,
 }
@@ -668,7 +672,7 @@ fn pull(
             listener: None,
             files: None,
             recording: remote.recording.map(|(recording, _)| recording.clone()),
-            left_out: remote.left_out,
+            own: remote.own.clone(),
             spools: remote.resources.spool_home(),
             start: Start { spelling: remote.spelling, ..Start::default() },
         };

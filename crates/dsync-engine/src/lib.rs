@@ -29,6 +29,7 @@ mod names;
 pub mod notation;
 pub mod observe;
 pub mod operand;
+mod own_entries;
 mod plan;
 mod reconnect;
 mod relative_paths;

@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use dsync_fs::{OperatorFiles, Stamp};
+use dsync_fs::OperatorFiles;
 use dsync_wire::{
     event::{Event, Present, Progress},
     setters,
@@ -60,7 +60,6 @@ pub(crate) struct ManifestHears<'a> {
     passes: bool,
     path: PathBuf,
     files: OperatorFiles,
-    old: Option<Stamp>,
     writing: Mutex<Writing>,
 }
 
@@ -75,18 +74,9 @@ impl<'a> ManifestHears<'a> {
         (observer, passes): (&'a dyn Observer, bool),
     ) -> Result<Self, SyncError> {
         match create(&path, &files) {
-            Ok((writer, old)) => {
-                let writing = Mutex::new(Ok(writer));
-                Ok(Self { observer, passes, path, files, old, writing })
-            }
+            Ok(writer) => Ok(Self { observer, passes, path, files, writing: Mutex::new(Ok(writer)) }),
             Err(source) => Err(SyncError::ManifestFile { path, source: source.into() }),
         }
-    }
-
-    /// Returns the filesystem and the inode of the old file of the manifest's name, for a destination of
-    /// this machine to leave out.
-    pub(crate) fn left_out(&self) -> Option<(u64, u64)> {
-        self.old.map(|old| (old.dev, old.ino))
     }
 
     /// Commits the file under its name, when the run has ended well.
@@ -109,15 +99,11 @@ impl<'a> ManifestHears<'a> {
     }
 }
 
-/// Makes the temporary file that becomes the manifest. Returns the file that has its name now as well.
-fn create(
-    path: &Path,
-    files: &OperatorFiles,
-) -> io::Result<(ManifestWriter<BufWriter<WholeFile>>, Option<Stamp>)> {
+/// Makes the temporary file that becomes the manifest.
+fn create(path: &Path, files: &OperatorFiles) -> io::Result<ManifestWriter<BufWriter<WholeFile>>> {
     let (dir, name) = place(path, files)?;
-    let old = dir.stat(&name).ok().map(|metadata| metadata.stamp());
     let whole = WholeFile::create(&dir, name)?;
-    Ok((ManifestWriter::new(BufWriter::with_capacity(BUFFER, whole))?, old))
+    ManifestWriter::new(BufWriter::with_capacity(BUFFER, whole))
 }
 
 fn commit(writer: ManifestWriter<BufWriter<WholeFile>>) -> io::Result<()> {
@@ -148,7 +134,7 @@ impl Observer for ManifestHears<'_> {
     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
         // The next session tells of the whole tree.
         let begun = create(&self.path, &self.files);
-        *lock(&self.writing) = begun.map(|(writer, _)| writer).map_err(ManifestError::from);
+        *lock(&self.writing) = begun.map_err(ManifestError::from);
         self.observer.reconnecting(reconnect);
     }
 

@@ -1,4 +1,4 @@
-//! Directories that belong to a run: its root, its backups, its temporaries and the like.
+//! Entries that belong to a run: its root, its backups, its temporaries, files that it writes itself.
 //!
 //! The law: a place is identified by filesystem and inode number, so it is recognised through any
 //! path, link or bind mount. A place that is made in the middle of a run is known from then on.
@@ -42,13 +42,22 @@ impl OwnPlaces {
         self.insert(dir, true)
     }
 
+    /// Adds a file that must stay, by its filesystem and inode number.
+    pub fn add_file(&self, inode: (u64, u64)) {
+        self.insert_inode(inode, false);
+    }
+
     fn insert(&self, dir: &Dir, whole: bool) -> io::Result<()> {
         let Metadata { dev, ino, .. } = dir.metadata()?;
+        self.insert_inode((dev, ino), whole);
+        Ok(())
+    }
+
+    fn insert_inode(&self, (dev, ino): (u64, u64), whole: bool) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if !known.iter().any(|place| (place.dev, place.ino) == (dev, ino)) {
             known.push(Place { dev, ino, whole });
         }
-        Ok(())
     }
 
     /// Returns whether the entry is one of the places.

@@ -52,18 +52,23 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
 /// Returns whether a difference is one of the run's own. Only a run that ends well gives a directory that it
 /// does not copy its time back, what a process of the other end had may be there for as long as it lives, and a
 /// file that could not be linked to an alternate one is a copy that needs nothing more. What `--append` adds to,
-/// it does not look at: which of a file's names was added to decides what the others have.
+/// it does not look at: which of a file's names was added to decides what the others have. Nobody looks again
+/// at times within the window, nor, with `--ignore-existing`, at attributes that could not be set.
 fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
+    let about = |fact: &str| line.contains(&format!("': {fact} is "));
     let is_temporary = line.starts_with("extra: ") && line.contains("/.dsync-tmp-");
     let is_copy = case.has(&["--link-dest"])
         && (line.contains("not one file: ")
             || line.contains("should not be one file: ")
             || line.contains("/temp': mtime is ") && case.has(&["--temp-dir"])
-            || line.contains("': extended attributes is ") && !case.has_letter('X'));
+            || about("extended attributes") && !case.has_letter('X'));
+    let is_left = about("mtime") && case.has(&["--modify-window"])
+        || about("extended attributes") && case.has(&["--ignore-existing"]);
     line.starts_with("'w/d': mtime is ")
         || is_temporary && case.carrier != Carrier::Local
         || is_copy
-        || line.contains("': content is ") && case.has(&["--append"]) && case.has_letter('H')
+        || is_left
+        || about("content") && case.has(&["--append"]) && case.has_letter('H')
         || is_access_of_the_moment(case, ours, line)
 }
 

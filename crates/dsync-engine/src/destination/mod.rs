@@ -93,6 +93,7 @@ use crate::{
     account::Audience,
     grant::Start,
     halt::{POLL, lock},
+    own_entries::OwnEntries,
     rules::Filters,
     session::{DestinationMail, PULSE, Session},
     source::ListedFiles,
@@ -118,8 +119,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) start: Start,
     /// The batch that the run is recorded in, where only this end has the contents.
     pub(crate) recording: Option<Recording>,
-    /// A file that is left out of what is told of the tree: filesystem and inode.
-    pub(crate) left_out: Option<(u64, u64)>,
+    /// Files that the run itself writes in the tree.
+    pub(crate) own: OwnEntries,
 }
 
 /// Makes the destination like the source and returns the account of it.
@@ -131,14 +132,15 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let report = {
         let control = Arc::clone(&session.control);
-        let Terms { operand, filters, asked, observer, listener, files, spools, start, recording, left_out } =
+        let Terms { operand, filters, asked, observer, listener, files, spools, start, recording, own } =
             terms;
         let audience = observer.map_or(Audience::Wire(&control, listener), Audience::Observer);
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         site.recording = recording;
         site.file_keys = mail.file_keys;
-        site.tell_tree(&spools, left_out);
+        site.tell_tree(&spools, own.left_out);
+        site.own = own;
         let site = site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));

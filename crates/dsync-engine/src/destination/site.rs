@@ -40,6 +40,7 @@ use crate::{
     grant::{Excess, Start},
     halt::lock,
     keep::Keep,
+    own_entries::OwnEntries,
     plan::Policy,
     session::Session,
 };
@@ -67,6 +68,8 @@ pub(super) struct Site<'a> {
     pub(super) keep: Option<Arc<Keep>>,
     /// The batch that the run is recorded in.
     pub(super) recording: Option<Recording>,
+    /// Files that the run itself writes in the tree.
+    pub(super) own: OwnEntries,
     /// Present when the tree is told of at the end.
     pub(super) present: Option<Known>,
     /// Present when replaced and removed entries are kept, once the root is open.
@@ -127,6 +130,7 @@ impl<'a> Site<'a> {
             open: OpenDirectories::new(dsync_fs::sys::nofile_limit()),
             keep: start.keep().cloned(),
             recording: None,
+            own: OwnEntries::default(),
             present: None,
             backups: OnceLock::new(),
             delayed: OnceLock::new(),

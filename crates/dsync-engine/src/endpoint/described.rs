@@ -1,6 +1,6 @@
 //! The description of a job: one setter for each part of it.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use dsync_fs::{Choice, Spelling, TreeWatch};
 use dsync_wire::{options::SyncOptions, path::EntryPath};
@@ -285,6 +285,31 @@ impl Job {
         if let Some((source, destination, options)) = narrowed {
             (self.source, self.destination, self.options) = (source, destination, options);
         }
+        self
+    }
+
+    /// Names a file that the caller writes while the job runs, such as a log. In a destination on this machine
+    /// no deletion removes it, nor its directory. Several may be named.
+    ///
+    /// ```
+    /// use dsync_engine::{CancelToken, Destination, Job, Silent, Source, SyncOptions};
+    ///
+    /// # let home = tempfile::tempdir()?;
+    /// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+    /// # std::fs::create_dir(&from)?;
+    /// # std::fs::create_dir(&to)?;
+    /// # std::fs::write(from.join("note"), "short")?;
+    /// std::fs::write(to.join("log"), "begun")?;
+    /// let source = Source::Local { paths: vec![from.join("")] };
+    /// let options = SyncOptions::archive().delete(true);
+    /// let job = Job::new(source, Destination::Local { path: to.clone() }).options(options);
+    /// job.own_file(to.join("log")).run(&Silent, &CancelToken::new())?;
+    /// assert_eq!(std::fs::read(to.join("log"))?, b"begun");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn own_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.own_files.push(path.into());
         self
     }
 }

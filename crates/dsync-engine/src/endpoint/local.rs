@@ -28,6 +28,7 @@ use crate::{
     footprint::Inmates,
     grant::Start,
     guard,
+    own_entries::OwnEntries,
     reconnect::Earlier,
     resources::Allowance,
     rules::Filters,
@@ -116,8 +117,7 @@ pub(super) fn run(
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
-                let terms =
-                    local_order((path, observer), (filters, asked), direct, (spools, remote.left_out));
+                let terms = local_order((path, observer), (filters, asked), direct, (spools, remote.own));
                 acting(user, Inmates::Thread, |became| {
                     became?;
                     destination::run(with_own_workers(session, user), mail, terms, cancel)
@@ -137,7 +137,7 @@ fn local_order<'a>(
     (path, observer): (&Path, &'a dyn Observer),
     (filters, asked): (Filters, AskedFor),
     files: Option<ListedFiles>,
-    (spools, left_out): (SpoolHome, Option<(u64, u64)>),
+    (spools, own): (SpoolHome, &OwnEntries),
 ) -> destination::Terms<'a> {
     let (operand, observer, start) = (path.to_path_buf(), Some(observer), Start::default());
     let (listener, recording) = (None, None);
@@ -151,7 +151,7 @@ fn local_order<'a>(
         spools,
         start,
         recording,
-        left_out,
+        own: own.clone(),
     }
 }
 

@@ -6,6 +6,7 @@ use super::Job;
 use crate::{
     Destination, Observer, SyncError,
     manifest_file::{ManifestFile, ManifestHears},
+    own_entries::OwnEntries,
 };
 
 impl Job {
@@ -63,6 +64,21 @@ impl Job {
         self.options.event_tree = true;
         self.options.event_contents |= file.contents;
         Ok(passes)
+    }
+
+    /// Finds what the run itself has in a destination on this machine.
+    pub(super) fn own_entries(&self) -> OwnEntries {
+        let mut own = OwnEntries::default();
+        let Destination::Local { path } = &self.destination else { return own };
+        let files = OperatorFiles::default().with_destination(path);
+        for file in &self.own_files {
+            own.note(file, &files);
+        }
+        if let Some(manifest) = &self.manifest_file {
+            let files = OperatorFiles::new(manifest.links).with_destination(path);
+            own.left_out = own.note(&manifest.path, &files);
+        }
+        own
     }
 
     /// Begins the file of a run that writes one; `passes` is what was [prepared](Self::prepare_manifest).

@@ -20,6 +20,7 @@ use dsync_wire::{
 use super::*;
 use crate::{
     Silent,
+    own_entries::OwnEntries,
     resources::Allowance,
     schedule,
     session::{NO_TIMEOUT, SourceMail},
@@ -180,7 +181,7 @@ impl Case {
                     watch: None,
                     manifest: None,
                     recording: None,
-                    left_out: None,
+                    own: OwnEntries::default(),
                 };
                 local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
                     .map(|outcome| outcome.report)
@@ -210,7 +211,7 @@ impl Case {
                     listener: None,
                     files: None,
                     recording: None,
-                    left_out: None,
+                    own: OwnEntries::default(),
                     spools: SpoolHome::default(),
                     start: Start::default(),
                 };

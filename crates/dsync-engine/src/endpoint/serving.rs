@@ -27,6 +27,7 @@ use crate::{
     footprint::{Cage, Footprint, Inmates, operator_links},
     grant::Start,
     names,
+    own_entries::OwnEntries,
     resources::Allowance,
     rules::{self, Filters},
     session::{DestinationMail, Invitation, Keying, Session, SourceMail, span_key},
@@ -285,7 +286,7 @@ fn serve_destination(
     if let Some(list) = asked.list() {
         names::send(&session, list)?;
     }
-    let (observer, files, recording, left_out) = (None, None, None, None);
+    let (observer, files, recording) = (None, None, None);
     let terms = destination::Terms {
         operand,
         filters,
@@ -296,7 +297,7 @@ fn serve_destination(
         spools,
         start,
         recording,
-        left_out,
+        own: OwnEntries::default(),
     };
     destination::run(session, mail, terms, cancel)?;
     Ok(())

@@ -24,7 +24,7 @@ use super::{
     frontier::{Announced, Presence},
 };
 use crate::{
-    SyncError,
+    State, SyncError,
     error::PathRole,
     grant::Start,
     halt::lock,
@@ -224,6 +224,10 @@ fn open_beside(
     let policy = &site.policy.options.writing;
     // A directory that cannot be looked at is no place of the run's.
     let _ = own.add(root);
+    site.own.add_to(own);
+    if let Some(Ok(state)) = site.session.state.as_ref().map(State::directory) {
+        let _ = own.add_whole(&state);
+    }
 
     let open = |options| Alternates::open(options, root, Path::new(""));
     let alternates = policy.alternates.as_ref().map(open).transpose()?;
