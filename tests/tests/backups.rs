@@ -4,15 +4,15 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs,
-    os::unix::fs::{FileExt, symlink},
+    fs::{self, Permissions},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use dsync_tests::{
-    Facts, Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via,
+    Facts, Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
     compare::{self, compare, temporaries},
     mount::Mount,
     needs_dsync, needs_root, oracle,
@@ -614,6 +614,43 @@ fn an_entry_that_is_its_backup_too_is_removed_all_the_same() {
                 assert_eq!(fs::read_to_string(name(&format!("{kept}gone"))).unwrap(), "gone", "{what}");
                 let again = run().run().expect_code(0);
                 assert!(!again.stdout_text().contains("deleting   gone"), "{what}{}", again.account());
+            }
+        }
+    }
+}
+
+#[test]
+fn directories_of_backups_admit_whom_their_originals_admitted_before_the_run() {
+    needs_dsync!();
+    needs_root!();
+    let sshd = Sshd::shared();
+    for (old, new) in [(0o700, 0o755), (0o444, 0o755), (0o711, 0o511), (0o2750, 0o444)] {
+        for remote in [false, true] {
+            let scratch = Scratch::new();
+            for (root, mode, owner, seed) in [("src", new, 0, 1), ("dst", old, 3, 2)] {
+                let files =
+                    [Node::file("p/f", seed, 200_000 + seed), Node::file("p/q/f", seed, 3_000_000 + seed)];
+                let dirs = [Node::dir("p"), Node::dir("p/q")];
+                Tree::of(dirs.into_iter().chain(files)).plant(&scratch.at(root));
+                for dir in ["p/q", "p"] {
+                    chown(scratch.at(root).join(dir), Some(owner), Some(owner)).unwrap();
+                    fs::set_permissions(scratch.at(root).join(dir), Permissions::from_mode(mode)).unwrap();
+                }
+            }
+            let (run, to) = match remote {
+                true => (sshd.run(Via::Ssh), sshd.operand(scratch.dst())),
+                false => (Run::dsync(), scratch.dst().into()),
+            };
+            let run = run.args(["-a", "--backup-dir=../kept"]).arg(slash(&scratch.src())).arg(to);
+            let _ = run.run().expect_quiet_success();
+            assert_same(&scratch.src(), &scratch.dst(), Scope::ALL);
+            for dir in ["p", "p/q"] {
+                let kept = fs::metadata(scratch.at("kept").join(dir)).unwrap();
+                assert_eq!(
+                    (kept.mode() & 0o7777, kept.uid(), kept.gid()),
+                    (old, 3, 3),
+                    "{dir} {new:o} {remote}"
+                );
             }
         }
     }

@@ -16,6 +16,7 @@
 //! one is a copy of the first one's, because the file may be new by then.
 
 use std::{
+    borrow::Borrow,
     collections::{HashMap, HashSet},
     ffi::OsStr,
     io,
@@ -51,6 +52,7 @@ pub(super) struct Backups {
     claimed: RwLock<Claimed>,
     given: Mutex<Given>,
     copied: Mutex<Copied>,
+    before: Mutex<Before>,
 }
 
 /// The place of the backups.
@@ -81,6 +83,12 @@ struct Given {
 struct Copied {
     /// The backup's directory, as a path of the destination, and its name, by filesystem and inode.
     firsts: HashMap<(u64, u64), (RelPath, Component)>,
+    held: Held,
+}
+
+/// The access to directories that the run has changed as it was before, and the memory for it.
+struct Before {
+    access: HashMap<RelPath, Wanted>,
     held: Held,
 }
 
@@ -158,6 +166,7 @@ impl Backups {
         let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
         let given = Mutex::new(Given { to: HashMap::new(), held: budget.nothing(Share::Paths) });
+        let before = Mutex::new(Before { access: HashMap::new(), held: budget.nothing(Share::Paths) });
         Self {
             root,
             tree,
@@ -169,6 +178,7 @@ impl Backups {
             claimed,
             given,
             copied,
+            before,
         }
     }
 
@@ -244,6 +254,26 @@ impl Backups {
     /// Returns whether a backup may take the place of an older one.
     pub(super) fn replace_older(&self) -> bool {
         !matches!(self.tree, Tree::Kept(_))
+    }
+
+    /// Notes who may do what in a directory, which `open` opens, before it gets `wanted`: its directory of
+    /// backups is to admit no more.
+    pub(super) fn note_access<D: Borrow<Dir>>(
+        &self,
+        path: &RelPath,
+        wanted: &Wanted,
+        open: impl FnOnce() -> io::Result<D>,
+    ) {
+        let Before { access, held } = &mut *lock(&self.before);
+        if !matches!(self.tree, Tree::At(_)) || access.contains_key(path) {
+            return;
+        }
+        let Ok(now) = open().and_then(|dir| access_to(dir.borrow())) else { return };
+        // Without the memory the directory of backups gets those of then.
+        let bytes = (path.as_bytes().len() + ACCESS_BYTES) as u64;
+        if changes_access(&now, wanted) && held.grow(bytes).is_ok() {
+            access.insert(path.clone(), now);
+        }
     }
 
     /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into.
@@ -331,10 +361,16 @@ impl Backups {
         // In a kept tree, which is private as a whole, each directory is its user's alone.
         let alike = matches!(self.tree, Tree::At(_));
         let mut original = alike.then(|| Arc::clone(&self.root));
+        let mut original_path = RelPath::root();
         for name in path.components() {
             let name = component(name)?;
+            original_path = original_path.join(&name);
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
-            twin = Arc::new(open_twin(&twin, &name, original.as_deref())?);
+            let access = || {
+                let before = lock(&self.before).access.get(&original_path).cloned();
+                before.or_else(|| access_to(original.as_deref()?).ok())
+            };
+            twin = Arc::new(open_twin(&twin, &name, access)?);
         }
 
         if self.reaps {
@@ -375,6 +411,9 @@ const CLAIM_BYTES: usize = 3 * size_of::<RelPath>() + 32;
 /// Memory for a name that is given beside its path: as above, and another name.
 const GIVEN_BYTES: usize = 256 + 3 * size_of::<(RelPath, Component)>() + 32;
 
+/// Memory for the access to a directory beside its path: lists of some entries.
+const ACCESS_BYTES: usize = 512 + 3 * size_of::<(RelPath, Wanted)>();
+
 /// Memory for a first backup beside its path: its name, and an entry of a map that has just doubled.
 const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>();
 
@@ -392,9 +431,9 @@ fn reap(dir: &Dir) {
     }
 }
 
-/// Opens the directory that stands for `original`, and makes it if it is missing. Another entry of
-/// its name gives way: it is a backup from before the directory existed.
-fn open_twin(parent: &Dir, name: &Component, original: Option<&Dir>) -> io::Result<Dir> {
+/// Opens a directory of backups, and makes it with this access if it is missing. Another entry of its name
+/// gives way: it is a backup from before the directory existed.
+fn open_twin(parent: &Dir, name: &Component, access: impl FnOnce() -> Option<Wanted>) -> io::Result<Dir> {
     match parent.open_child(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) if parent.stat(name).is_ok_and(|now| now.kind != Kind::Dir) => {
@@ -405,7 +444,7 @@ fn open_twin(parent: &Dir, name: &Component, original: Option<&Dir>) -> io::Resu
     }
     parent.make_dir(name, 0o700)?;
     let made = parent.open_child(name)?;
-    if let Some(access) = original.and_then(|dir| access_to(dir).ok()) {
+    if let Some(access) = access() {
         made.set_own_attributes(&access)?;
     }
     Ok(made)
@@ -431,6 +470,16 @@ fn access_to(dir: &Dir) -> io::Result<Wanted> {
     let lists = dir.own_extended(ExtendedScope { acls: true, ..ExtendedScope::default() }).ok();
     let (mode, uid, gid) = (Some(now.mode), Some(now.uid), Some(now.gid));
     Ok(Wanted { mode, uid, gid, extended: lists.map(Arc::new), ..Wanted::default() })
+}
+
+/// Returns whether a directory with this access gets another one.
+fn changes_access(now: &Wanted, wanted: &Wanted) -> bool {
+    let lists = |of: &Wanted| of.extended.as_ref().and_then(|extended| extended.acls.clone());
+    let differs = |now, wanted: Option<u32>| wanted.is_some() && now != wanted;
+    wanted.mode.is_some() && now.mode != wanted.mode
+        || differs(now.uid, wanted.uid)
+        || differs(now.gid, wanted.gid)
+        || lists(wanted).is_some_and(|wanted| lists(now).as_ref() != Some(&wanted))
 }
 
 /// Backups that stay in their directory, which are never removed.

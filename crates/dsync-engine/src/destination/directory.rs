@@ -286,6 +286,9 @@ fn dress(site: &Site<'_>, path: &RelPath, dir: &Dir, wanted: &Wanted) -> Result<
     let with_rules = (!site.xattr_rules.is_empty())
         .then(|| Wanted { extended: wanted.extended.as_ref().map(ruled), ..wanted.clone() });
     let wanted = with_rules.as_ref().unwrap_or(wanted);
+    if let Some(backups) = site.backups.get() {
+        backups.note_access(path, wanted, || Ok(dir));
+    }
     match site.hands.dress_itself(dir, wanted) {
         Ok(withheld) => {
             site.withheld(withheld);

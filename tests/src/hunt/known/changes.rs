@@ -338,15 +338,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-b`, an entry of the source's that has a backup's name is compared with what was there before the run.",
         explains: |seen| {
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
-            let is_new = |code: &str| code.ends_with("+++++++++");
-            let is_new = codes(seen).is_some_and(|(ours, theirs)| {
-                // An entry that is deleted has its backup before the rest is compared.
-                is_new(theirs) && !is_new(ours) || seen.case.deletes() && is_new(ours) && !is_new(theirs)
-            });
             seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
                 && seen.path().ends_with(suffix)
-                && is_new
                 && seen.namesakes().any(|node| node.path.starts_with(b"w/s"))
         },
     },

@@ -273,7 +273,12 @@ impl Planner<'_> {
     fn open_up(&self, subject: &Subject<'_>, existing: &Metadata, decision: &Decision) -> bool {
         let Some(dir) = &subject.directory.dir else { return false };
         let early = self.site.policy.while_worked_in(existing, &decision.wanted);
-        let open_up = |early| self.site.hands.dress(dir, &subject.name, Kind::Dir, early).is_ok();
+        let open_up = |early: &Wanted| {
+            if let Some(backups) = self.site.backups.get() {
+                backups.note_access(&subject.path, early, || dir.open_child(&subject.name));
+            }
+            self.site.hands.dress(dir, &subject.name, Kind::Dir, early).is_ok()
+        };
         // A failure here happens again later, and is reported then.
         early.as_ref().is_some_and(open_up)
     }
