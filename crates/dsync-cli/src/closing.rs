@@ -67,7 +67,7 @@ impl Closing<'_> {
         if report.attributes_withheld > 0 {
             let entries = counted(report.attributes_withheld, "entry", "entries");
             parts.push(format!(
-                "{entries} copied without some ACLs or extended attributes, which the destination cannot hold"
+                "{entries} copied without some owners, ACLs or extended attributes, which could not be set there"
             ));
         }
         if report.links_copied > 0 {

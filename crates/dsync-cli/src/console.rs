@@ -7,12 +7,15 @@
 
 use std::{
     io::{self, BufWriter, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use dsync_engine::{
-    Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Progress, Reconnect, StateUse,
-    Summary, SyncError, exit_code,
+    Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Problem, Progress, Reconnect,
+    StateUse, Summary, SyncError, exit_code,
 };
 
 use crate::{
@@ -35,6 +38,8 @@ pub(crate) struct Console {
     json: Option<Stream>,
     bar: Arc<Bar>,
     log: Option<Log>,
+    /// Entries that were told to lack attributes.
+    lacking: AtomicU64,
 }
 
 /// The words and lists that a console prints.
@@ -62,6 +67,9 @@ pub(crate) struct Voice {
     pub(crate) interactive: bool,
 }
 
+/// Most entries that are named on the screen as lacking attributes.
+const MOST_LACKING: u64 = 10;
+
 /// Standard output and its first error.
 struct Results {
     out: BufWriter<Box<dyn Write + Send>>,
@@ -73,7 +81,8 @@ impl Console {
     pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Arc<Bar>, log: Option<Log>) -> Self {
         let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
         let (json, start) = voice.json.as_ref().map(Stream::begin).unzip();
-        let console = Self { voice, results, told: Mutex::default(), json, bar, log };
+        let (told, lacking) = Default::default();
+        let console = Self { voice, results, told, json, bar, log, lacking };
         if let Some(start) = start {
             console.print_line(&start);
         }
@@ -167,6 +176,24 @@ impl Console {
         self.aside(true, || say(line));
     }
 
+    /// Prints a failure. Of entries that lack attributes, which may be all, only the first are named on the
+    /// screen without `-v`.
+    fn failed(&self, problem: &Problem) {
+        let line = format!("dsync: {}", messages::problem(problem));
+        let is_lacking = matches!(problem.cause, Cause::Lacking { .. });
+        if !is_lacking || self.voice.listing.verbose > 0 {
+            return self.talk(&line);
+        }
+        match self.lacking.fetch_add(1, Ordering::Relaxed) {
+            count if count < MOST_LACKING => self.talk(&line),
+            MOST_LACKING => {
+                self.note(&line);
+                self.aside(true, || say("dsync: -v names the other entries that lack attributes, too"));
+            }
+            _ => self.note(&line),
+        }
+    }
+
     /// Removes the bar and flushes the output.
     ///
     /// # Errors
@@ -242,7 +269,7 @@ impl Observer for Console {
             Event::Failed(problem) if self.json.is_some() => {
                 self.stream(|json| json.problem(problem));
                 if problem.cause != Cause::Skipped {
-                    self.talk(&format!("dsync: {}", messages::problem(problem)));
+                    self.failed(problem);
                 }
             }
             // rsync tells of links that it leaves out as unsafe only when it lists names.
@@ -259,7 +286,7 @@ impl Observer for Console {
                     self.list(|told, due| told.text(messages::problem(problem), due));
                 }
             }
-            Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
+            Event::Failed(problem) => self.failed(problem),
 
             _ => {}
         }

@@ -13,6 +13,9 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
                 "rename the entry: its name is taken there, perhaps by one that the filesystem takes for the same, as without case"
             }
             "ENOSPC" | "EDQUOT" => "free some space, then run the same command again",
+            "EFBIG" => {
+                "raise the limit on file sizes (ulimit -f), or use a filesystem that takes files of that length"
+            }
             "EROFS" => "mount the destination for writing",
             "EIO" => "check the disk, then run the same command again",
             "ENAMETOOLONG" => "shorten the name, or exclude the entry",
@@ -24,6 +27,10 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
             _ => return None,
         },
 
+        Cause::Lacking { owner: true, .. } => {
+            "leave out -o and -g (--no-o --no-g), keep owners as notes (--fake-super), or run dsync as a user who may give files away"
+        }
+        Cause::Lacking { .. } => "leave out -A or -X, or run dsync as a user who may set them",
         Cause::Vanished | Cause::Changed | Cause::TypeChanged | Cause::ContentMismatch => {
             "run the same command again when nothing writes to the source"
         }

@@ -62,6 +62,15 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::ContentMismatch => {
             format!("'{name}': content check failed three times; what had the name stays as it was")
         }
+        Cause::Lacking { owner, extended, number } => {
+            let lacking = match (owner, extended) {
+                (true, true) => "the owner or group, and some ACLs or extended attributes,",
+                (true, false) => "the owner or group",
+                _ => "some ACLs or extended attributes",
+            };
+            let why = system_words(&io::Error::from_raw_os_error(number));
+            format!("cannot set {lacking} of '{name}': {why}; the rest of it is there")
+        }
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
@@ -239,7 +248,9 @@ fn cause_words(cause: Cause) -> String {
         Cause::LeadsOut => "it leads out of what the other end may use".into(),
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::DirectoryInTheWay => {
-            "a directory that is not empty is in the way (--delete removes what no filter keeps)".into()
+            "a directory that is not empty is in the way (--delete or --force removes it, but for what a rule or a \
+             backup beside it keeps)"
+                .into()
         }
         other => other.to_string(),
     }

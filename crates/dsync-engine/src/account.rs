@@ -138,10 +138,29 @@ impl<'a> Account<'a> {
         self.audience.observer().is_some()
     }
 
+    /// Returns whether events cross the wire.
+    pub(crate) fn tells_peer(&self) -> bool {
+        self.audience.wire().is_some()
+    }
+
     /// Counts a plan and tells the audience of it.
     pub(crate) fn planned(&self, planned: Planned) -> Result<(), SyncError> {
         self.count(&planned);
         self.carried_out(planned)
+    }
+
+    /// Takes back the count of a plan that could not be carried out.
+    pub(crate) fn take_back(&self, planned: &Planned) {
+        let mut report = lock(&self.report);
+        match planned.action {
+            Action::Create => report.created.take_back(planned.kind),
+            Action::Retag => report.retagged = report.retagged.saturating_sub(1),
+            _ => {}
+        }
+        if is_transfer(planned) {
+            report.files_transferred = report.files_transferred.saturating_sub(1);
+            report.transferred_bytes = report.transferred_bytes.saturating_sub(planned.size);
+        }
     }
 
     /// Counts a plan.
@@ -153,9 +172,7 @@ impl<'a> Account<'a> {
             Action::Retag => report.retagged += 1,
             _ => {}
         }
-        let transfers = matches!(planned.action, Action::Create | Action::Update)
-            && !planned.changes.contains(Changes::HARD_LINK);
-        if transfers && planned.kind == FileType::File {
+        if is_transfer(planned) {
             report.files_transferred += 1;
             // Listed sizes may add up to more than 64 bits hold.
             report.transferred_bytes = report.transferred_bytes.saturating_add(planned.size);
@@ -348,6 +365,7 @@ impl<'a> Account<'a> {
             match problem.cause {
                 Cause::Vanished | Cause::Changed => report.vanished += 1,
                 Cause::Skipped => {}
+                Cause::Lacking { .. } => report.attributes_withheld += 1,
                 _ => report.failed += 1,
             }
         }
@@ -365,7 +383,8 @@ impl<'a> Account<'a> {
             self.source_damaged.store(true, Ordering::Release);
         }
 
-        if let Some(failures) = &self.failures {
+        let is_there = matches!(problem.cause, Cause::Lacking { .. });
+        if let Some(failures) = self.failures.as_ref().filter(|_| !is_there) {
             let kept = failures.note(&problem);
             kept.map_err(|error| SyncError::of_list(problem.operation, "the list of failures", error))?;
         }
@@ -390,6 +409,11 @@ impl<'a> Account<'a> {
         report
     }
 
+    /// Returns how far the run is.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress.snapshot()
+    }
+
     /// Tells the audience how far the run is.
     pub(crate) fn tell_progress(&self) -> Result<(), SyncError> {
         let progress = self.progress.snapshot();
@@ -408,4 +432,10 @@ impl<'a> Account<'a> {
         let wire = self.audience.wire();
         wire.map_or(Ok(()), |control| control.queue(&ControlMessage::Event(event)))
     }
+}
+
+/// Returns whether a plan transfers a file.
+fn is_transfer(planned: &Planned) -> bool {
+    let makes = matches!(planned.action, Action::Create | Action::Update);
+    makes && planned.kind == FileType::File && !planned.changes.contains(Changes::HARD_LINK)
 }

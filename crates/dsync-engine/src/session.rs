@@ -30,7 +30,7 @@ use dsync_wire::{
     message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
-    version::{FEATURES, FILE_KEYS, SPANS, VERSION},
+    version::{FEATURES, SPANS, VERSION},
 };
 
 pub(crate) use self::beginning::NO_TIMEOUT;
@@ -240,8 +240,8 @@ pub(crate) struct DestinationMail {
     pub(crate) key: Key,
     /// Present where both ends know spans.
     pub(crate) spans: Option<SpanKey>,
-    /// Whether the source takes sums that were made under another key.
-    pub(crate) file_keys: bool,
+    /// The source's feature bits.
+    pub(crate) features: u64,
 }
 
 /// A peer that has received its task and has not answered yet.
@@ -285,12 +285,12 @@ impl Session {
         let sent = list.map_or(Ok(()), |list| names::send(&session, list));
 
         let mut order = DestinationInbox::controller();
-        let (mut spans, mut file_keys) = (None, false);
+        let (mut spans, mut features) = (None, 0);
         let mut hear = || {
             session.hear_ready(&mut receiver, &ours, |message| {
                 if let ControlMessage::Hello(theirs) = message {
                     spans = span_key(theirs.features, theirs).filter(|_| !is_recorded);
-                    file_keys = theirs.features & FILE_KEYS != 0;
+                    features = theirs.features;
                 }
                 Ok(order.check(message)?)
             })
@@ -304,7 +304,7 @@ impl Session {
             key => key?,
         };
 
-        Ok((session, DestinationMail { receiver, order, key, spans, file_keys }))
+        Ok((session, DestinationMail { receiver, order, key, spans, features }))
     }
 
     /// Sends, as the controller, the task of the session. Returns the hello that this end has sent.

@@ -12,6 +12,7 @@ use std::{cell::RefCell, io, os::fd::BorrowedFd, rc::Rc, sync::Arc};
 
 use rustix::{
     fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid},
+    io::Errno,
     process::{getegid, geteuid, getgroups},
 };
 
@@ -110,8 +111,8 @@ pub(crate) enum Handle {
     PathOnly,
 }
 
-/// Sets the wanted attributes of the entry behind `fd`, whose present attributes are `now`. Lists
-/// and extended attributes that the target cannot hold are left out and reported.
+/// Sets the wanted attributes of the entry behind `fd`, whose present attributes are `now`. An owner that
+/// may not be given, and lists and extended attributes that the target cannot hold, are left out and reported.
 pub(crate) fn apply(
     fd: BorrowedFd<'_>,
     handle: Handle,
@@ -122,10 +123,8 @@ pub(crate) fn apply(
     let uid = wanted.uid.filter(|&uid| uid != now.uid);
     let gid = wanted.gid.filter(|&gid| gid != now.gid);
     let chowned = uid.is_some() || gid.is_some();
-    if chowned {
-        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        sys::chown_by_handle(fd, uid, gid)?;
-    }
+    let owner = if chowned { set_owner(fd, uid, gid)? } else { None };
+    let wanted = if owner.is_some() && now.kind != Kind::Dir { without_rights(wanted) } else { wanted };
     let mode = wanted.mode.filter(|_| now.kind != Kind::Symlink);
     let known = (!chowned).then_some(now.mode);
     let withheld = match &wanted.extended {
@@ -133,7 +132,41 @@ pub(crate) fn apply(
         Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
     };
     set_times(fd, handle, &wanted)?;
-    Ok(withheld)
+    Ok(Withheld { owner, ..withheld })
+}
+
+/// Sets the owner and the group. Returns the error number if one of them may not be given: a root without
+/// that right, or an owner that its user namespace does not know.
+fn set_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<Option<i32>> {
+    let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+    let number = match refusal(sys::chown_by_handle(fd, uid, gid))? {
+        Some(number) => number,
+        None => return Ok(None),
+    };
+    if uid.is_some() && gid.is_some() {
+        // The group alone may be allowed.
+        refusal(sys::chown_by_handle(fd, None, gid))?;
+    }
+    Ok(Some(number))
+}
+
+/// Returns the error number of a refusal; other errors are failures.
+fn refusal(result: io::Result<()>) -> io::Result<Option<i32>> {
+    const REFUSALS: &[Errno] = &[Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::OPNOTSUPP, Errno::OVERFLOW];
+    match result {
+        Ok(()) => Ok(None),
+        Err(error) if Errno::from_io_error(&error).is_some_and(|errno| REFUSALS.contains(&errno)) => {
+            Ok(error.raw_os_error())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns a file's attributes without the rights that it would hand out as another owner's.
+fn without_rights(wanted: Wanted) -> Wanted {
+    let extended =
+        wanted.extended.map(|extended| Arc::new(Extended::clone(&extended).without_capabilities()));
+    Wanted { mode: wanted.mode.map(|mode| mode & !(SETUID | SETGID)), extended, ..wanted }
 }
 
 /// Sets the mode, unless the entry is known to have it.
@@ -214,6 +247,9 @@ pub(crate) fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> 
     Ok(())
 }
 
+/// Permission bits that lend the rights of a file's owner and of its group.
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
 const OWNER_WRITES: u16 = 0o200;
 /// Permission bit by which the owner may read.
 const OWNER_READS: u16 = 0o400;

@@ -14,7 +14,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RawDir, fsync, openat, readlinkat, statx, syncfs},
+    fs::{
+        AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, fstatvfs, fsync, openat, readlinkat, statx, syncfs,
+    },
     io::Errno,
     time::{ClockId, clock_gettime},
 };
@@ -179,6 +181,12 @@ impl Dir {
         let Self { links, adds_only, fake_super, spelling, .. } = *self;
         let with_rights = |dir| Self { links, adds_only, fake_super, spelling, ..dir };
         opened.map(|dir| with_rights(dir).metered(self.meter.clone()))
+    }
+
+    /// Returns whether nothing can be written here, whoever tries: the filesystem, or this mount of it, is
+    /// read-only.
+    pub fn is_read_only(&self) -> bool {
+        fstatvfs(&self.fd).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Returns the attributes of the directory itself.

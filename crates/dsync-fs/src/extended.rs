@@ -91,16 +91,38 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// Whether some list or attribute could not be set, because the filesystem cannot hold it or the
-/// process may not set it. Everything else was set.
+/// The attributes that an entry lacks, because the filesystem cannot hold them or the process may not set
+/// them, each with the system's error number (`errno`) of the first. Everything else was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Withheld(pub bool);
+pub struct Withheld {
+    /// The owner or the group.
+    pub owner: Option<i32>,
+    /// Some list or extended attribute.
+    pub extended: Option<i32>,
+}
+
+impl Withheld {
+    /// Withholds lists or extended attributes.
+    pub(crate) fn extended(error: Errno) -> Self {
+        Self { extended: Some(error.raw_os_error()), ..Self::default() }
+    }
+}
+
+/// The name of the attribute that has a file's capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl Extended {
     /// Returns the kinds that are in scope.
     pub fn scope(&self) -> ExtendedScope {
         let Self { users_only, .. } = *self;
         ExtendedScope { acls: self.acls.is_some(), xattrs: self.xattrs.is_some(), users_only }
+    }
+
+    /// Returns the same without capabilities, which an owner was given.
+    #[must_use]
+    pub(crate) fn without_capabilities(mut self) -> Self {
+        self.xattrs.iter_mut().for_each(|xattrs| xattrs.retain(|xattr| xattr.name.to_bytes() != CAPABILITY));
+        self
     }
 
     /// Returns the same without the attributes that only root may set.
@@ -510,7 +532,7 @@ impl<'a> Reconciling<'a> {
         match result {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
             Err(error) if WITHHELD.contains(&error) => {
-                self.withheld.0 = true;
+                self.withheld.extended.get_or_insert(error.raw_os_error());
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -166,7 +166,7 @@ pub(crate) fn apply(
             changes.finish()?
         }
     };
-    withheld.0 |= store(&place, inode, &now, &stored)?.0;
+    withheld.extended = withheld.extended.or(store(&place, inode, &now, &stored)?.extended);
     set_times(fd, handle, wanted)?;
     Ok(withheld)
 }
@@ -182,7 +182,9 @@ fn store(place: &Place<'_>, inode: &Metadata, now: &Metadata, stored: &Stored) -
     };
     match result {
         // Without its type an entry would become another one.
-        Err(error) if stored.kind == inode.kind && extended::WITHHELD.contains(&error) => Ok(Withheld(true)),
+        Err(error) if stored.kind == inode.kind && extended::WITHHELD.contains(&error) => {
+            Ok(Withheld::extended(error))
+        }
         result => Ok(result.map(|()| Withheld::default())?),
     }
 }

@@ -138,12 +138,30 @@ pub enum Cause {
     },
     /// The source's file no longer has the content that the run was told of.
     OtherContent,
+    /// The entry is in place, but lacks attributes that could not be set. It does not count as failed.
+    Lacking {
+        /// Whether the owner or the group is another.
+        owner: bool,
+        /// Whether some access control lists or extended attributes are missing.
+        extended: bool,
+        /// The system's error number (Linux numbering) of the first of them.
+        number: i32,
+    },
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Os(number) => return io::Error::from_raw_os_error(*number).fmt(f),
+            Self::Lacking { owner, extended, number } => {
+                let what = match (owner, extended) {
+                    (true, true) => "owner or group, and some ACLs or extended attributes",
+                    (true, false) => "owner or group",
+                    _ => "some ACLs or extended attributes",
+                };
+                let error = io::Error::from_raw_os_error(*number);
+                return write!(f, "it is there without the source's {what}: {error}");
+            }
             Self::BadRule(line) => return write!(f, "line {line} is no filter rule"),
             Self::DeviceTooShort { device, file } => {
                 return write!(f, "the device has {device} bytes and the file {file}; nothing was written");

@@ -426,6 +426,10 @@ struct CauseFields {
     device_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lacks_owner: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lacks_extended: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, serde::Deserialize)]
@@ -447,6 +451,7 @@ enum CauseWord {
     LeadsOut,
     DeviceTooShort,
     OtherContent,
+    Lacking,
 }
 
 #[derive(Debug, Clone, Serialize, serde::Deserialize)]
@@ -458,12 +463,27 @@ struct Errno {
 
 impl CauseFields {
     fn of(cause: Cause) -> Self {
-        let plain = |cause| Self { cause, errno: None, line: None, device_bytes: None, file_bytes: None };
+        let plain = |cause| Self {
+            cause,
+            errno: None,
+            line: None,
+            device_bytes: None,
+            file_bytes: None,
+            lacks_owner: None,
+            lacks_extended: None,
+        };
+        let errno = |number| Some(Errno { number, name: errno_name(number) });
 
         plain(match cause {
-            Cause::Os(number) => {
-                let errno = Some(Errno { number, name: errno_name(number) });
-                return Self { errno, ..plain(CauseWord::System) };
+            Cause::Os(number) => return Self { errno: errno(number), ..plain(CauseWord::System) },
+            Cause::Lacking { owner, extended, number } => {
+                let (lacks_owner, lacks_extended) = (Some(owner), Some(extended));
+                return Self {
+                    errno: errno(number),
+                    lacks_owner,
+                    lacks_extended,
+                    ..plain(CauseWord::Lacking)
+                };
             }
             Cause::BadRule(line) => return Self { line: Some(line), ..plain(CauseWord::BadRule) },
             Cause::DeviceTooShort { device, file } => {

@@ -14,7 +14,8 @@ pub const OLDEST_VERSION: u16 = 1;
 pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
-pub const FEATURES: u64 = SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE | MOVES_AGAIN;
+pub const FEATURES: u64 =
+    SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE | MOVES_AGAIN | LACKING;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -38,3 +39,6 @@ pub const STREAMS_BESIDE: u64 = 16;
 /// The feature bit of second moves: a lane that has moved to a connection over TLS may move again, to
 /// QUIC, and a server that stands may ask for that connection. Only with the two before.
 pub const MOVES_AGAIN: u64 = 32;
+
+/// The feature bit of entries that lack attributes: a destination may name each in a problem.
+pub const LACKING: u64 = 64;

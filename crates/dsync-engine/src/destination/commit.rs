@@ -157,7 +157,7 @@ fn prepare(
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
-            site.withheld(prepared.withheld());
+            site.withheld(&file.slot.path(), prepared.withheld())?;
             if let Some(delayed) = site.delayed.get() {
                 delayed::note_file(site, delayed, file, prepared)?;
                 arrived(transfers, file)?;

@@ -290,10 +290,7 @@ fn dress(site: &Site<'_>, path: &RelPath, dir: &Dir, wanted: &Wanted) -> Result<
         backups.note_access(path, wanted, || Ok(dir));
     }
     match site.hands.dress_itself(dir, wanted) {
-        Ok(withheld) => {
-            site.withheld(withheld);
-            Ok(())
-        }
+        Ok(withheld) => site.withheld(path, withheld),
         Err(error) => site.problem(Operation::SetAttributes, path, cause(&error)),
     }
 }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    Sharing, Wanted, cannot_link, leads_out,
+    Sharing, Wanted, Withheld, cannot_link, leads_out,
 };
 use dsync_wire::{
     event::{FileType, Planned},
@@ -49,6 +49,8 @@ struct Made {
     linked: bool,
     /// The name that a directory in its place has now.
     displaced: Option<Component>,
+    /// The attributes that a copy lacks.
+    withheld: Withheld,
 }
 
 /// The links of a run being made.
@@ -108,8 +110,10 @@ impl Maker<'_> {
 
         let protection = further.displaces.then_some(&self.noted.protection);
         let secured = secure::secure(site, dir, parent, &further.name, protection)?;
-        let made = match secured.and_then(|()| self.make(dir, parent.depth(), further, first)) {
-            Ok(Made { linked, displaced: Some(now) }) => {
+        let made = secured.and_then(|()| self.make(dir, parent.depth(), further, first));
+        let withheld = made.as_ref().map(|made| made.withheld).unwrap_or_default();
+        let made = match made {
+            Ok(Made { linked, displaced: Some(now), .. }) => {
                 let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
                 removal::make_way(site, dir, doomed, &self.noted.protection)?.map(|()| linked)
             }
@@ -122,6 +126,7 @@ impl Maker<'_> {
         match made {
             Ok(linked) => {
                 site.account.link_made(linked);
+                site.withheld(&path, withheld)?;
                 further.told.map_or(Ok(()), |told| self.tell(&path, further, first, (told, linked)))
             }
             Err(error) => {
@@ -174,19 +179,23 @@ impl Maker<'_> {
         self.check_text(above, further, &from, &first)?;
         match place(dir, further, &from, &first) {
             Err(error) if cannot_link(&error) => {
-                let displaced = match further.kind {
-                    _ if self.is_copy(dir, &further.name, &from, &first) => None,
+                let (displaced, withheld) = match further.kind {
+                    _ if self.is_copy(dir, &further.name, &from, &first) => Default::default(),
                     FileType::File => self.copy(dir, further, &from, &first)?,
                     // Of a link or a special file everything is in its attributes.
                     _ => {
                         let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
-                        place.copy(&from, &first).map(|()| None)?
+                        place.copy(&from, &first)?;
+                        Default::default()
                     }
                 };
                 self.site.account.amend(|report| report.links_copied += 1);
-                Ok(Made { linked: false, displaced })
+                Ok(Made { linked: false, displaced, withheld })
             }
-            result => result.map(|displaced| Made { linked: true, displaced }),
+            result => {
+                let withheld = Withheld::default();
+                result.map(|displaced| Made { linked: true, displaced, withheld })
+            }
         }
     }
 
@@ -226,14 +235,15 @@ impl Maker<'_> {
         believed && facts(&old) == facts(&new) && same_text() && same_extended()
     }
 
-    /// Copies the file that cannot have a further name.
+    /// Copies the file that cannot have a further name. Returns the name of the directory that had its name,
+    /// and what it lacks.
     fn copy(
         &self,
         dir: &Arc<Dir>,
         further: &Further,
         from: &Dir,
         first: &Component,
-    ) -> io::Result<Option<Component>> {
+    ) -> io::Result<(Option<Component>, Withheld)> {
         // Before it is read, which may change its access time.
         let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
         let source = from.open_source_noatime(first)?;
@@ -259,12 +269,12 @@ impl Maker<'_> {
             _ => Durability::File,
         };
         let mut prepared = staged.prepare(&wanted, None, durability)?;
-        self.site.withheld(prepared.withheld());
+        let withheld = prepared.withheld();
         let displaced = further.displaces.then(|| prepared.displace()).flatten();
         prepared.commit().map_err(|error| {
             error.raw_os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
         })?;
-        Ok(displaced)
+        Ok((displaced, withheld))
     }
 }
 

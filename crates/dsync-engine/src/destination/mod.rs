@@ -138,7 +138,7 @@ pub(crate) fn run(
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
         site.recording = recording;
-        site.file_keys = mail.file_keys;
+        site.peer_features = mail.features;
         site.tell_tree(&spools, own.left_out);
         site.own = own;
         let site = site;

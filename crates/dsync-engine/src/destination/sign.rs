@@ -16,6 +16,7 @@ use dsync_wire::{
     budget::Held,
     limits::MAX_SUMS,
     message::{Cause, ControlMessage, EntryId, FileKey, NeedDelta, Refine, Sums},
+    version::FILE_KEYS,
 };
 
 use super::{
@@ -213,7 +214,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending, has_part: bool) -> Result<boo
 
 /// Returns the signature that an earlier run kept of an old file, if the source can use it.
 fn known(site: &Site<'_>, basis: &SourceFile, block_len: BlockLen) -> Option<KnownSignature> {
-    let state = site.session.state.as_ref().filter(|_| site.file_keys)?;
+    let state = site.session.state.as_ref().filter(|_| site.peer_features & FILE_KEYS != 0)?;
     state.signature_of(basis, block_len)
 }
 

@@ -17,9 +17,11 @@ use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, SpoolHome, With
 use dsync_wire::{
     event::BackedUp,
     limits::MAX_PATH,
+    link::LinkError,
     message::{Cause, Operation, Problem},
     options::{Durability, KeepPartial},
     path::EntryPath,
+    version::LACKING,
 };
 
 use super::{
@@ -49,8 +51,8 @@ use crate::{
 pub(super) struct Site<'a> {
     pub(super) session: &'a Session,
     pub(super) key: Key,
-    /// Whether the source takes sums that were made under another key.
-    pub(super) file_keys: bool,
+    /// The source's feature bits.
+    pub(super) peer_features: u64,
     pub(super) policy: Policy,
     /// The hands that change the tree.
     pub(super) hands: Hands,
@@ -82,16 +84,28 @@ pub(super) struct Site<'a> {
     pub(super) tenure: Mutex<Tenure>,
 }
 
+/// Returns the system's error that an error of a commit stands for.
+fn plain(source: Arc<io::Error>) -> io::Error {
+    source.raw_os_error().map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error)
+}
+
 /// The knowledge of the destination's tree.
 #[derive(Default)]
 pub(super) struct Tree {
     /// Its root's path, for messages.
     pub(super) root: OnceLock<PathBuf>,
+    /// Its root, once that is open.
+    pub(super) dir: OnceLock<Arc<Dir>>,
     /// One directory of each filesystem that was changed other than by a commit.
     pub(super) touched: Mutex<HashMap<u64, Arc<Dir>>>,
 }
 
 impl Tree {
+    /// Returns whether it can be written at all. A filesystem below it that cannot is another one.
+    fn is_read_only(&self) -> bool {
+        self.dir.get().is_none_or(|root| root.is_read_only())
+    }
+
     /// Returns a path below the root as a person would write it.
     fn display_path(&self, path: &RelPath) -> PathBuf {
         let below = std::ffi::OsStr::from_bytes(path.as_bytes());
@@ -111,7 +125,7 @@ impl<'a> Site<'a> {
         Self {
             session,
             key,
-            file_keys: false,
+            peer_features: 0,
             account: Account::new(audience, &options, session.tally.clone()),
             rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, start.holder(), session.halt.stop_flag()),
@@ -229,11 +243,15 @@ impl<'a> Site<'a> {
         lock(&self.tree.touched).values().try_for_each(|dir| dir.sync_filesystem())
     }
 
-    /// Counts an entry that could not get all of its lists and attributes.
-    pub(super) fn withheld(&self, withheld: Withheld) {
-        if withheld.0 {
+    /// Counts and tells an entry that could not get its owner, or all of its lists and attributes.
+    pub(super) fn withheld(&self, path: &RelPath, withheld: Withheld) -> Result<(), SyncError> {
+        let Some(number) = withheld.owner.or(withheld.extended) else { return Ok(()) };
+        if self.account.tells_peer() && self.peer_features & LACKING == 0 {
             self.account.amend(|report| report.attributes_withheld += 1);
+            return Ok(());
         }
+        let (owner, extended) = (withheld.owner.is_some(), withheld.extended.is_some());
+        self.problem(Operation::SetAttributes, path, Cause::Lacking { owner, extended, number })
     }
 
     /// Records a problem at a path below the root.
@@ -254,16 +272,32 @@ impl<'a> Site<'a> {
         path: &RelPath,
         error: io::Error,
     ) -> Result<Cause, SyncError> {
-        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        use io::ErrorKind::{Interrupted, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        // Work that was cut short with the run is no failure of its entry.
+        if error.kind() == Interrupted && self.stopped() {
+            return Err(SyncError::Link(LinkError::Closed));
+        }
         let writes = matches!(
             operation,
             Operation::WriteFile | Operation::SetAttributes | Operation::Commit | Operation::HardLink
         );
         let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
-        if broken || matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
-            return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
+        let read_only = error.kind() == ReadOnlyFilesystem && self.tree.is_read_only();
+        if broken || read_only || matches!(error.kind(), StorageFull | QuotaExceeded) {
+            let path = self.place_of(operation, path);
+            return Err(SyncError::Filesystem { operation, path, source: error });
         }
         Ok(cause(&error))
+    }
+
+    /// Returns the path of what an operation on an entry writes: content goes to the directory of
+    /// `--temp-dir` first, which may be on another disk.
+    fn place_of(&self, operation: Operation, path: &RelPath) -> PathBuf {
+        let temp_dir = self.policy.options.writing.temp_dir.as_deref();
+        match temp_dir.filter(|_| operation == Operation::WriteFile) {
+            Some(dir) => PathBuf::from(std::ffi::OsStr::from_bytes(dir)),
+            None => self.display_path(path),
+        }
     }
 
     /// Returns the cause why a file did not get its name; an error that every other file would meet
@@ -281,17 +315,28 @@ impl<'a> Site<'a> {
                     source,
                 });
             }
+            CommitError::Backup { source } => self.backup_cause(path, source)?,
             CommitError::Rename { source }
             | CommitError::Stat { source }
-            | CommitError::Backup { source }
             | CommitError::Attributes { source } => {
-                let error = source
-                    .raw_os_error()
-                    .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
-                self.cause_or_fatal(Operation::Commit, path, error)?
+                self.cause_or_fatal(Operation::Commit, path, plain(source))?
             }
 
             _ => Cause::Unrepresentable,
+        })
+    }
+
+    /// Returns the cause why a backup could not be made; the disk that is full is that of the backups.
+    fn backup_cause(&self, path: &RelPath, source: Arc<io::Error>) -> Result<Cause, SyncError> {
+        let elsewhere = self.policy.options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
+        self.cause_or_fatal(Operation::Commit, path, plain(source)).map_err(|error| {
+            match (error, elsewhere) {
+                (SyncError::Filesystem { source, .. }, Some(dir)) => {
+                    let path = PathBuf::from(std::ffi::OsStr::from_bytes(dir));
+                    SyncError::Filesystem { operation: Operation::WriteFile, path, source }
+                }
+                (error, _) => error,
+            }
         })
     }
 

@@ -181,7 +181,7 @@ impl Case {
                     watch: None,
                     manifest: None,
                     recording: None,
-                    own: OwnEntries::default(),
+                    own: &OwnEntries::default(),
                 };
                 local::run(super::Files::Paths(&[source]), &target, options, remote, &Silent, &cancel)
                     .map(|outcome| outcome.report)

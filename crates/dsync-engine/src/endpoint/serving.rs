@@ -14,7 +14,6 @@ use dsync_wire::{
     link::Link,
     message::{Asked, ListPlace, PeerRole},
     state::{DestinationInbox, SourceInbox},
-    version::FILE_KEYS,
 };
 
 use super::{Place, expanded, homes::at_homes, lent::Lent, open_tree};
@@ -163,8 +162,8 @@ pub(crate) fn serve_link(
             }
             PeerRole::Destination { path, asked } => {
                 let spans = span_key(theirs.features, &theirs);
-                let (order, file_keys) = (DestinationInbox::peer(), theirs.features & FILE_KEYS != 0);
-                let mail = DestinationMail { receiver, order, key, spans, file_keys };
+                let (order, features) = (DestinationInbox::peer(), theirs.features);
+                let mail = DestinationMail { receiver, order, key, spans, features };
                 serve_destination((session, mail), path, (asked, &list), cancel, means)
             }
         };

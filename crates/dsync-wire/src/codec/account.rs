@@ -54,6 +54,12 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
             w.u64(file);
         }
         Cause::OtherContent => w.byte(15),
+        Cause::Lacking { owner, extended, number } => {
+            w.byte(16);
+            w.bool(owner);
+            w.bool(extended);
+            w.i64(i64::from(number));
+        }
     }
 }
 
@@ -61,13 +67,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     let offset = r.offset();
 
     Ok(match r.byte("cause")? {
-        0 => {
-            let offset = r.offset();
-            let number = r.i64("error number")?;
-            let number =
-                i32::try_from(number).map_err(|_| DecodeError::Integer { kind: r.kind(), offset })?;
-            Cause::Os(number)
-        }
+        0 => Cause::Os(decode_number(r)?),
         1 => Cause::Vanished,
         2 => Cause::Changed,
         3 => Cause::ContentMismatch,
@@ -83,8 +83,19 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         13 => Cause::TooManyRules,
         14 => Cause::DeviceTooShort { device: r.u64("device length")?, file: r.u64("file length")? },
         15 => Cause::OtherContent,
+        16 => Cause::Lacking {
+            owner: r.bool("owner lacking")?,
+            extended: r.bool("attributes lacking")?,
+            number: decode_number(r)?,
+        },
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
+}
+
+fn decode_number(r: &mut Reader<'_>) -> Result<i32, DecodeError> {
+    let offset = r.offset();
+    let number = r.i64("error number")?;
+    i32::try_from(number).map_err(|_| DecodeError::Integer { kind: r.kind(), offset })
 }
 
 /// Encodes a file's outcome: the time when it was read, or why it could not be.

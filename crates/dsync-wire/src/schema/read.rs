@@ -177,6 +177,11 @@ impl CauseFields {
     fn cause<E: Error>(self) -> Result<Cause, E> {
         Ok(match self.cause {
             CauseWord::System => Cause::Os(self.errno.ok_or_else(|| E::missing_field("errno"))?.number),
+            CauseWord::Lacking => Cause::Lacking {
+                owner: self.lacks_owner.unwrap_or_default(),
+                extended: self.lacks_extended.unwrap_or_default(),
+                number: self.errno.ok_or_else(|| E::missing_field("errno"))?.number,
+            },
             CauseWord::BadRule => Cause::BadRule(self.line.ok_or_else(|| E::missing_field("line"))?),
             CauseWord::DeviceTooShort => {
                 let device = self.device_bytes.ok_or_else(|| E::missing_field("device_bytes"))?;

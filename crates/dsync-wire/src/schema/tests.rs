@@ -103,6 +103,7 @@ fn causes() -> Vec<Cause> {
         Cause::TooManyRules,
         Cause::LeadsOut,
         Cause::DeviceTooShort { device: 1, file: u64::MAX },
+        Cause::Lacking { owner: true, extended: false, number: 1 },
     ]
 }
 

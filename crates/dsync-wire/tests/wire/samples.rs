@@ -466,7 +466,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 14] = [
+const CAUSES: [(&str, Cause); 15] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -481,6 +481,7 @@ const CAUSES: [(&str, Cause); 14] = [
     ("problem-leads-out", Cause::LeadsOut),
     ("problem-other-content", Cause::OtherContent),
     ("problem-device-too-short", Cause::DeviceTooShort { device: 512, file: 1 << 40 }),
+    ("problem-lacking", Cause::Lacking { owner: true, extended: false, number: 22 }),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

@@ -576,6 +576,11 @@ fn cause() -> impl Strategy<Value = Cause> {
         ]),
         any::<u32>().prop_map(Cause::BadRule),
         any::<(u64, u64)>().prop_map(|(device, file)| Cause::DeviceTooShort { device, file }),
+        any::<(bool, bool, i32)>().prop_map(|(owner, extended, number)| Cause::Lacking {
+            owner,
+            extended,
+            number
+        }),
     ]
 }
 

@@ -166,8 +166,11 @@ impl Planner<'_> {
         };
 
         // Those that are asked for were announced.
-        if let Some(planned) = planned.filter(|_| !matches!(placed, Placed::Failed | Placed::Undressed)) {
-            self.site.account.carried_out(planned)?;
+        let failed = matches!(placed, Placed::Failed | Placed::Undressed);
+        match planned {
+            Some(planned) if failed => self.site.account.take_back(&planned),
+            Some(planned) => self.site.account.carried_out(planned)?,
+            None => {}
         }
 
         if let (Some(group), Placed::Failed) = (found.group, placed) {

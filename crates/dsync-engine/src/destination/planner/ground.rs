@@ -60,6 +60,9 @@ impl Ground {
         let terms = Terms { options: &site.policy.options, start, hands: &site.hands, tenure: &site.tenure };
         let target = Target::open(operand, tops, contents, site.session, terms)?;
         let _ = site.tree.root.set(target.path.clone());
+        if let Some(root) = &target.root {
+            let _ = site.tree.dir.set(Arc::clone(root));
+        }
 
         let own = Arc::<OwnPlaces>::default();
         let around = Around { own: &own, spools: &spools, local: transfers.is_local() };

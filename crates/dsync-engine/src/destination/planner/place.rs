@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, reap_left};
+use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, Withheld, reap_left};
 use dsync_wire::{
     event::{Action, FileType},
     message::{EntryId, Operation},
@@ -133,12 +133,10 @@ impl Place<'_> {
     pub(super) fn dress(&self, kind: Kind, wanted: &Wanted) -> Result<Placed, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
         let set = self.site.hands.dress(dir, self.name, kind, wanted);
-        let set = set.map(|withheld| self.site.withheld(withheld));
         if set.is_ok() {
             self.site.touched(dir);
         }
-        let set = self.report(Operation::SetAttributes, set)?;
-        Ok(if set { Placed::Here } else { Placed::Undressed })
+        Ok(if self.dressed(set)? { Placed::Here } else { Placed::Undressed })
     }
 
     /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of
@@ -151,8 +149,7 @@ impl Place<'_> {
         }
         let Finished { name, wanted } = finished;
         let hands = &self.site.hands;
-        let set = hands.dress(dir, name, Kind::File, wanted).map(|withheld| self.site.withheld(withheld));
-        if !self.report(Operation::SetAttributes, set)? {
+        if !self.dressed(hands.dress(dir, name, Kind::File, wanted))? {
             return Ok(Placed::Failed);
         }
 
@@ -282,6 +279,13 @@ impl Place<'_> {
             }
         }
         self.report(operation, result)
+    }
+
+    /// Reports why attributes could not be set, or which are lacking. Returns whether the others are set.
+    fn dressed(&self, set: io::Result<Withheld>) -> Result<bool, SyncError> {
+        let withheld = set.as_ref().copied().unwrap_or_default();
+        self.site.withheld(self.path, withheld)?;
+        self.report(Operation::SetAttributes, set.map(drop))
     }
 
     /// Reports why something could not be done. Returns whether it was done.

@@ -1,8 +1,8 @@
 //! Entries that are whole in their listing: links, devices, fifos and sockets.
 
-use std::io;
+use std::{cell::Cell, io};
 
-use dsync_fs::{Component, Kind};
+use dsync_fs::{Component, Kind, Withheld};
 use dsync_wire::{
     event::Action,
     message::{EntryKind, Operation},
@@ -46,7 +46,8 @@ impl Place<'_> {
             (_, Some(special)) => hands.make_special(dir, name, special, &decision.wanted),
             _ => Err(std::io::ErrorKind::Unsupported.into()),
         };
-        let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
+        let withheld = Cell::<Withheld>::default();
+        let make = |name: &Component| make(name).map(|lacks| withheld.set(lacks));
 
         let sent = brings(kind, decision.action);
         let made = match file_type(kind).filter(|_| delayed) {
@@ -56,7 +57,11 @@ impl Place<'_> {
             }
             None => self.make(operation, dir, make)?,
         };
-        Ok(if made { self.made() } else { Placed::Failed })
+        if !made {
+            return Ok(Placed::Failed);
+        }
+        self.site.withheld(self.path, withheld.get())?;
+        Ok(self.made())
     }
 }
 
