@@ -183,7 +183,7 @@ fn converse<'a>(
         let (over_tx, over) = bounded::<()>(0);
         let (listed_tx, listed) = unbounded();
         let (refinements_tx, refinements) = unbounded();
-        let tell = || site.account.tell_progress();
+        let tell = || tell_alive(site);
         if local.is_some() {
             // No peer waits for a sign of life: one thread does for both.
             halt.spawn(scope, "watch", move || watch_and_beat(site, cancel, &over));
@@ -210,6 +210,16 @@ fn converse<'a>(
         drop(over_tx);
     });
     report
+}
+
+/// Tells the progress, which is this end's sign of life: a source that is not the controller hears of it
+/// as well, and may hear nothing else for as long as its data take.
+fn tell_alive(site: &Site<'_>) -> Result<(), SyncError> {
+    site.account.tell_progress()?;
+    if site.account.tells_peer() {
+        return Ok(());
+    }
+    site.session.control.send(&ControlMessage::Progress(site.account.progress()))
 }
 
 /// Watches until `over` disconnects, and tells the progress at every [`PULSE`]: for a run in this process,

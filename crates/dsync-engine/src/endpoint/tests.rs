@@ -39,6 +39,39 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)
 }
 
+/// Runs a controller and destination over `link`.
+fn destination(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::new();
+    let run = |attempt: &Attempt<'_>| {
+        let terms = session::Terms {
+            role: PeerRole::Source { paths: vec![b"there/".to_vec()] },
+            options: options(),
+            timeout: NO_TIMEOUT,
+            again: None,
+            list: ListPlace::None,
+            is_recorded: false,
+            cancel: cancel.clone(),
+            allowance: Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) },
+        };
+        let (session, mail) = Session::start_destination(Arc::clone(link), terms, None)?;
+        let terms = destination::Terms {
+            operand: dir.path().to_owned(),
+            filters: filters(&options(), dir.path(), true, None)?,
+            asked: AskedFor::of(&[PathBuf::from("there/")], None, &options())?,
+            observer: Some(attempt),
+            listener: None,
+            files: None,
+            spools: SpoolHome::default(),
+            start: Start::default(),
+            recording: None,
+            own: OwnEntries::default(),
+        };
+        destination::run(session, mail, terms, &cancel)
+    };
+    reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)
+}
+
 /// Receives messages until one of this name. Returns the names of all.
 fn hear(receiver: &mut ControlReceiver, last: &str) -> Vec<&'static str> {
     let mut names = Vec::new();
@@ -72,6 +105,27 @@ fn a_source_lists_everything_before_it_is_answered_and_is_done_with_the_report()
         // Nothing of this end's is waited for: its lane and its link stay as they are.
         assert!(running.join().unwrap().is_ok());
         drop((sender, receiver, there));
+    });
+}
+
+#[test]
+fn a_controller_that_receives_shows_signs_of_life_however_long_it_asks_for_nothing() {
+    let (here, there) = dsync_transport::memory::pair();
+    std::thread::scope(|scope| {
+        let here: Arc<dyn Link> = Arc::new(here);
+        let running = scope.spawn(move || destination(&here));
+        let lane = there.accept_lane().unwrap();
+        let (mut sender, mut receiver) = (ControlSender::new(lane.tx), ControlReceiver::new(lane.rx));
+        assert_eq!(hear(&mut receiver, "Start"), ["Hello", "Start"]);
+        sender.send(&hello()).unwrap();
+        sender.send(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
+        // The source lists nothing yet, as one that reads a slow disk.
+        for _ in 0..3 {
+            assert_eq!(hear(&mut receiver, "Progress"), ["Progress"]);
+        }
+        drop((sender, receiver));
+        there.close(dsync_wire::link::CloseReason::Done);
+        assert!(running.join().unwrap().is_err());
     });
 }
 
