@@ -158,18 +158,23 @@ impl StagedFile {
             for start in data.clone().step_by(STEP_BYTES) {
                 sharing.go_on()?;
                 let step = start..data.end.min(start + STEP_BYTES as u64);
-                if sparse {
-                    self.copy_sparse(file, step, false, &mut buffer)?
+                let wanted = step.end - step.start;
+                let read = if sparse {
+                    self.copy_sparse(file, step, false, &mut buffer)?.read
                 } else {
                     self.copy_from(file, step, &mut buffer)?
                 };
+                // Zeros never stand for what could not be read.
+                if read < wanted {
+                    return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()));
+                }
             }
         }
         Ok(())
     }
 
     /// Copies `range` of `file` to the same offsets without its zeros, in units of [`UNIT`] bytes.
-    /// Zeros are left out, or made a hole if `punch`. Returns the number of bytes written.
+    /// Zeros are left out, or made a hole if `punch`. Returns the numbers of bytes read and written.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -179,7 +184,7 @@ impl StagedFile {
         range: Range<u64>,
         punch: bool,
         buffer: &mut Vec<u8>,
-    ) -> Result<u64, CopyError> {
+    ) -> Result<Patched, CopyError> {
         buffer.resize(BUFFER_BYTES, 0);
         let (mut at, mut written) = (range.start, 0);
         while at < range.end {
@@ -191,7 +196,7 @@ impl StagedFile {
             written += self.write_sparse_at(at, &buffer[..count], punch).map_err(CopyError::Write)?;
             at += count as u64;
         }
-        Ok(written)
+        Ok(Patched { read: at - range.start, equal: 0, written })
     }
 
     /// Writes `bytes` without zeros that fill units. Zeros are left out, or made a hole if `punch`.
@@ -242,7 +247,7 @@ impl StagedFile {
     }
 
     /// Makes `range` equal to that of `file` but writes only bytes that differ, in units of
-    /// [`UNIT`] bytes. Returns the numbers of equal and of written bytes. For a staged file that
+    /// [`UNIT`] bytes. Returns the numbers of bytes read, equal and written. For a staged file that
     /// shares the extents of an older copy: extents that are not written stay shared. With
     /// `sparse`, zeros become holes whether they differ or not, and count as neither.
     ///
@@ -290,6 +295,7 @@ impl StagedFile {
             .map_err(CopyError::Write)?;
 
             at += count as u64;
+            patched.read += count as u64;
         }
 
         Ok(patched)
@@ -315,9 +321,11 @@ impl StagedFile {
     }
 }
 
-/// The result of [`StagedFile::patch_from`].
+/// The result of [`StagedFile::patch_from`] and [`StagedFile::copy_sparse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Patched {
+    /// Bytes that were read, less than requested only if the file ends.
+    pub read: u64,
     /// Bytes that were already equal.
     pub equal: u64,
     /// Bytes that were written.

@@ -23,7 +23,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, Opening, SourceFile, StagedFile};
+use dsync_fs::{CopyError, Opening, Patched, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -62,6 +62,9 @@ struct Copy {
     sparse: bool,
     /// The copy has space already where holes go.
     punch: bool,
+    /// The end of what can be read, where the source ends before its length: that of some files of `/sys` and
+    /// of FUSE. The copy ends there as well.
+    end: AtomicU64,
 }
 
 /// A copy that all workers take part in.
@@ -219,7 +222,7 @@ impl Worker<'_> {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error));
         }
         let punch = patch || sparse && preallocate;
-        let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch };
+        let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch, end: AtomicU64::new(len) };
         if len > SEGMENT_BYTES {
             return self.large(copy, staged);
         }
@@ -228,9 +231,20 @@ impl Worker<'_> {
             return Ok(());
         }
         match self.range(&copy, &staged, 0..len) {
-            Ok(()) => self.submit(file, &copy.source, staged),
+            Ok(()) => self.submit_copy(&copy, staged),
             Err(failure) => self.failed(file, failure),
         }
+    }
+
+    /// Hands a finished copy on, with the length that could be read.
+    fn submit_copy(&mut self, copy: &Copy, staged: StagedFile) -> Result<(), SyncError> {
+        let end = copy.end.load(Ordering::Relaxed);
+        if end < copy.source.len()
+            && let Err(error) = staged.set_len(end)
+        {
+            return self.transfers.settle(&copy.file, Outcome::Broke(Operation::WriteFile, error));
+        }
+        self.submit(&copy.file, &copy.source, staged)
     }
 
     /// Appends to an old file the end that the source has beyond it; `None` when all of it has to
@@ -316,7 +330,7 @@ impl Worker<'_> {
                     return Err(Failure::Written(io::ErrorKind::Interrupted.into()));
                 }
                 literal += if sparse {
-                    old.copy_sparse(source, data, false, &mut self.buffers.0)?
+                    old.copy_sparse(source, data, false, &mut self.buffers.0)?.written
                 } else {
                     old.copy_from(source, data, &mut self.buffers.0)?
                 };
@@ -393,7 +407,7 @@ impl Worker<'_> {
         let staged = large.staged.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match (lock(&large.failed).take(), staged) {
             (Some(failure), _) => self.failed(&large.copy.file, failure),
-            (None, Some(staged)) => self.submit(&large.copy.file, &large.copy.source, staged),
+            (None, Some(staged)) => self.submit_copy(&large.copy, staged),
             (None, None) => Ok(()),
         }
     }
@@ -409,18 +423,23 @@ impl Worker<'_> {
 
         for data in copy.source.data_ranges(range.clone()) {
             let data = data.map_err(|error| Failure::Source(ListedFiles::cause(&error)))?;
-            let end = data.end;
+            let Range { start, end } = data;
             if copy.punch {
-                staged.punch_hole(at, data.start - at).map_err(Failure::Written)?;
+                staged.punch_hole(at, start - at).map_err(Failure::Written)?;
             }
-            if copy.patch {
-                let patched = staged.patch_from(&copy.source, data, copy.sparse, &mut self.buffers)?;
-                literal += patched.written;
-                matched += patched.equal;
+            let made = if copy.patch {
+                staged.patch_from(&copy.source, data, copy.sparse, &mut self.buffers)?
             } else if copy.sparse {
-                literal += staged.copy_sparse(&copy.source, data, copy.punch, &mut self.buffers.0)?;
+                staged.copy_sparse(&copy.source, data, copy.punch, &mut self.buffers.0)?
             } else {
-                literal += staged.copy_from(&copy.source, data, &mut self.buffers.0)?;
+                let written = staged.copy_from(&copy.source, data, &mut self.buffers.0)?;
+                Patched { read: written, equal: 0, written }
+            };
+
+            literal += made.written;
+            matched += made.equal;
+            if made.read < end - start {
+                copy.end.fetch_min(start + made.read, Ordering::Relaxed);
             }
             at = end;
         }
