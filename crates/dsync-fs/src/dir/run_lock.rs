@@ -20,8 +20,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, fgetxattr, flock, fremovexattr, openat, unlinkat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, Uid, fgetxattr, flock, fremovexattr, openat, unlinkat},
     io::Errno,
+    process::geteuid,
 };
 
 use super::{Dir, NO_FOLLOW, retry};
@@ -66,7 +67,10 @@ impl Drop for DirLock {
         // Remove it under the lock, so that nobody can lock a file that has lost its name without
         // noticing.
         if let Some((dir, fd)) = &self.file {
-            let _ = dir.keeping_time(|| dir.remove_lock_file(fd));
+            let removed = dir.keeping_time(|| dir.remove_lock_file(fd));
+            if removed.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                let _ = dir.keeping_time(|| dir.taking_back(|| dir.remove_lock_file(fd)));
+            }
         }
     }
 }
@@ -282,6 +286,17 @@ impl Dir {
         let others = dir.mode & 0o002 != 0;
         let mode = 0o600 | if group { 0o060 } else { 0 } | if others { 0o006 } else { 0 };
         sys::chmod_open(fd.as_fd(), mode)
+    }
+
+    /// Changes the names of a directory that this process has given away: a root that may give files away
+    /// need not have the right to write into those of others.
+    fn taking_back<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let now = stat_fd(self.fd.as_fd())?;
+        sys::chown_by_handle(self.fd.as_fd(), Some(geteuid()), None)?;
+        let changed = change();
+        sys::chown_by_handle(self.fd.as_fd(), Some(Uid::from_raw(now.uid)), None)?;
+        chmod(self.fd.as_fd(), self.handle(), now.mode)?;
+        changed
     }
 
     /// Changes the directory's names and preserves its time, if this user may set it.
