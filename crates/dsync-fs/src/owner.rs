@@ -17,9 +17,11 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags},
     io::Errno,
-    process::{Pid, test_kill_process},
+    process::{Pid, PidfdFlags, pidfd_open, test_kill_process},
+    time::Timespec,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -84,11 +86,18 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return Some(false);
         }
-        // Where processes are hidden, as in a cage, the number alone does not tell: a later process may
-        // have it.
-        let process = Process::read(self.pid)?;
+        // Where processes are hidden, as in a cage, the number of one that runs does not tell: a later process
+        // may have it.
+        let Some(process) = Process::read(self.pid) else { return has_ended(pid).then_some(false) };
         Some(!process.has_ended && (self.started == 0 || process.started == self.started))
     }
+}
+
+/// Returns whether a process has ended and only waits for its parent, as far as that can be known.
+fn has_ended(pid: Pid) -> bool {
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return false };
+    let mut ends = [PollFd::new(&handle, PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Returns whether an entry with a temporary's name belongs to no run any more, so that it may be
@@ -203,11 +212,14 @@ mod tests {
         let started = Process::read(child.id()).unwrap().started;
         let owner = Owner { pid: child.id(), started, ..Owner::this() };
         assert_eq!(owner.is_alive(), Some(true));
+        assert!(!has_ended(Pid::from_raw(child.id().cast_signed()).unwrap()));
         child.kill().unwrap();
         while !Process::read(child.id()).is_none_or(|process| process.has_ended) {
             std::thread::yield_now();
         }
         assert_eq!(owner.is_alive(), Some(false));
+        // In a cage only this tells.
+        assert!(has_ended(Pid::from_raw(child.id().cast_signed()).unwrap()));
         child.wait().unwrap();
         assert_eq!(owner.is_alive(), Some(false));
     }

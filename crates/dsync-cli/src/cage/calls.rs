@@ -149,6 +149,8 @@ const COMMON: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
     libc::SYS_kill,
+    // Whether the process that left a temporary has ended.
+    libc::SYS_pidfd_open,
     // The process and its system.
     libc::SYS_getpid,
     libc::SYS_getppid,
