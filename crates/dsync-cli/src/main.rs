@@ -79,6 +79,7 @@ use crate::{
 fn main() -> ExitCode {
     dsync_engine::raise_nofile_limit();
     dsync_engine::reserve_descriptors();
+    signals::let_long_writes_fail();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     ExitCode::from(dispatch(words))
 }

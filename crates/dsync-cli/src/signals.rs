@@ -7,6 +7,7 @@
 use std::{io, sync::Arc};
 
 use dsync_engine::{CancelToken, exit_code};
+use rustix::process::Signal;
 use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1},
     iterator::Signals,
@@ -14,6 +15,13 @@ use signal_hook::{
 };
 
 use crate::bar::Bar;
+
+/// Makes a write beyond the limit on file sizes (`ulimit -f`) an error like others, in place of the end of
+/// the process. What this process starts has the default.
+pub(crate) fn let_long_writes_fail() {
+    // The system has the signal, so this cannot fail.
+    let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
+}
 
 /// Starts to watch; the thread lives as long as the process.
 ///

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, OFlags},
+    fs::{CWD, OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
 
@@ -97,12 +97,15 @@ impl OperatorFiles {
         }
     }
 
-    /// Opens a file for adding to its end; creates it if it is missing.
+    /// Opens a file for adding to its end; creates it if it is missing. A fifo that nobody reads is not waited
+    /// for.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn append(&self, path: &Path) -> io::Result<File> {
-        self.open_as(path, APPEND)
+        let file = self.open_as(path, APPEND | OFlags::NONBLOCK)?;
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
     }
 
     /// Opens the directory of a file that is to be made or replaced.
