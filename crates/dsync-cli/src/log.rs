@@ -58,7 +58,7 @@ impl Log {
 
     /// Logs what is done with an entry, if the format says anything.
     pub(crate) fn entry(&self, planned: &Planned, ended: &Ended) {
-        if let Some(line) = self.listing.line(planned, ended) {
+        if let Some(line) = self.listing.line(planned, ended).filter(|line| !line.is_empty()) {
             self.line(&line);
         }
     }

@@ -80,9 +80,6 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     let Writing { delay_updates, preallocate, sparse, .. } = *writing;
     let (inplace, append) = (writing.in_place().is_some(), writing.append());
     let temp_dir = writing.temp_dir.as_ref().map(bytes);
-    if temp_dir.as_ref().is_some_and(Vec::is_empty) {
-        return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
-    }
 
     Ok(WritePolicy::default()
         .inplace(inplace)
