@@ -181,6 +181,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
             "With --numeric-ids no names are needed."
         }
+        SyncError::DestinationInsideSource { .. } => {
+            "Name a destination elsewhere, or leave it out of the source: --exclude=/NAME/."
+        }
         SyncError::Aborted { .. } => "This is an error in dsync; please report it.",
         SyncError::Batch(error) => return of_batch_fault(&error.source),
         SyncError::Connect(error) => return on_connecting(error),

@@ -381,7 +381,7 @@ fn consent(yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }
-    let unwritten = |why: &str| Err(Failure(exit_code::USAGE, format!("nothing was written: {why}")));
+    let unwritten = |why: &str| Err(Failure(exit_code::USAGE, format!("nothing was enrolled: {why}")));
     match keys::agrees("Write this at both ends (yes/no)? ") {
         Some(true) => Ok(()),
         Some(false) => unwritten("the answer was not yes"),

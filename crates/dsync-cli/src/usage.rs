@@ -370,7 +370,7 @@ mod tests {
         );
         assert_eq!(
             refusal(&["--daemon"]),
-            (4, "--daemon is not supported by dsync; there is no daemon; dsync starts its remote end through ssh".into())
+            (4, "--daemon is not supported by dsync; the server of dsync is 'dsync serve'; without one its remote end is started through ssh".into())
         );
     }
 

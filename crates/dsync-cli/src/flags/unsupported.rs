@@ -89,7 +89,8 @@ impl Foreign {
     }
 }
 
-const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
+const NO_DAEMON: &str =
+    "the server of dsync is 'dsync serve'; without one its remote end is started through ssh";
 
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[

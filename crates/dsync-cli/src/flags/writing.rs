@@ -141,7 +141,7 @@ pub(crate) struct Writing {
     /// notes in .dsync-note-*); no target ever holds half a file. Without this option they are kept
     /// when the connection is lost, and removed when the run is interrupted or fails; an end that
     /// does not hear of that within half a second has lost the connection. With --no-partial they are
-    /// always removed. --delete removes those that nothing in the source asks for. Local runs keep
+    /// always removed. --delete removes those that nothing in the source asks for. Local runs without --bwlimit keep
     /// none.
     #[arg(long)]
     pub(crate) partial: bool,

@@ -44,7 +44,7 @@ pub(super) fn run(config: &Config) -> u8 {
 
     let own = config.server.as_ref().map_or(Ok(None), own_certificate);
     if let Ok(Some(own)) = &own {
-        say(&escape_text(&format!("dsync: {}", certificates::describe(&own.certificate))));
+        say(escape_lines(&format!("dsync: {}", certificates::describe(&own.certificate))).trim_end());
         if let Some(warning) = own.ends_soon() {
             say(&escape_text(&format!("dsync: {warning}")));
         }

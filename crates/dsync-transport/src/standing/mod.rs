@@ -270,9 +270,12 @@ impl Channel {
         let (mut heard, mut piece) = (0, vec![0; COPY_BYTES]);
         while heard < MAX_LAST_WORD {
             reader.stream.read_until(end)?;
-            match reader.read(&mut piece)? {
-                0 => break,
-                count => heard += count,
+            match reader.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => heard += count,
+                // Who has all bytes may hang up without a farewell.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
