@@ -98,7 +98,7 @@ pub(crate) struct Output {
     /// the numbers of owner and group at the source; %b for the bytes of the file that were sent and
     /// %c for those of its old copy's sums. A width and a - for the left side may stand between, as
     /// in %-40n, and ' for a length with commas, '' with units. With %i all changes are listed, else
-    /// those that -v lists. %C is refused: dsync's sums are of no use outside of the run.
+    /// those that -v lists. %C needs -c and stands for the BLAKE3 hash of each file, as b3sum prints it.
     #[arg(long, alias = "log-format", value_name = "FORMAT", allow_hyphen_values = true)]
     pub(crate) out_format: Option<OsString>,
     /// Add what is done and said to FILE, each line with time and process
