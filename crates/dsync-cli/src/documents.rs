@@ -244,8 +244,8 @@ may be written `:PATH`. A directory with a trailing `/` stands for what is in it
 Letters can be put together (`-avz`), values follow `=` or stand in the next word. Each switch has an opposite under
 its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners.
 
-Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Results go to standard output, all
-else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
+Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Under `--watch` each run also prints
+a summary, to standard error; with `-q` it does not. Results go to standard output, all else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
 could stumble over. DSYNC_LOG=debug in the environment logs to standard error: ports, the carrier and why it is that one, and of
 each entry what is done and why; DSYNC_LOG=dsync=debug leaves the libraries out.
 
