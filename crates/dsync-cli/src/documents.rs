@@ -268,7 +268,7 @@ the exit code is 23 where a path is at neither end. A remote end tells of no oth
 differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--max-age 30d` reads the files that were not read and found sound within thirty days, so that a run each night reads what is due; a run that
-was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
+was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex`, which is `null` where the path is UTF-8, `changes`, `why`) and
 one with the counts. `-x` stays on one filesystem, `-q` prints differences only.
 `-n` reads no content at all.
 
