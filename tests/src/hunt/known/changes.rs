@@ -31,7 +31,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "With `-H`, which of a file's names is listed with a change and which as linked to it is not said.",
+        says: "With `-H` it is not defined which of a file's names is listed as changed and which as a link to it.",
         explains: |seen| {
             let is_link = |code: &str| code.starts_with('h');
             let is_either = codes(seen).is_some_and(|(ours, theirs)| is_link(ours) || is_link(theirs));

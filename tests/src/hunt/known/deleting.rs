@@ -13,7 +13,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| seen.dsync.code() == Some(42) && seen.dsync.stderr_text().contains("is empty but"),
     },
     Known {
-        says: "Which N entries `--max-delete=N` removes is not said.",
+        says: "Which N entries `--max-delete=N` removes is not defined.",
         explains: |seen| {
             // Entries that the user may not remove may be among those that the other leaves.
             let says = seen.rsync.stderr_text();

@@ -176,7 +176,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "How often a file is read that no one copies the access time of is nobody's business.",
+        says: "Access times that are not copied may change: dsync may read a file more often than rsync, or less.",
         explains: |seen| {
             let is_copy = seen.path().starts_with("w/d") && !seen.case.has(&["-b", "--backup-dir"]);
             // Each reads the files of rules at a time of its own, and the copy has what was then.
