@@ -2,12 +2,13 @@
 //!
 //! No option's row is written by hand: "no" and "no effect" come from the tables
 //! that decide them, and "different" from the page itself, which says in a row or a bold sentence
-//! what differs.
+//! what differs, by the option's long name or its letter.
 
 use std::{fmt::Write as _, path::Path};
 
 use crate::flags::{
     accepted::Accepted,
+    command,
     unsupported::{Foreign, RSYNC_LONG},
 };
 
@@ -30,7 +31,7 @@ const BETTER: &[(&str, &str)] = &[
 ];
 
 /// Returns the cells of an option: what it is in dsync, and why.
-fn row(name: &str, page: &str) -> (&'static str, String) {
+fn row(name: &str, letter: Option<char>, page: &str) -> (&'static str, String) {
     let word = format!("--{name}");
     if let Some(foreign) = Foreign::find(&word) {
         return ("no", foreign.advice.unwrap_or_default().to_owned());
@@ -49,7 +50,12 @@ fn row(name: &str, page: &str) -> (&'static str, String) {
     if let Some((_, why)) = BETTER.iter().find(|(better, _)| *better == name) {
         return ("better", (*why).to_owned());
     }
-    let bold = |line: &str| line.starts_with("- **") && names(line, &word);
+    let by_letter = |text: &str| letter.is_some_and(|letter| names_letter(text, letter));
+    let in_table = |line: &str| line.starts_with('|') && line.split('|').nth(1).is_some_and(by_letter);
+    if page.lines().any(in_table) {
+        return ("different", "[told here](#options)".to_owned());
+    }
+    let bold = |line: &str| line.starts_with("- **") && (names(line, &word) || by_letter(line));
     if page.lines().any(bold) {
         return ("different", "in some cases, told above".to_owned());
     }
@@ -63,13 +69,37 @@ fn names(text: &str, word: &str) -> bool {
     })
 }
 
+/// Returns whether a text names an option by its letter, alone or among others: `-H`, `-yy`, `-M OPTION`.
+/// "Without `-p`" tells of runs that lack the option.
+fn names_letter(text: &str, letter: char) -> bool {
+    let parts: Vec<&str> = text.split('`').collect();
+    parts.chunks_exact(2).any(|pair| {
+        let [outside, code] = pair else { return false };
+        let is_lacking = outside.ends_with("without ") || outside.ends_with("Without ");
+        let has_letter = |word: &str| {
+            let letters = word.strip_prefix('-').unwrap_or_default();
+            letters.chars().take_while(char::is_ascii_alphanumeric).any(|own| own == letter)
+        };
+        !is_lacking && code.split_whitespace().any(has_letter)
+    })
+}
+
+/// Returns the letter of an option, as `H` for `hard-links`.
+fn letter_of(name: &str, command: &clap::Command) -> Option<char> {
+    let is_meant = |arg: &&clap::Arg| {
+        arg.get_long() == Some(name) || arg.get_all_aliases().unwrap_or_default().contains(&name)
+    };
+    command.get_arguments().find(is_meant).and_then(clap::Arg::get_short)
+}
+
 fn table(page: &str) -> String {
+    let command = command();
     let mut names: Vec<&str> = RSYNC_LONG.split_whitespace().collect();
     names.sort_unstable();
     let mut counts = std::collections::BTreeMap::<&str, usize>::new();
     let mut rows = String::new();
     for name in &names {
-        let (state, why) = row(name, page);
+        let (state, why) = row(name, letter_of(name, &command), page);
         *counts.entry(state).or_default() += 1;
         writeln!(rows, "| `--{name}` | {state} | {why} |").unwrap_or_default();
     }
@@ -105,4 +135,16 @@ fn every_option_of_rsync_has_a_true_row() {
 fn option_is_not_named_by_a_longer_one() {
     assert!(names("- **With `--delete`, x**", "--delete"));
     assert!(!names("- **With `--delete-after`, x**", "--delete"));
+}
+
+#[test]
+fn option_is_named_by_its_letter_too() {
+    for text in ["- **With `-H -u`, x**", "| `-y`, `-uu` |", "x `--delete` and `-u FILE`"] {
+        assert!(names_letter(text, 'u'), "{text}");
+    }
+    for text in ["- **Without `-u`, x**", "With `-a` and without `-u`, x", "`--update`", "`update`", "-u"] {
+        assert!(!names_letter(text, 'u'), "{text}");
+    }
+    assert_eq!(letter_of("hard-links", &command()), Some('H'));
+    assert_eq!(letter_of("delete", &command()), None);
 }

@@ -118,11 +118,12 @@ pub(crate) const RSYNC_LONG: &str = "8-bit-output acls address append append-ver
     insecure-links ipv4 ipv6 itemize-changes keep-dirlinks link-dest links list-only log-file log-file-format \
     max-alloc max-delete max-size min-size mkpath modify-window munge-links no-i-r no-implied-dirs \
     no-inc-recursive no-motd no-W no-whole-file numeric-ids old-args old-d old-dirs omit-dir-times \
-    omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial-dir \
-    password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch recursive \
-    relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only skip-compress \
-    sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \
-    update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc zl zt";
+    omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial \
+    partial-dir password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch \
+    recursive relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only \
+    skip-compress sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout \
+    times trust-sender update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc \
+    zl zt";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
