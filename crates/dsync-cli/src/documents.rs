@@ -242,7 +242,8 @@ brackets. A remote path that does not start with `/` starts at the home director
 may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
 
 Letters can be put together (`-avz`), values follow `=` or stand in the next word. Each switch has an opposite under
-its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners.
+its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners. Older
+spellings that are taken as well are in [from-rsync.md](from-rsync.md#options).
 
 Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Under `--watch` each run also prints
 a summary, to standard error; with `-q` it does not. Results go to standard output, all else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
