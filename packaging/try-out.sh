@@ -37,8 +37,9 @@ example=/usr/share/doc/dsync/examples/serve.toml
 [ -f $example ] || { mkdir -p "${example%/*}"; dpkg-deb --fsys-tarfile "$first" | tar -xO ./usr/share/doc/dsync/examples/serve.toml >$example; }
 
 step start, with the sample configuration
-useradd --system backup 2>/dev/null || id backup >/dev/null
-install -d -o backup -g backup -m 700 /srv/backups
+useradd --system --user-group --create-home --home-dir /var/lib/dsync-backup --shell /bin/sh dsync-backup 2>/dev/null ||
+    id dsync-backup >/dev/null
+install -d -o dsync-backup -g dsync-backup -m 700 /srv/backups
 touch /srv/backups/.dsync-share
 install -d -m 755 /etc/dsync
 install -m 644 $example /etc/dsync/serve.toml

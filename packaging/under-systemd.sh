@@ -80,8 +80,9 @@ push() { dsync -a --retries=0 "$@"; }
 
 step install, with the sample configuration
 dpkg -i "$first" >/dev/null
-useradd --system backup 2>/dev/null || id backup >/dev/null
-install -d -o backup -g backup -m 700 /srv/backups
+useradd --system --user-group --create-home --home-dir /var/lib/dsync-backup --shell /bin/sh dsync-backup 2>/dev/null ||
+    id dsync-backup >/dev/null
+install -d -o dsync-backup -g dsync-backup -m 700 /srv/backups
 touch /srv/backups/.dsync-share
 dpkg-deb --fsys-tarfile "$first" | tar -xO ./usr/share/doc/dsync/examples/serve.toml >/sample.toml
 [ "$(systemctl is-enabled dsync.service || true)" = disabled ] || fail 'the unit is enabled by its installation'
@@ -109,7 +110,7 @@ hold two
 process=$(session)
 until_it grep -q '^CapEff:.*0000000000000000' "/proc/$process/status"
 until_it grep -q '^Seccomp:.*2' "/proc/$process/status"
-grep -q "^Uid:.*$(id -u backup)" "/proc/$process/status"
+grep -q "^Uid:.*$(id -u dsync-backup)" "/proc/$process/status"
 grep -q '^NoNewPrivs:.*1' "/proc/$process/status"
 
 step a reload keeps sessions, and a configuration that cannot be read keeps the old one
@@ -149,8 +150,8 @@ sed -i '/^wrong/d' /etc/dsync/serve.toml
 again
 
 step a share elsewhere is read only until the unit is told of it
-install -d -o backup -g backup /opt/backups
-printf '[shares.more]\npath = "/opt/backups"\nuser = "backup"\n[shares.more.keys.laptop]\nrole = "full"\n' >>/etc/dsync/serve.toml
+install -d -o dsync-backup -g dsync-backup /opt/backups
+printf '[shares.more]\npath = "/opt/backups"\nuser = "dsync-backup"\n[shares.more.keys.laptop]\nrole = "full"\n' >>/etc/dsync/serve.toml
 again
 ! push /src/small 127.0.0.1::more/ 2>/said || fail 'a share outside of ReadWritePaths was written to'
 grep -q 'Read-only file system' /said
