@@ -93,7 +93,7 @@ fn entries_that_lack_attributes_are_named_and_without_v_only_the_first_of_many()
     needs_dsync!();
     needs_root!();
     let scratch = Scratch::new();
-    let files = (0..15).map(|at| Node::file(&format!("f{at:02}"), at, 10).with("security.t", b"t"));
+    let files = (0..15).map(|at| Node::file(format!("f{at:02}"), at, 10).with("security.t", b"t"));
     Tree::of(files).plant(&scratch.src());
     let run = |options: &[&str]| {
         let _ = fs::remove_dir_all(scratch.dst());

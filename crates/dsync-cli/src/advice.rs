@@ -152,6 +152,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "--copy-as takes an account of its end, by name or number; a number without an account needs a group: NUMBER:GROUP."
         }
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
+        SyncError::DestinationInsideSource { .. } => "Exclude it (--exclude=/NAME/), or name one elsewhere.",
         SyncError::EmptySource { .. } => "Is the source mounted? --allow-empty-source deletes all the same.",
         SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
         SyncError::Filesystem { operation, source, .. }
@@ -180,9 +181,6 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         }
         SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
             "With --numeric-ids no names are needed."
-        }
-        SyncError::DestinationInsideSource { .. } => {
-            "Name a destination elsewhere, or leave it out of the source: --exclude=/NAME/."
         }
         SyncError::Aborted { .. } => "This is an error in dsync; please report it.",
         SyncError::Batch(error) => return of_batch_fault(&error.source),

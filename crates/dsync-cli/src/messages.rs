@@ -29,20 +29,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
                 "'{name}': it is there already and differs, and nothing there may be replaced; it stays as it is"
             )
         }
-        Cause::Skipped if problem.operation == Operation::ReadDirectory => {
-            format!("skipping directory {name}")
-        }
-        Cause::Skipped if problem.operation == Operation::CreateLink => {
-            format!("ignoring unsafe symlink \"{name}\"")
-        }
-        Cause::Skipped if problem.operation == Operation::FollowLink => {
-            format!("copying unsafe symlink \"{name}\"")
-        }
-        Cause::Skipped if problem.operation == Operation::ReadBasis => {
-            format!(
-                "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
-            )
-        }
+        Cause::Skipped => skipped(problem.operation, &name),
         Cause::Os(ENODATA) if problem.operation == Operation::ReadFile => format!(
             "cannot {what} '{name}': the batch does not have its content, as the recorded run did not transfer it; \
              what has the name stays as it is"
@@ -58,18 +45,12 @@ pub(crate) fn problem(problem: &Problem) -> String {
             "cannot {what} '{name}': a link on the way belongs to another user and leads out of the source, \
              or leads in a circle"
         ),
-        Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => {
             format!("'{name}': content check failed three times; what had the name stays as it was")
         }
         Cause::Lacking { owner, extended, number } => {
-            let lacking = match (owner, extended) {
-                (true, true) => "the owner or group, and some ACLs or extended attributes,",
-                (true, false) => "the owner or group",
-                _ => "some ACLs or extended attributes",
-            };
             let why = system_words(&io::Error::from_raw_os_error(number));
-            format!("cannot set {lacking} of '{name}': {why}; the rest of it is there")
+            format!("cannot set {} of '{name}': {why}; the rest of it is there", lacking(owner, extended))
         }
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
@@ -87,6 +68,28 @@ pub(crate) fn problem(problem: &Problem) -> String {
         }
 
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
+    }
+}
+
+/// Says what is left out, or done in another way.
+fn skipped(operation: Operation, name: &Escaped<'_>) -> String {
+    match operation {
+        Operation::ReadDirectory => format!("skipping directory {name}"),
+        Operation::CreateLink => format!("ignoring unsafe symlink \"{name}\""),
+        Operation::FollowLink => format!("copying unsafe symlink \"{name}\""),
+        Operation::ReadBasis => format!(
+            "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
+        ),
+        _ => format!("skipping non-regular file \"{name}\""),
+    }
+}
+
+/// Says which attributes an entry lacks.
+fn lacking(owner: bool, extended: bool) -> &'static str {
+    match (owner, extended) {
+        (true, true) => "the owner or group, and some ACLs or extended attributes,",
+        (true, false) => "the owner or group",
+        _ => "some ACLs or extended attributes",
     }
 }
 

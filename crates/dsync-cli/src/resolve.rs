@@ -112,16 +112,22 @@ pub(crate) fn order(
     if let Some(recording) = batch::recording(flags, &files)? {
         job = job.record(recording);
     }
+    let job = with_own_files(job, flags);
+    let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
+    Ok(Order { job: job.resources(resources), rules, report, doubtful, share, is_watched })
+}
+
+/// Adds the files that the run writes itself.
+fn with_own_files(mut job: Job, flags: &Flags) -> Job {
     if let Some(file) = &flags.output.write_manifest {
         let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
         let manifest = ManifestFile::new(file).links(links);
         job = job.write_manifest(manifest).own_file(times_beside(Path::new(file)));
     }
-    if let Some(log) = &flags.output.log_file {
-        job = job.own_file(log);
+    match &flags.output.log_file {
+        Some(log) => job.own_file(log),
+        None => job,
     }
-    let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
-    Ok(Order { job: job.resources(resources), rules, report, doubtful, share, is_watched })
 }
 
 /// Refuses an empty name of a file, directory or program: a variable of a script that is not set.
@@ -141,7 +147,7 @@ fn check_names(flags: &Flags) -> Result<(), UsageError> {
     ];
     let empty = given.into_iter().find(|(_, names)| names.iter().any(|name| name.is_empty()));
     let program = flags.remote.dsync_path.as_deref().filter(|program| program.is_empty());
-    let option = empty.map(|(option, _)| option).or(program.map(|_| "--dsync-path"));
+    let option = empty.map(|(option, _)| option).or_else(|| program.map(|_| "--dsync-path"));
     let reason = || "the value is empty (unset variable in a script?)".to_owned();
     option.map_or(Ok(()), |option| {
         Err(UsageError::ValueInvalid { option: option.to_owned(), reason: reason() })

@@ -139,10 +139,7 @@ pub(crate) fn apply(
 /// that right, or an owner that its user namespace does not know.
 fn set_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<Option<i32>> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-    let number = match refusal(sys::chown_by_handle(fd, uid, gid))? {
-        Some(number) => number,
-        None => return Ok(None),
-    };
+    let Some(number) = refusal(sys::chown_by_handle(fd, uid, gid))? else { return Ok(None) };
     if uid.is_some() && gid.is_some() {
         // The group alone may be allowed.
         refusal(sys::chown_by_handle(fd, None, gid))?;

@@ -532,7 +532,7 @@ impl<'a> Reconciling<'a> {
         match result {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
             Err(error) if WITHHELD.contains(&error) => {
-                self.withheld.extended.get_or_insert(error.raw_os_error());
+                self.withheld.extended.get_or_insert_with(|| error.raw_os_error());
                 Ok(())
             }
             Err(error) => Err(error.into()),

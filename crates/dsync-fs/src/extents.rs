@@ -153,6 +153,7 @@ impl StagedFile {
         }
         self.set_len(file.len()).map_err(CopyError::Write)?;
         let mut buffer = Vec::new();
+
         for data in file.data_ranges(0..file.len()) {
             let data = data.map_err(CopyError::Read)?;
             for start in data.clone().step_by(STEP_BYTES) {

@@ -162,6 +162,7 @@ impl fmt::Display for Cause {
                 let error = io::Error::from_raw_os_error(*number);
                 return write!(f, "it is there without the source's {what}: {error}");
             }
+
             Self::BadRule(line) => return write!(f, "line {line} is no filter rule"),
             Self::DeviceTooShort { device, file } => {
                 return write!(f, "the device has {device} bytes and the file {file}; nothing was written");

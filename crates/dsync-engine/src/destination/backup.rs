@@ -167,6 +167,7 @@ impl Backups {
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
         let given = Mutex::new(Given { to: HashMap::new(), held: budget.nothing(Share::Paths) });
         let before = Mutex::new(Before { access: HashMap::new(), held: budget.nothing(Share::Paths) });
+
         Self {
             root,
             tree,

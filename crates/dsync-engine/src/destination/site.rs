@@ -101,9 +101,11 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Returns whether it can be written at all. A filesystem below it that cannot is another one.
-    fn is_read_only(&self) -> bool {
-        self.dir.get().is_none_or(|root| root.is_read_only())
+    /// Returns whether an entry is on a read-only filesystem below a root that can be written.
+    fn is_on_read_only(&self, path: &RelPath) -> bool {
+        let Some(root) = self.dir.get().filter(|root| !root.is_read_only()) else { return false };
+        let is_read_only = |path: &RelPath| root.open_beneath(path).is_ok_and(|dir| dir.is_read_only());
+        is_read_only(path) || path.parent().is_some_and(|parent| is_read_only(&parent))
     }
 
     /// Returns a path below the root as a person would write it.
@@ -282,7 +284,7 @@ impl<'a> Site<'a> {
             Operation::WriteFile | Operation::SetAttributes | Operation::Commit | Operation::HardLink
         );
         let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
-        let read_only = error.kind() == ReadOnlyFilesystem && self.tree.is_read_only();
+        let read_only = error.kind() == ReadOnlyFilesystem && !self.tree.is_on_read_only(path);
         if broken || read_only || matches!(error.kind(), StorageFull | QuotaExceeded) {
             let path = self.place_of(operation, path);
             return Err(SyncError::Filesystem { operation, path, source: error });

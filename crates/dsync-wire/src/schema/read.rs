@@ -188,6 +188,7 @@ impl CauseFields {
                 let file = self.file_bytes.ok_or_else(|| E::missing_field("file_bytes"))?;
                 Cause::DeviceTooShort { device, file }
             }
+
             CauseWord::Vanished => Cause::Vanished,
             CauseWord::Changed => Cause::Changed,
             CauseWord::ContentMismatch => Cause::ContentMismatch,

@@ -312,6 +312,7 @@ impl<'a> Comparison<'a> {
         if let Some(error) = part.error.take() {
             self.tell_unreadable(&directory.path, error)?;
         }
+
         // Names that are listed but may not be looked at are of a directory that is closed too. With notes of
         // `--fake-super` a single entry may be refused, for its note.
         let is_refused = |found: &io::Result<_>| {
