@@ -132,7 +132,10 @@ impl Planner<'_> {
         course: Course,
     ) -> Course {
         let Course::Place(mut placing) = course else { return course };
-        let shared = found.existing.as_ref().filter(|existing| self.may_be_shared(&placing, existing));
+        // What displaces a name writes nothing into its inode.
+        let is_file = matches!(subject.entry.kind, EntryKind::File { .. });
+        let shared =
+            found.existing.as_ref().filter(|existing| is_file && self.may_be_shared(&placing, existing));
         let Some(existing) = shared else { return Course::Place(placing) };
 
         let writes = placing.writes();
