@@ -75,6 +75,7 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
             || line.contains("/temp': mtime is ") && case.has(&["--temp-dir"])
             || about("extended attributes") && !case.has_letter('X'));
     let is_left = about("mtime") && case.has(&["--modify-window"])
+        || line.starts_with("missing: ") && case.has(&["--modify-window"]) && case.has(&["--compare-dest"])
         || (about("extended attributes") || line.contains("not one file: "))
             && case.has(&["--ignore-existing"]);
     line.starts_with("'w/d': mtime is ")
@@ -96,7 +97,9 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let Some((path, facts)) = directory else { return false };
     let is_in_tree = path.starts_with(b"w/d/");
     let is_closed = is_in_tree && !case.has_letter('p') && facts.mode & 0o700 != 0o700;
-    case.has(&["--backup-dir"]) && !is_in_tree || is_closed && line.contains("': mode is ")
+    let is_backups = !is_in_tree
+        || [&b"/.bk/"[..], b"/bk/"].iter().any(|dir| path.windows(dir.len()).any(|part| part == *dir));
+    case.has(&["--backup-dir"]) && is_backups || is_closed && line.contains("': mode is ")
 }
 
 /// Returns whether a second run finds done what the first one did.

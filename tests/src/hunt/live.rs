@@ -57,9 +57,13 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
         add(format!("a run beside changes ends with {:?} is {first}", outcome.code()));
     }
     let left = || temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
-    // Files that an interrupted run had finished stay for the next one.
+    // Files that an interrupted run had finished stay for the next one, and notes of files that changed while
+    // they were rewritten in place.
     let may_stay = |name: &String| {
-        outcome.code() == Some(20) && case.has(&["--partial"]) && name.contains("/.dsync-done-")
+        let is_finished =
+            outcome.code() == Some(20) && case.has(&["--partial"]) && name.contains("/.dsync-done-");
+        let is_half = matches!(outcome.code(), Some(20 | 23 | 24)) && case.has(&["--inplace"]);
+        is_finished || is_half && name.contains("/.dsync-note-")
     };
     if outcome.code().is_some() {
         let left = left().filter(|name| !may_stay(name));

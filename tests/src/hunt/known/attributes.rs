@@ -305,7 +305,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_noted = seen.values().is_some_and(|(ours, theirs)| {
                 [ours, theirs].iter().all(|text| text.contains("user.rsync.%aacl"))
             });
-            let lists = seen.namesakes().filter(of_source).flat_map(|node| &node.xattrs);
+            // Of a file with several names the first one has them.
+            let lists = seen.case.world.iter().filter(of_source).flat_map(|node| &node.xattrs);
             let mut lists = lists.filter(|(name, _)| name.starts_with("system.posix_acl_"));
             seen.case.has_letter('A')
                 && seen.about(&["extended attributes"])
@@ -336,8 +337,12 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Attributes that cannot be read are set again.",
         explains: |seen| {
             let is_closed = |node: &Node| node.path.starts_with(b"w/d") && node.mode & 0o400 == 0;
-            seen.is(Class::Second)
-                && seen.finding.line.contains("'.f........x ")
+            // Who does not own it fails.
+            let is_refused = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.dsync.stderr_text().contains("cannot set attributes of '");
+            let is_again = seen.is(Class::Second) && seen.finding.line.contains("'.f........x ");
+            (is_again || is_refused)
                 && seen.case.is_nobody
                 && seen.case.has_letter('X')
                 && seen.case.world.iter().any(is_closed)

@@ -386,7 +386,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_linked = seen.finding.line.starts_with("not one file: ")
                 && !seen.finding.paths().iter().all(is_at_home);
             // Or it finds the source itself behind the link, and leaves out what is equal.
-            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
             let is_left_out =
                 follows && seen.case.has(&["--compare-dest"]) && seen.finding.line.starts_with("extra: ");
             seen.has_link_in_alternate() && (is_linked || is_left_out)

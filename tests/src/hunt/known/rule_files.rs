@@ -59,7 +59,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "`--delete` and `--delete-delay` keep what either copy of a file of rules protects",
         explains: |seen| {
             let either = seen.case.has(&["--delete", "--delete-delay", "--delete-excluded"]);
-            let arrived = seen.case.has(&["--delete-after"]);
+            let arrived = seen.case.has(&["--delete-after", "--delete-during", "--del"]);
             let line = &seen.finding.line;
             let listed = |who: &str| line.starts_with(&format!("only the {who} lists: '*deleting"));
             let dry_knew_less = seen.is(Class::DryRun)
