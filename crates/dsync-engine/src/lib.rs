@@ -85,9 +85,9 @@ pub use dsync_wire::{
     link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic},
     message::{Cause, Operation, Problem, Timestamp},
     options::{
-        ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopyAs, DeleteLimit, DeleteTiming,
-        DetectRenamed, Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial,
-        ModeRule, MungeLinks, OptionFault, SyncOptions, WritePolicy,
+        ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopiedBits, CopyAs, DeleteLimit,
+        DeleteTiming, DetectRenamed, Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule,
+        IdTarget, KeepPartial, ModeRule, MungeLinks, OptionFault, SyncOptions, WritePolicy,
     },
     path::EntryPath,
     ruling::{RulePlace, Ruled, Ruling},

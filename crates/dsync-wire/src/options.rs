@@ -8,7 +8,7 @@ mod rewriting;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::rewriting::{IdMatch, IdRule, IdTarget, ModeRule};
+pub use self::rewriting::{CopiedBits, IdMatch, IdRule, IdTarget, ModeRule};
 use crate::{byte_text, path::EntryPath, setters};
 
 /// The selection, comparison, attribute and write policy of one run.

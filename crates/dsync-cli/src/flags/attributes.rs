@@ -88,7 +88,8 @@ pub(crate) struct Attributes {
     /// Change permissions on the way: D755,F644 or ug+rwX,o-w
     ///
     /// As if the source had them so; works with --perms, and on new files without. Rules are
-    /// separated by commas, octal or symbolic (who: u, g, o, a; +, - or =; what: r, w, x, X, s, t).
+    /// separated by commas, octal or symbolic (who: u, g, o, a; +, - or =; what: r, w, x, X, s, t, or u, g or o for
+    /// what that class may do).
     /// D in front is for directories only, F for everything else. May be given several times.
     #[arg(long, value_name = "CHANGES", value_parser = mode_rules::parse)]
     pub(crate) chmod: Vec<ModeRules>,

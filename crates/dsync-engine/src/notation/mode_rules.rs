@@ -3,9 +3,9 @@
 //! A comma separates rules; `D` and `F` in front limit one to directories or to everything else. A
 //! rule is octal (`D755`) or symbolic (`ug+rwX`, `o-w`, `u=rw,+t`): who (`u`, `g`, `o`, `a`; nobody
 //! named means everybody, less the umask), `+`, `-` or `=`, and what (`r`, `w`, `x`, `X`, `s`,
-//! `t`).
+//! `t`), or whose permissions (`g=u`).
 
-use dsync_wire::options::ModeRule;
+use dsync_wire::options::{CopiedBits, ModeRule};
 
 use super::{Notation, NotationError};
 
@@ -37,6 +37,9 @@ fn rule(word: &str, mask: u16) -> Option<Vec<ModeRule>> {
         b'F' => (true, false, &word[1..]),
         _ => (true, true, word),
     };
+    if let Some(rule) = copying(rest, mask) {
+        return Some(vec![rule.files(files).directories(directories)]);
+    }
     let (keep, set, if_executable) = if rest.starts_with(|letter: char| letter.is_ascii_digit()) {
         (0, u16::from_str_radix(rest, 8).ok().filter(|&mode| mode <= ALL)?, 0)
     } else {
@@ -48,6 +51,34 @@ fn rule(word: &str, mask: u16) -> Option<Vec<ModeRule>> {
         rules.push(rule.keep(ALL).set(if_executable).if_executable(true));
     }
     Some(rules)
+}
+
+/// Returns a rule by which classes get or lose the permissions of one (`go=u`); `None` for another one.
+fn copying(word: &str, mask: u16) -> Option<ModeRule> {
+    let (who, rest) = word.split_at(word.find(['+', '-', '='])?);
+    let from = match rest.get(1..)? {
+        "u" => 6,
+        "g" => 3,
+        "o" => 0,
+        _ => return None,
+    };
+    // With `=`, each class loses the special bit that it has.
+    let classes = |letter| match letter {
+        'u' => Some(0o4700),
+        'g' => Some(0o2070),
+        'o' => Some(0o1007),
+        'a' => Some(ALL),
+        _ => None,
+    };
+    let whose = who.chars().map(classes).try_fold(0, |whose, class| Some(whose | class?))?;
+    let (whose, to) = if who.is_empty() { (ALL, 0o777 & !mask) } else { (whose, whose & 0o777) };
+
+    let copied = CopiedBits::new(from, to);
+    Some(match rest.as_bytes().first()? {
+        b'+' => ModeRule::new(ALL, 0).copied(Some(copied)),
+        b'-' => ModeRule::new(ALL, 0).copied(Some(copied.removed(true))),
+        _ => ModeRule::new(ALL & !whose, 0).copied(Some(copied)),
+    })
 }
 
 /// Returns the bits to keep, to set, and to set on directories and executable files.
@@ -133,6 +164,17 @@ mod tests {
             ("u=s", 0o755, false, 0o4055),
             ("a-X", 0o777, false, 0o666),
             ("=r", 0o777, false, 0o444),
+            ("g=u", 0o741, false, 0o771),
+            ("go=u", 0o4652, false, 0o4666),
+            ("Fg=u", 0o2315, false, 0o335),
+            ("o=g", 0o7752, false, 0o6755),
+            ("g+u", 0o4652, false, 0o4672),
+            ("a-g", 0o7752, false, 0o7202),
+            ("+u", 0o741, false, 0o755),
+            ("-u", 0o4652, false, 0o4012),
+            ("D=u", 0o7752, true, 0o755),
+            ("u+o,g=u", 0o2315, false, 0o775),
+            ("ug=o", 0o4652, false, 0o222),
         ] {
             assert_eq!(format!("{:o}", change(word, mode, is_dir)), format!("{changed:o}"), "{word}");
         }
@@ -140,7 +182,8 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused() {
-        for word in ["", "u", "u+q", "u+r,", "DD755", "88", "77777", "x+r", "D", "u~r"] {
+        for word in ["", "u", "u+q", "u+r,", "DD755", "88", "77777", "x+r", "D", "u~r", "g=ur", "u=go", "q=u"]
+        {
             assert!(mode_rules(word, 0o022).is_err(), "{word}");
         }
     }

@@ -103,6 +103,10 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
     for mode in mode_rules.iter().flat_map(|rule| [rule.keep, rule.set]) {
         at_most(mode.into(), MAX_MODE.into(), ("mode_rules", "mode rule"))?;
     }
+    for copied in mode_rules.iter().filter_map(|rule| rule.copied) {
+        at_most(copied.from.into(), 6, ("mode_rules", "class of a mode rule"))?;
+        at_most(copied.to.into(), 0o777, ("mode_rules", "mode rule"))?;
+    }
     at_most(id_rules.len(), MAX_ID_RULES, ("id_rules", "number of owner rules"))?;
     for IdRule { from, to, .. } in id_rules {
         if let IdMatch::Name(name) = from {

@@ -21,8 +21,9 @@ use dsync_wire::{
     },
     name::Name,
     options::{
-        AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
-        EventLevel, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
+        AlternateUse, Alternates, Append, Backup, Compression, CopiedBits, DeleteLimit, DeleteTiming,
+        Durability, EventLevel, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions,
+        WritePolicy,
     },
     ruling::{RulePlace, Ruled, Ruling},
 };
@@ -315,9 +316,12 @@ fn id_rule() -> impl Strategy<Value = IdRule> {
 }
 
 fn mode_rule() -> impl Strategy<Value = ModeRule> {
-    (any::<[bool; 3]>(), 0..=0o7777u16, 0..=0o7777u16).prop_map(
-        |([files, directories, if_executable], keep, set)| {
-            ModeRule::new(keep, set).files(files).directories(directories).if_executable(if_executable)
+    let copied = (0..=6u8, 0..=0o777u16, any::<bool>())
+        .prop_map(|(from, to, removed)| CopiedBits::new(from, to).removed(removed));
+    (any::<[bool; 3]>(), 0..=0o7777u16, 0..=0o7777u16, proptest::option::of(copied)).prop_map(
+        |([files, directories, if_executable], keep, set, copied)| {
+            let rule = ModeRule::new(keep, set).files(files).directories(directories);
+            rule.if_executable(if_executable).copied(copied)
         },
     )
 }
