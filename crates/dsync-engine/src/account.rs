@@ -414,15 +414,19 @@ impl<'a> Account<'a> {
         self.progress.snapshot()
     }
 
-    /// Tells the audience how far the run is.
-    pub(crate) fn tell_progress(&self) -> Result<(), SyncError> {
-        let progress = self.progress.snapshot();
+    /// Tells the observer in this process how far the run is.
+    pub(crate) fn tell_observer(&self) {
         if let Some(observer) = self.audience.observer() {
             self.under_way.now().inspect(|file| observer.file(file));
-            observer.progress(&progress);
+            observer.progress(&self.progress());
         }
+    }
+
+    /// Tells the audience how far the run is.
+    pub(crate) fn tell_progress(&self) -> Result<(), SyncError> {
+        self.tell_observer();
         let wire = self.audience.wire();
-        wire.map_or(Ok(()), |control| control.send(&ControlMessage::Progress(progress)))
+        wire.map_or(Ok(()), |control| control.send(&ControlMessage::Progress(self.progress())))
     }
 
     fn tell(&self, event: Event) -> Result<(), SyncError> {

@@ -183,15 +183,23 @@ fn converse<'a>(
         let (over_tx, over) = bounded::<()>(0);
         let (listed_tx, listed) = unbounded();
         let (refinements_tx, refinements) = unbounded();
-        let tell = || tell_alive(site);
+        let show_life = || site.session.control.send(&ControlMessage::Progress(site.account.progress()));
         if local.is_some() {
             // No peer waits for a sign of life: one thread does for both.
             halt.spawn(scope, "watch", move || watch_and_beat(site, cancel, &over));
         } else {
             halt.writers().expect();
-            let pulse_over = over.clone();
+            let (pulse_over, tell_over) = (over.clone(), over.clone());
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
-            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, tell));
+            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, show_life));
+            if site.account.is_heard_here() {
+                // Whoever listens may take his time; the peer hears of life meanwhile.
+                let tell = || {
+                    site.account.tell_observer();
+                    Ok(())
+                };
+                halt.spawn(scope, "tell", move || site.session.beat(&tell_over, tell));
+            }
         }
         let inbox = halt.spawn(scope, "inbox", move || {
             // The control lane stays until the peer was told of a failure.
@@ -210,16 +218,6 @@ fn converse<'a>(
         drop(over_tx);
     });
     report
-}
-
-/// Tells the progress, which is this end's sign of life: a source that is not the controller hears of it
-/// as well, and may hear nothing else for as long as its data take.
-fn tell_alive(site: &Site<'_>) -> Result<(), SyncError> {
-    site.account.tell_progress()?;
-    if site.account.tells_peer() {
-        return Ok(());
-    }
-    site.session.control.send(&ControlMessage::Progress(site.account.progress()))
 }
 
 /// Watches until `over` disconnects, and tells the progress at every [`PULSE`]: for a run in this process,

@@ -40,7 +40,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
 }
 
 /// Runs a controller and destination over `link`.
-fn destination(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
+fn destination(link: &Arc<dyn Link>, observer: &dyn Observer) -> Result<Report, SyncError> {
     let dir = tempfile::tempdir().unwrap();
     let cancel = CancelToken::new();
     let run = |attempt: &Attempt<'_>| {
@@ -69,7 +69,7 @@ fn destination(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
         };
         destination::run(session, mail, terms, &cancel)
     };
-    reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)
+    reconnect::run(0, observer, &cancel, &SystemClock, run).map(|(report, _)| report)
 }
 
 /// Receives messages until one of this name. Returns the names of all.
@@ -108,22 +108,32 @@ fn a_source_lists_everything_before_it_is_answered_and_is_done_with_the_report()
     });
 }
 
+/// Listens with all the time of the world.
+struct Slow(crossbeam_channel::Receiver<()>);
+
+impl Observer for Slow {
+    fn progress(&self, _: &dsync_wire::event::Progress) {
+        let _ = self.0.recv();
+    }
+}
+
 #[test]
-fn a_controller_that_receives_shows_signs_of_life_however_long_it_asks_for_nothing() {
+fn a_controller_that_receives_shows_signs_of_life_whatever_it_asks_for_and_whoever_listens() {
     let (here, there) = dsync_transport::memory::pair();
+    let (released, wait) = crossbeam_channel::bounded::<()>(0);
     std::thread::scope(|scope| {
         let here: Arc<dyn Link> = Arc::new(here);
-        let running = scope.spawn(move || destination(&here));
+        let running = scope.spawn(move || destination(&here, &Slow(wait)));
         let lane = there.accept_lane().unwrap();
         let (mut sender, mut receiver) = (ControlSender::new(lane.tx), ControlReceiver::new(lane.rx));
         assert_eq!(hear(&mut receiver, "Start"), ["Hello", "Start"]);
         sender.send(&hello()).unwrap();
         sender.send(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
-        // The source lists nothing yet, as one that reads a slow disk.
+        // The source lists nothing yet, as one that reads a slow disk, and the observer does not return.
         for _ in 0..3 {
             assert_eq!(hear(&mut receiver, "Progress"), ["Progress"]);
         }
-        drop((sender, receiver));
+        drop((sender, receiver, released));
         there.close(dsync_wire::link::CloseReason::Done);
         assert!(running.join().unwrap().is_err());
     });
