@@ -55,6 +55,8 @@ pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("hostile_peer", &["-p", "dsync-tests", "--test", "hostile_peer"]),
     ("guards", &["-p", "dsync-tests", "--test", "guards"]),
     ("links_of_others", &["-p", "dsync-tests", "--test", "links_of_others"]),
+    ("rights", &["-p", "dsync-tests", "--test", "rights"]),
+    ("backups", &["-p", "dsync-tests", "--test", "backups"]),
     ("selection", &["-p", "dsync-tests", "--test", "selection"]),
     ("troubled_source", &["-p", "dsync-tests", "--test", "troubled_source"]),
     ("screen", &["-p", "dsync-tests", "--test", "screen"]),

@@ -689,4 +689,20 @@ const RUNS: &[Guard] = &[
         binary: "links_of_others",
         test: "no_batch_is_what_a_source_may_have_put_there",
     },
+    Guard {
+        name: "rights of a file that keeps another owner",
+        file: "crates/dsync-fs/src/attributes.rs",
+        guard: "let wanted = if «owner.is_some() && now.kind != Kind::Dir» { without_rights(wanted)",
+        instead: "false",
+        binary: "rights",
+        test: "an_owner_that_may_not_be_given_costs_nothing_but_the_owner",
+    },
+    Guard {
+        name: "access to directories of backups",
+        file: "crates/dsync-engine/src/destination/backup.rs",
+        guard: "if «changes_access(&now, wanted)» && held.grow(bytes).is_ok() {",
+        instead: "false",
+        binary: "backups",
+        test: "directories_of_backups_admit_whom_their_originals_admitted_before_the_run",
+    },
 ];
