@@ -106,7 +106,7 @@ fn what_one_filesystem_alone_knows_is_kept_there_and_missed_elsewhere() {
     let Some(elsewhere) = Mount::of_type("tmpfs", &scratch.at("tmpfs")) else { return };
     let outcome = Run::dsync().arg("-aAX").arg(slash(&source)).arg(elsewhere.path()).run().expect_code(23);
     assert!(
-        outcome.stderr_text().contains("without some ACLs or extended attributes"),
+        outcome.stderr_text().contains("cannot set some ACLs or extended attributes of 'packed'"),
         "{}",
         outcome.account()
     );

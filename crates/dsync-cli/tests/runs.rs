@@ -118,7 +118,8 @@ fn unusable_ends_are_named() {
     fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist. --mkpath makes it.");
     fs::write(at.path().join("file"), "kept").unwrap();
     fails("-a src/ file", 3, "cannot put a directory over file 'file'");
-    let inside = "destination 'src/sub' lies inside the source; this would copy it into itself";
+    let inside = "destination 'src/sub' lies inside the source; this would copy it into itself. Exclude it \
+                  (--exclude=/NAME/), or name one elsewhere.";
     fails("-a src/ src/sub", 42, inside);
 }
 
