@@ -154,6 +154,7 @@ fn pushes_and_pulls_pass_where_either_end_or_both_are_certified() {
         let listed = nas.run().arg(format!("dsync://{HOST}:{}", nas.port())).run().expect_code(0);
         assert_eq!(listed.stdout_text(), "nas full\n", "{}", listed.account());
         house.logs(before, &["key=web1", "share=nas", "code=0"]);
+        house.logs(before, &["key=web1", "role=list", "code=0"]);
         let named = format!(" authority={authority} ");
         assert_eq!(nas.log()[before..].contains(&named), client_is_certified, "{}", nas.log());
     }
@@ -209,7 +210,9 @@ fn a_client_whose_certificate_does_not_fit_is_refused_with_words_for_it() {
 
     // A client without one is a stranger, and the nearest that fit are let in.
     fs::remove_file(house.client_file()).unwrap();
+    let before = nas.log().len();
     let _ = house.push("none").expect_code(40);
+    house.logs(before, &["dsync: refused peer=127.0.0.1:", "its key is none that this server lets in"]);
     fs::write(house.client_file(), of(&house.authority, "web1", (now() + 200, now() + 3600))).unwrap();
     let _ = house.push("of a clock that is ahead").expect_quiet_success();
     // A key that the server knows needs no certificate, even with one that has expired.

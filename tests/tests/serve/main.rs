@@ -346,7 +346,7 @@ fn who_is_not_known_gets_in_nowhere() {
     let stranger = Nas::public(&own);
     fails(&["does not let this key in", stranger.trim_end_matches(" test")]);
     // One line, which a ban can rest on.
-    let banned = || bannable(&nas.log(), "invalid peer certificate").len();
+    let banned = || bannable(&nas.log(), "its key is none that this server lets in").len();
     wait_for(|| banned() > 0);
     fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
     fails(&["can be read by others"]);

@@ -69,6 +69,12 @@ pub fn answer(tcp: TcpStream, end: &ServerEnd<'_>, limit: Duration) -> Result<Ar
     let shaken = Stream::server(tcp, Arc::new(config), limit);
     let (stream, mut opener) = shaken.map_err(|error| match error {
         StreamError::Tls(rustls::Error::NoApplicationProtocol) => offers.none_in_common(),
+        StreamError::Tls(rustls::Error::InvalidCertificate(
+            rustls::CertificateError::ApplicationVerificationFailure,
+        )) => ChannelError::UnknownKey,
+        StreamError::Tls(rustls::Error::AlertReceived(rustls::AlertDescription::AccessDenied)) => {
+            ChannelError::Distrusted
+        }
         error => error.into(),
     })?;
     let key = proved_key(&stream)?;
@@ -480,7 +486,7 @@ mod tests {
             assert!(matches!(refused, ChannelError::NotDsync { .. }) && told.is_none(), "{refused:?}");
         }
         let (refused, told) = intrude(&parties, &[ALPN], b"\x03nas");
-        assert!(matches!(refused, ChannelError::NotDsync { .. }) && told.is_none(), "{refused:?}");
+        assert!(matches!(refused, ChannelError::UnknownKey) && told.is_none(), "{refused:?}");
     }
 
     /// Dials a server that does this after the handshake; returns the verdict.

@@ -138,6 +138,12 @@ pub enum ChannelError {
         /// The versions of either end, as far as they are known.
         why: String,
     },
+    /// The client proved a key that this server does not let in.
+    #[error("its key is none that this server lets in")]
+    UnknownKey,
+    /// The client does not take this server for the one that it expects.
+    #[error("it expects a server with another key")]
+    Distrusted,
     /// The other end speaks something else, or the connection broke.
     #[error("the other end does not speak as dsync does: {why}")]
     NotDsync {
