@@ -57,14 +57,7 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
         add(format!("a run beside changes ends with {:?} is {first}", outcome.code()));
     }
     let left = || temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
-    // Files that an interrupted run had finished stay for the next one, and notes of files that changed while
-    // they were rewritten in place.
-    let may_stay = |name: &String| {
-        let is_finished =
-            outcome.code() == Some(20) && case.has(&["--partial"]) && name.contains("/.dsync-done-");
-        let is_half = matches!(outcome.code(), Some(20 | 23 | 24)) && case.has(&["--inplace"]);
-        is_finished || is_half && name.contains("/.dsync-note-")
-    };
+    let may_stay = |name: &String| may_stay(case, &outcome, name);
     if outcome.code().is_some() {
         let left = left().filter(|name| !may_stay(name));
         left.for_each(|name| add(format!("left by a run beside changes: '{name}'")));
@@ -91,6 +84,15 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     let differing = differing.into_iter().filter(|line| !line.starts_with("extra: "));
     verdict.findings.extend(differing.map(|line| Finding { class: Class::Live, line }));
     verdict
+}
+
+/// Returns whether what a run left is for the next one: files that an interrupted run had finished, and notes
+/// of files that changed while they were rewritten in place.
+fn may_stay(case: &Case, outcome: &Outcome, name: &str) -> bool {
+    let is_finished =
+        outcome.code() == Some(20) && case.has(&["--partial"]) && name.contains("/.dsync-done-");
+    let is_half = matches!(outcome.code(), Some(20 | 23 | 24)) && case.has(&["--inplace"]);
+    is_finished || is_half && name.contains("/.dsync-note-")
 }
 
 /// Returns whether a run ended before it began, for what it was asked.

@@ -65,7 +65,7 @@ impl CopiedBits {
     /// Returns the bits that a mode has of them.
     fn of(self, mode: u16) -> u16 {
         let class = mode >> self.from.min(6) & 7;
-        class * 0o111 & self.to
+        (class * 0o111) & self.to
     }
 }
 
