@@ -62,7 +62,7 @@ struct Words {
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
     /// The server's address for runs; by default HOST, and the port of the server's configuration
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = flags::name())]
     address: Option<OsString>,
     /// The server's configuration, if it is not /etc/dsync/serve.toml
     #[arg(long, value_name = "FILE")]
@@ -71,7 +71,7 @@ struct Words {
     #[arg(short = 'e', long, value_name = "COMMAND")]
     rsh: Option<OsString>,
     /// The program at HOST
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", value_parser = flags::name())]
     dsync_path: Option<OsString>,
     #[arg(value_name = "[USER@]HOST")]
     host: OsString,

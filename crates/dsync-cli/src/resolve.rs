@@ -67,7 +67,6 @@ pub(crate) fn order(
 ) -> Result<Order, UsageError> {
     combinations::check(flags)?;
     check_words(&flags.operands)?;
-    check_names(flags)?;
     let (operands, share) = address::rewrite(&flags.operands)?;
     let resources = resources(flags, environment);
     let (source, destination) = match flags.batch.read_batch {
@@ -128,30 +127,6 @@ fn with_own_files(mut job: Job, flags: &Flags) -> Job {
         Some(log) => job.own_file(log),
         None => job,
     }
-}
-
-/// Refuses an empty name of a file, directory or program: a variable of a script that is not set.
-fn check_names(flags: &Flags) -> Result<(), UsageError> {
-    let (writing, output, batch) = (&flags.writing, &flags.output, &flags.batch);
-    let given: [(&str, &[OsString]); 10] = [
-        ("--temp-dir", writing.temp_dir.as_slice()),
-        ("--backup-dir", writing.backup_dir.as_slice()),
-        ("--compare-dest", &writing.compare_dest),
-        ("--copy-dest", &writing.copy_dest),
-        ("--link-dest", &writing.link_dest),
-        ("--log-file", output.log_file.as_slice()),
-        ("--write-manifest", output.write_manifest.as_slice()),
-        ("--write-batch", batch.write_batch.as_slice()),
-        ("--only-write-batch", batch.only_write_batch.as_slice()),
-        ("--read-batch", batch.read_batch.as_slice()),
-    ];
-    let empty = given.into_iter().find(|(_, names)| names.iter().any(|name| name.is_empty()));
-    let program = flags.remote.dsync_path.as_deref().filter(|program| program.is_empty());
-    let option = empty.map(|(option, _)| option).or_else(|| program.map(|_| "--dsync-path"));
-    let reason = || "the value is empty (unset variable in a script?)".to_owned();
-    option.map_or(Ok(()), |option| {
-        Err(UsageError::ValueInvalid { option: option.to_owned(), reason: reason() })
-    })
 }
 
 /// Collects the filter rules of a run.

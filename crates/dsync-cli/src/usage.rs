@@ -359,6 +359,25 @@ mod tests {
     }
 
     #[test]
+    fn empty_name_is_refused_by_each_option_that_takes_one() {
+        let command = flags::command();
+        let takes_name = |arg: &&clap::Arg| {
+            let names = arg.get_value_names().unwrap_or_default();
+            // An empty --partial-dir is none, as with rsync.
+            arg.get_long() != Some("partial-dir")
+                && names.iter().any(|name| ["FILE", "DIR", "PROGRAM"].contains(&name.as_str()))
+        };
+        let options: Vec<&str> =
+            command.get_arguments().filter(takes_name).filter_map(clap::Arg::get_long).collect();
+        assert!(options.contains(&"link-dest") && options.contains(&"dsync-path"), "{options:?}");
+        for option in options {
+            let refused = (1, format!("--{option}: the value is empty (unset variable in a script?)"));
+            assert_eq!(refusal(&[&format!("--{option}="), "a", "b"]), refused);
+            assert_eq!(refusal(&["a", "b", &format!("--{option}"), ""]), refused);
+        }
+    }
+
+    #[test]
     fn option_of_rsync_is_named_as_missing_wherever_it_stands() {
         let crtimes = (4, "--crtimes (-N) is not supported by dsync".to_owned());
         assert_eq!(refusal(&["-N"]), crtimes);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, builder::TypedValueParser as _};
 
-use super::{Group, NotInRange, whole_number};
+use super::{Group, NotInRange, name, whole_number};
 
 /// How files are compared, and which of those that differ are skipped.
 #[derive(Debug, Clone, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct Comparison {
     /// 524,288 files of a pair, and 64 pairs; and for large files 12 bytes a block, of 32 KiB mostly, in
     /// 256 MiB for 4,096 files at the most. `dsync state` lists and clears it. No effect without
     /// --state.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = name().map(PathBuf::from))]
     pub(crate) state_dir: Option<PathBuf>,
     /// Take no file as up to date by size and time
     #[arg(short = 'I', long)]

@@ -27,9 +27,16 @@ mod selection;
 mod stopping;
 mod writing;
 
-use std::{error::Error, ffi::OsString, fmt};
+use std::{
+    error::Error,
+    ffi::{OsStr, OsString},
+    fmt,
+};
 
-use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use clap::{
+    ArgMatches, Args as _, Command, FromArgMatches as _,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 
 use self::accepted::Accepted;
 pub(crate) use self::{
@@ -117,6 +124,25 @@ these names is written ./NAME where it is the first word.";
 trait Group {
     /// Returns each switch: its clap id and the field with its state.
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)>;
+}
+
+/// Parses the name of a file, directory or host, which is not empty.
+pub(crate) fn name() -> impl TypedValueParser<Value = OsString> {
+    full(OsStringValueParser::new())
+}
+
+/// Parses with `parser` what is not empty: a variable of a script that is not set makes an empty value.
+fn full<P>(parser: P) -> impl TypedValueParser<Value = P::Value>
+where
+    P: TypedValueParser,
+    P::Value: AsRef<OsStr>,
+{
+    parser.try_map(|value| {
+        if value.as_ref().is_empty() {
+            return Err("the value is empty (unset variable in a script?)");
+        }
+        Ok(value)
+    })
 }
 
 /// Returns the clap command: the groups and the negations, without the parts that clap would print

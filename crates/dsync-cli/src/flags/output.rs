@@ -4,7 +4,7 @@ use std::{error::Error, ffi::OsString, fmt};
 
 use clap::{ArgAction, Args};
 
-use super::Group;
+use super::{Group, name};
 
 /// Listings, statistics, progress.
 #[derive(Debug, Clone, Args)]
@@ -106,7 +106,7 @@ pub(crate) struct Output {
     /// In rsync's form, also with -q. FILE is made where it is missing. When it cannot be opened or
     /// written the run goes on and says so. In the destination it must be a regular file (see
     /// --insecure-links).
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) log_file: Option<OsString>,
     /// The format of entries in --log-file: '%i %n%L' by default
     ///
@@ -120,7 +120,7 @@ pub(crate) struct Output {
     /// that failed are left out. FILE appears whole when the run has ended, also with 23 or 24; a run that did not end,
     /// or -n, leaves an old one. It costs another read of what was written, and a walk through the destination. Keep FILE out of
     /// the destination where that is remote.
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) write_manifest: Option<OsString>,
     /// Print names byte for byte, control characters excepted
     ///

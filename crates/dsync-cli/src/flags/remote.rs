@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::StringValueParser};
 use dsync_engine::PortRange;
 
-use super::{Group, NotInRange, whole_number};
+use super::{Group, NotInRange, full, whole_number};
 use crate::numbers::{NotASize, Size};
 
 /// Remote shell, remote program, carrier, ports, limits, retries.
@@ -27,7 +27,13 @@ pub(crate) struct Remote {
     /// The command that starts dsync on the remote host; dsync by default
     ///
     /// The remote login shell reads it: --dsync-path='sudo dsync'.
-    #[arg(long, visible_alias = "rsync-path", value_name = "PROGRAM", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        visible_alias = "rsync-path",
+        value_name = "PROGRAM",
+        allow_hyphen_values = true,
+        value_parser = full(StringValueParser::new())
+    )]
     pub(crate) dsync_path: Option<String>,
     /// Copy this program to a remote host that has none, and use the copy there
     ///

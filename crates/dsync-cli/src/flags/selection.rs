@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{ArgAction, Args};
 
-use super::Group;
+use super::{Group, name};
 use crate::numbers::{NotASize, Size};
 
 /// Filters and boundaries.
@@ -26,10 +26,10 @@ pub(crate) struct Selection {
     ///
     /// Empty lines and lines that start with '#' or ';' are skipped. FILE may be '-' for standard
     /// input.
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) exclude_from: Vec<OsString>,
     /// Read include patterns from FILE, one on each line
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) include_from: Vec<OsString>,
     /// Add a filter rule: '- PATTERN', '+ PATTERN', '. FILE', ': NAME', 'P PATTERN' and so on
     ///
@@ -72,7 +72,7 @@ pub(crate) struct Selection {
     /// directory is copied with what is in it only under a -r of its own, and one whose line ends in
     /// '/' with its entries. What does not exist is an error (23) and the rest is copied. The list may
     /// have any length.
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) files_from: Option<OsString>,
     /// Lines of files end with a zero byte: those of --files-from, and of patterns and rules that later words name
     #[arg(short = '0', long)]

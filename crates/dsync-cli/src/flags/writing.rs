@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueEnum};
 use dsync_engine::Append;
 
-use super::Group;
+use super::{Group, name};
 
 /// Dry run, parents, in place, backups, alternates, durability.
 #[derive(Debug, Clone, Args)]
@@ -104,7 +104,7 @@ pub(crate) struct Writing {
     /// if DIR is elsewhere. Unfinished files are kept in DIR too, unless
     /// --partial-dir says where. With --inplace only what is new of a file waits there. In the destination, DIR is never
     /// removed by --delete.
-    #[arg(short = 'T', long, value_name = "DIR", allow_hyphen_values = true)]
+    #[arg(short = 'T', long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) temp_dir: Option<OsString>,
     /// Keep what is replaced or removed, under its name with a ~
     ///
@@ -114,7 +114,7 @@ pub(crate) struct Writing {
     /// Keep it in a tree of its own (implies --backup)
     ///
     /// Relative to the destination directory. Names there get no ~ unless --suffix says so.
-    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) backup_dir: Option<OsString>,
     /// What the name of a backup ends with: ~ by default
     #[arg(long, value_name = "SUFFIX", allow_hyphen_values = true)]
@@ -123,16 +123,16 @@ pub(crate) struct Writing {
     ///
     /// DIR is relative to the destination directory, as in --compare-dest=../full; up to 20 may be
     /// given. What a DIR has unchanged is not copied, and removed from the destination.
-    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) compare_dest: Vec<OsString>,
     /// Take what is unchanged from DIR, by copying it there
-    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) copy_dest: Vec<OsString>,
     /// Take what is unchanged from DIR, by a hard link
     ///
     /// With --link-dest=../yesterday each run makes a whole tree that takes only the space of what
     /// changed.
-    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) link_dest: Vec<OsString>,
     /// Keep unfinished files when the run ends early, however it ends
     ///

@@ -2,6 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+use crate::flags::name;
+
 /// The words behind `dsync verify`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -26,7 +28,7 @@ pub(super) struct Flags {
     pub(super) state_dir: Option<PathBuf>,
 
     /// Compare with the tree SRC by contents, and not with a manifest; one of the two may be HOST:DIR
-    #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"])]
+    #[arg(long, value_name = "SRC", conflicts_with_all = ["manifest", "record", "percent"], value_parser = name())]
     pub(super) against: Option<OsString>,
 
     /// The remote shell
@@ -34,7 +36,7 @@ pub(super) struct Flags {
     pub(super) rsh: Option<OsString>,
 
     /// The program on the remote host
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", value_parser = name())]
     pub(super) dsync_path: Option<OsString>,
 
     /// Read the tree and write its manifest, in place of the one that is there
