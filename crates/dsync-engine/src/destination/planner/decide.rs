@@ -132,7 +132,7 @@ impl Planner<'_> {
         course: Course,
     ) -> Course {
         let Course::Place(mut placing) = course else { return course };
-        // What displaces a name writes nothing into its inode.
+        // An entry that displaces a name writes nothing into its inode.
         let is_file = matches!(subject.entry.kind, EntryKind::File { .. });
         let shared =
             found.existing.as_ref().filter(|existing| is_file && self.may_be_shared(&placing, existing));
