@@ -87,8 +87,8 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
 }
 
 /// Returns whether a directory has another mode or owner for a reason: one of the tree of backups has those that
-/// its original had when it was made, in the middle of a run, and without `-p` a directory that keeps its
-/// owner out stays open to it (docs/limits.md).
+/// its original had before the run that made it, which the disturbed run may have changed, and without `-p` a
+/// directory that keeps its owner out stays open to it (docs/limits.md).
 fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let is_access = line.contains("': mode is ") || line.contains("': owner is ");
     let about =
