@@ -14,8 +14,8 @@ if [ "$part" = outside ]; then
     trap 'kill -KILL $container 2>/dev/null || true' EXIT
     until_it grep -q . /proc/$container/task/$container/children
     init=$(tr -d ' ' </proc/$container/task/$container/children)
-    # A shell until it is systemd.
-    until_it nsenter --target "$init" --all systemctl show-environment
+    # A shell until it is systemd, which answers before its journal does.
+    until_it nsenter --target "$init" --all systemctl is-active basic.target
     nsenter --target "$init" --all sh -eu /packages/under-systemd.sh /packages/first.deb /packages/second.deb inside
     exit
 fi
@@ -58,17 +58,21 @@ main() { systemctl show --property MainPID --value dsync.service; }
 is() { [ "$(systemctl is-active dsync.service)" = "$1" ]; }
 # Whether the server has such a line in the journal, since the mark.
 log() { journalctl --no-pager --output cat --unit dsync.service --after-cursor "$(cat /cursor)" | grep -q "$1"; }
-mark() { journalctl --no-pager --output cat --lines 1 --show-cursor | sed -n 's/^-- cursor: //p' >/cursor; }
+mark() {
+    journalctl --no-pager --output cat --lines 1 --show-cursor | sed -n 's/^-- cursor: //p' >/cursor
+    [ -s /cursor ] || fail 'the journal has no entry'
+}
 mark
-# Returns the process of a session that is under way.
-session() { pgrep --parent "$(main)"; }
+# Returns the process of the session that began last.
+session() { pgrep --newest --parent "$(main)"; }
 # More starts than a unit may have in ten seconds.
 again() { systemctl reset-failed dsync.service; systemctl restart dsync.service; }
-# A push that is held, with a session at the server, until it is let go on.
+# A push that is held, once its session writes, until it is let go on. Before that the session may have no
+# cage yet, or the process may be the last one's.
 hold() {
     dsync -a --retries=0 --timeout=36000 --bwlimit=4000 /src/big "127.0.0.1::backups/$1/" &
     push=$!
-    until_it session
+    until_it sh -c "ls -A '/srv/backups/laptop/$1' | grep ."
     kill -STOP $push
 }
 go_on() {
