@@ -186,7 +186,9 @@ impl Policy {
             (EntryKind::File { size, .. }, Action::Update)
                 if self.options.writing.append != Append::No && existing.size >= *size =>
             {
-                Decision::skip()
+                // One that a killed run has added all to may still lack its attributes.
+                let is_begun = existing.size == *size && self.is_half_written(standing);
+                if is_begun { decision } else { Decision::skip() }
             }
             _ => decision,
         }

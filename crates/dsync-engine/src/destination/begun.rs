@@ -2,10 +2,12 @@
 //!
 //! A run that is killed while it writes into a file leaves one that is neither old nor new. The next run
 //! would keep a backup of that in the place of the one that has the old content, or with `--update` and
-//! `--size-only` leave it as it is for good. So in such runs a note stands beside the file before the first
-//! write: this file is being written into, and that is its backup.
+//! `--size-only` leave it as it is for good, and with `--append` leave one to which all was added without its
+//! attributes. So in such runs a note stands beside the file before the first write: this file is being written
+//! into, and that is its backup.
 //!
-//! The law: while a note is true its file is written again, and gets no further backup. It is true as long
+//! The law: while a note is true its file is written again (by `--append`, unless it is longer than the
+//! source's), and gets no further backup. It is true as long
 //! as the file is the same inode, has not yet the size and time that it has at the end, and the backup is
 //! the same inode with the same size and time. Whoever writes a file that has a true note ends that note
 //! with the file whole. One that is true no more goes with the next run that reads the directory: a later
@@ -19,8 +21,9 @@ use std::{collections::HashMap, io, sync::Arc};
 
 use dsync_delta::ContentHasher;
 use dsync_fs::{BackupPlace, Component, Dir, Durability, Metadata, Notes, Timestamp};
+use dsync_wire::options::Append;
 
-use super::{Site, homes::Homes, slot::Slot};
+use super::{Site, backup::Backups, homes::Homes, slot::Slot};
 
 /// The note of one file. Dropping it removes it if the file has not been written into.
 #[derive(Debug)]
@@ -74,7 +77,7 @@ impl Begun {
         site.touched(dir);
         notes.claim(NOTE_BYTES as u64)?;
         notes.write_all_at(0, &bytes)?;
-        if site.durability() != Durability::None {
+        if site.durability() != Durability::None && loses_without(site) {
             notes.sync(dir)?;
         }
         notes.keep();
@@ -97,6 +100,20 @@ impl Drop for Begun {
     }
 }
 
+/// Returns whether a run notes which files are being written into: where a later one would not see that one
+/// is half written, or that all was added to it and its attributes are not set yet.
+pub(super) fn notes_rewriting(site: &Site<'_>) -> bool {
+    loses_without(site) || site.policy.options.writing.append != Append::No
+}
+
+/// Returns whether a power cut may cost content or a backup if notes are not on disk. To `--append` alone it
+/// may cost some of what was added, with or without notes; a killed process costs no note.
+fn loses_without(site: &Site<'_>) -> bool {
+    let options = &site.policy.options;
+    let loses_backup = site.backups.get().is_some_and(Backups::replace_older);
+    loses_backup || options.update || options.size_only
+}
+
 /// Returns whether a run that was killed has left the file half written.
 pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
     left_of(dir, name).is_some()
@@ -105,8 +122,9 @@ pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
 /// Returns whether notes in a directory are true of their files; `None` for notes of another kind, and those
 /// of a live run. Lists the directory.
 pub(super) fn are_true(dir: &Dir, notes: &[Component]) -> Vec<Option<bool>> {
+    // A power cut may leave one without its bytes.
     let is_ours = |note: &Component| {
-        Notes::read_left(dir, note, NOTE_BYTES + 1).is_ok_and(|bytes| bytes.len() == NOTE_BYTES)
+        Notes::read_left(dir, note, NOTE_BYTES + 1).is_ok_and(|bytes| [0, NOTE_BYTES].contains(&bytes.len()))
     };
     let ours = notes.iter().filter(|note| is_ours(note));
     let mut verdicts: HashMap<&Component, bool> = ours.map(|note| (note, false)).collect();

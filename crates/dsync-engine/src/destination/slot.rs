@@ -70,6 +70,12 @@ impl Slot {
         self.directory.path.join(&self.name)
     }
 
+    /// Finds the note of a half-written file in whose place the new one comes: then it goes too.
+    pub(super) fn find_note(&self) {
+        let begun = self.directory.dir.as_ref().and_then(|dir| Begun::find(self, dir, None));
+        *lock(&self.begun) = begun;
+    }
+
     /// Notes that the file is whole.
     pub(super) fn note_whole(&self) {
         if let Some(begun) = lock(&self.begun).take() {

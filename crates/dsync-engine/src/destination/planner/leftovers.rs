@@ -36,6 +36,11 @@ impl Leftovers {
         self.notes.push(name);
     }
 
+    /// Returns whether the names of notes were noted.
+    pub(super) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
     /// Removes the notes that are true of no file any more; those that are true stay.
     pub(super) fn settle_notes(&mut self, site: &Site<'_>, directory: &Directory) {
         let Some(dir) = &directory.dir else { return };

@@ -16,8 +16,7 @@ use dsync_wire::{event::Action, options::Append};
 use super::{
     super::{
         alternate::Alternate,
-        backup::Backups,
-        begun::is_half_written,
+        begun::{is_half_written, notes_rewriting},
         files::{Displaced, Pending},
         links::FirstName,
         slot::{Slot, Tail, Twin},
@@ -136,23 +135,17 @@ impl Planner<'_> {
                 (file.slot.in_place, file.slot.is_apart) = (false, true);
                 (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
-            if file.slot.in_place && !is_device && (self.notes_rewriting() || has_note(subject)) {
+            if file.slot.in_place && !is_device && (notes_rewriting(self.site) || has_note(subject)) {
                 file.slot.is_noted = true;
                 merge.leftovers.claim_note(&subject.name);
+            } else if merge.leftovers.has_notes() {
+                file.slot.find_note();
             }
             Some(Request { file: self.requests.admit(file)?, has_part })
         } else {
             None
         };
         Ok(Reserved { first_name, finished, request })
-    }
-
-    /// Returns whether it is noted which files are being written into: where a later run would not see that
-    /// one is half written, or lose the backup of its old content.
-    fn notes_rewriting(&self) -> bool {
-        let options = &self.site.policy.options;
-        let loses_backup = self.site.backups.get().is_some_and(Backups::replace_older);
-        loses_backup || options.update || options.size_only
     }
 
     /// Returns an old file of another place or name that a new file may be made from.
