@@ -520,3 +520,17 @@ fn nothing_that_was_never_read_counts_as_read_lately() {
     let _ = far(&tree).expect_code(0);
     assert_eq!(far(&copy).expect_code(23).stdout_text(), "rot        two\n");
 }
+
+#[test]
+fn a_manifest_of_a_file_that_gets_another_name_is_refused_in_words_of_the_command_line() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.at("one"), "one").unwrap();
+    let run = Run::dsync().args(["-a", "--write-manifest=list", "one", "other"]).cwd(scratch.path()).run();
+    let said = run.expect_code(1).stderr_text().to_owned();
+    assert_eq!(
+        said,
+        "dsync: error: --write-manifest: needs a directory as destination, and this one is the name of a file\n"
+    );
+    assert!(!scratch.at("other").exists() && !scratch.at("list").exists());
+}

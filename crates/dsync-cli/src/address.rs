@@ -23,6 +23,21 @@ pub(crate) struct ShareAddress {
     pub(crate) share: String,
 }
 
+impl ShareAddress {
+    /// Returns the address of all that its server offers.
+    fn server(&self) -> String {
+        let host = &self.host.host;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        if self.port == PORT { format!("{host}::") } else { format!("dsync://{host}:{}/", self.port) }
+    }
+}
+
+/// Returns the address of all that the server offers whose share an operand names; `None` if it names no
+/// share.
+pub(crate) fn server_of(word: &OsStr) -> Option<String> {
+    read(word)?.ok().map(|(address, _)| address.server())
+}
+
 /// The port of a server that no address names.
 pub(crate) const PORT: u16 = 8730;
 

@@ -47,6 +47,9 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             terms.path.display(),
             terms.access.purpose(),
         )),
+        SyncError::InvalidOption { option, why } => {
+            as_typed(option).map(|typed| format!("{typed}: {why}"))
+        }
         SyncError::BatchOptions { path, lacking, beyond, other } => {
             Some(fitting(path, lacking, beyond, other))
         }
@@ -201,6 +204,17 @@ fn on_owners(rule: OwnerRule) -> &'static str {
     }
 }
 
+/// Returns the option of the command line that sets an option of the library, where a run may find its value
+/// wrong: all others are checked as they are read.
+fn as_typed(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "event_tree" => "--write-manifest",
+        "spelling" => "--iconv",
+        "id_rules" => "--usermap, --groupmap or --chown",
+        _ => return None,
+    })
+}
+
 /// Returns the next step after a request that a key may not make: a server's share, or a command.
 fn on_role(of_share: bool) -> &'static str {
     if of_share {
@@ -215,7 +229,7 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
     Some(match error {
         ConnectError::ShellNotFound { .. } => "Install it or choose another with -e.",
         ConnectError::RemoteProgramMissing { .. } => {
-            "Install it there, set --dsync-path, or copy this program there with --deploy."
+            "Install it there, set --dsync-path, or run `dsync --deploy SRC HOST:DST` once, which takes this program there."
         }
         ConnectError::ShellFailed { stderr, .. } if is_dovecot(stderr) => {
             "The 'dsync' there belongs to Dovecot, a mail server: install this one at another path and name that with --dsync-path."

@@ -12,7 +12,20 @@ use std::{
 use clap::ValueEnum as _;
 use clap_complete::Shell;
 
-use crate::{documents, usage::UsageError};
+use crate::{documents, flags::ask_for_help, usage::UsageError};
+
+const COMPLETIONS_HELP: &str = "\
+dsync completions SHELL
+
+Prints a script that completes options in SHELL: bash, elvish, fish, powershell or zsh. README.md says where each
+shell looks for it.
+";
+
+const MAN_HELP: &str = "\
+dsync man
+
+Prints the manual page in roff: `dsync man | man -l -` shows it.
+";
 
 /// Commands of later versions.
 const LATER: [&str; 5] = ["fleet", "history", "job", "run", "status"];
@@ -25,7 +38,9 @@ pub(crate) fn dispatch(words: &[OsString]) -> Option<Result<Vec<u8>, UsageError>
     let (first, rest) = words.split_first()?;
     let name = first.to_str()?;
     Some(match name {
+        "completions" if ask_for_help(rest) => Ok(COMPLETIONS_HELP.into()),
         "completions" => shell(rest).map(documents::completion),
+        "man" if ask_for_help(rest) => Ok(MAN_HELP.into()),
         "man" if rest.is_empty() => Ok(documents::manual()),
         "man" => Err(UsageError::CommandWords {
             command: "man",

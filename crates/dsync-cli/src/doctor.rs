@@ -24,8 +24,9 @@ use dsync_engine::{
 
 use self::report::{Finding, Report};
 use crate::{
+    address,
     bar::{Bar, Shown},
-    console::{blame, print},
+    console::{blame, print, show},
     escape::escape_text,
     flags, messages, resolve,
     rules::Rules,
@@ -34,11 +35,26 @@ use crate::{
     words,
 };
 
+/// The text of `dsync doctor --help`.
+const HELP: &str = "\
+dsync doctor [OPTIONS] DIR
+dsync doctor [OPTIONS] [USER@]HOST:DIR
+
+Says what a run to or from DIR would meet, each line with what to do about it. What is tried out leaves nothing behind.
+OPTIONS are those of a run that lead to the host, as -e, --dsync-path, --transport and --port.
+
+--json prints one document for programs.
+The exit code is 0, also where there are warnings, and 1 if something would not work.
+";
+
 /// Exit code when something would not work.
 const FAILED: u8 = 1;
 
 /// Carries the command out and returns the exit code: 0 also where there are warnings only.
 pub(crate) fn run(words: &[OsString]) -> u8 {
+    if flags::ask_for_help(words) {
+        return show(HELP.as_bytes());
+    }
     let json = words.iter().any(|word| word == "--json");
     let rest: Vec<OsString> = words.iter().filter(|word| *word != "--json").cloned().collect();
     if rest == ["-"] {
@@ -94,6 +110,13 @@ fn examine(words: Vec<OsString>, cancel: &CancelToken) -> Result<Report, UsageEr
             file: false,
         });
     };
+
+    if let Some(server) = address::server_of(operand) {
+        let text = format!(
+            "the command 'doctor' examines directories here and on hosts that ssh reaches; 'dsync {server}' shows whether that server answers, and what your key may use"
+        );
+        return Err(UsageError::Other { text });
+    }
     let parsed = Operand::parse(operand).map_err(|error| UsageError::Operand {
         role: crate::usage::Role::Destination,
         operand: operand.clone(),

@@ -100,13 +100,9 @@ fn dispatch(words: Vec<OsString>) -> u8 {
             Some("key") => return keys::run(rest),
             Some("serve") => return serve::run(rest),
             Some("state") => return state::run(rest),
+            Some("verify") => return verify::run(rest),
             _ => {}
         }
-    }
-    if let Some((first, rest)) = words.split_first()
-        && first == "verify"
-    {
-        return verify::run(rest);
     }
     if let Some(done) = commands::dispatch(&words) {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));

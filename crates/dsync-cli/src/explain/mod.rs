@@ -22,7 +22,7 @@ use self::verdict::{Context, Verdict};
 use crate::{
     bar::{Bar, Shown},
     commands::is_here,
-    console::{blame, print, say},
+    console::{blame, print, say, show},
     debug,
     escape::escape_text,
     flags::{self, Flags},
@@ -50,8 +50,8 @@ The exit code is 0, 23 where a path is at neither end or an entry cannot be read
 
 /// Carries the command out and returns the exit code.
 pub(crate) fn run(words: &[OsString]) -> u8 {
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        return print(HELP.as_bytes()).map_or(messages::OUTPUT, |()| exit_code::OK);
+    if flags::ask_for_help(words) {
+        return show(HELP.as_bytes());
     }
     let ordered = read(words).and_then(|(flags, paths)| {
         debug::start_log(debug::filter(&flags.output.debug)?);

@@ -163,6 +163,11 @@ pub(crate) fn command() -> Command {
         .long_about(None)
 }
 
+/// Returns whether the words of a command ask for its help.
+pub(crate) fn ask_for_help(words: &[OsString]) -> bool {
+    words.iter().any(|word| word == "--help" || word == "-h")
+}
+
 /// Parses the words after the program's name.
 ///
 /// # Errors

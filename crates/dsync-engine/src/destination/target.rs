@@ -153,7 +153,7 @@ impl Target {
     fn file(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
         if options.event_tree && !options.dry_run {
-            let why = "tells of a directory, and the destination is the name of a file".to_owned();
+            let why = "needs a directory as destination, and this one is the name of a file".to_owned();
             return Err(SyncError::InvalidOption { option: "event_tree", why });
         }
         let parent = match operand.parent() {
