@@ -189,7 +189,7 @@ fn steps(directory: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[non_exhaustive]
 pub enum ManifestError {
     /// The file could not be read or written.
-    #[error("the manifest cannot be read or written")]
+    #[error(transparent)]
     Io {
         /// The reason.
         #[from]
