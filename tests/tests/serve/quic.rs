@@ -80,6 +80,29 @@ fn lanes_of_a_run_that_asks_for_quic_move_to_it_in_either_direction() {
     assert_eq!(connections(&nas, before), 1);
 }
 
+/// A caged session may not ask the kernel whether it joins packets, and its buffers held one: of each burst the
+/// first arrived.
+#[test]
+fn packets_that_the_kernel_joins_arrive_whole() {
+    needs_dsync!();
+    let (mut nas, key) = Nas::offering("full");
+    let log = nas.scratch.at("calls");
+    let mut server = Command::new("strace");
+    // `-D`: the server is what is started, and strace runs beside it.
+    let calls = ["-D", "-f", "-qq", "-s", "1", "-e", "trace=recvmmsg", "-e", "abbrev=none", "-o"];
+    server.args(calls).arg(&log).arg(program());
+    server.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    nas.stand_by(server);
+    nas.know(&key);
+    fs::write(nas.scratch.src().join("big"), noise(3, BIG)).unwrap();
+    let _ = push_by_quic(&nas, || nas.push(&["-v", QUIC, SLOW]));
+
+    let calls = fs::read_to_string(&log).unwrap();
+    let received = calls.lines().filter(|line| line.contains("recvmmsg") && line.contains("SOL_UDP"));
+    assert!(received.count() > 0, "the kernel has joined nothing");
+    assert_eq!(calls.matches("MSG_TRUNC").count(), 0, "packets were cut off");
+}
+
 #[test]
 fn a_server_that_is_to_have_no_udp_opens_none() {
     needs_dsync!();

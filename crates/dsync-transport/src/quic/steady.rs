@@ -31,6 +31,9 @@ impl Steady {
     }
 }
 
+/// Most packets that the kernel joins (`UDP_GRO_CNT_MAX` of Linux).
+const JOINED: usize = 64;
+
 impl AsyncUdpSocket for Steady {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.0).create_io_poller()
@@ -67,7 +70,10 @@ impl AsyncUdpSocket for Steady {
     }
 
     fn max_receive_segments(&self) -> usize {
-        self.0.max_receive_segments()
+        // Whether the kernel joins packets (GRO) is found out with a socket of its own, which a caged session
+        // may not open. The answer is then 1, though this socket joins them, and what is longer than the
+        // buffer would be cut off: lost packets, from the second of each burst on.
+        self.0.max_receive_segments().max(JOINED)
     }
 
     fn may_fragment(&self) -> bool {
