@@ -216,3 +216,39 @@ fn what_is_mounted_at_the_destination_is_not_deleted() {
         assert!(!scratch.at("dst/gone/file").exists(), "{}", outcome.account());
     }
 }
+
+#[test]
+fn a_destination_in_its_source_is_refused_only_where_the_run_would_enter_it() {
+    needs_dsync!();
+    // The options and operands, the content of `.rsync-filter`, and whether the run is refused.
+    let cases = [
+        ("-a ./ bk/", "", true),
+        ("-a --exclude=/bk ./ bk/", "", false),
+        ("-aF --exclude=/bk ./ bk/", "", false),
+        ("-aF --exclude=/bk ./ bk/", "- *.o\n", false),
+        ("-aF --exclude=/bk ./ bk/", "+ /bk\n", true),
+        ("-aF ./ bk/", "- /bk\n", false),
+        ("-a --exclude=/bk/* ./ bk", "", false),
+        ("-a --exclude=/bk/** ./ bk", "", false),
+        ("-a --exclude=/bk/*.o ./ bk", "", true),
+        ("-a --include=/bk/bk --exclude=/bk/* ./ bk", "", true),
+        ("-v f d bk bk/", "", false),
+        ("-d ./ bk", "", false),
+        ("-d ./ ./", "", true),
+        ("-r f bk bk/", "", true),
+    ];
+    for (words, rules, is_refused) in cases {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.at("bk")).unwrap();
+        full(&scratch.at("d"));
+        fs::write(scratch.at("f"), "f").unwrap();
+        if !rules.is_empty() {
+            fs::write(scratch.at(".rsync-filter"), rules).unwrap();
+        }
+        let outcome = Run::dsync().args(words.split(' ')).cwd(scratch.path()).run();
+        let what = format!("{rules:?}\n{}", outcome.account());
+        assert_eq!(outcome.code(), Some(if is_refused { 42 } else { 0 }), "{what}");
+        assert_eq!(scratch.at("bk/f").exists(), !is_refused, "{what}");
+        assert!(!scratch.at("bk/bk/f").exists(), "{what}");
+    }
+}

@@ -9,10 +9,12 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use dsync_fs::{
-    Component, Dir, FileList, FilterSet, OperandForm, RelPath, RelativeForm, Spelling, home_directory,
+    Component, Dir, FileList, FilterSet, OperandForm, RelPath, RelativeForm, Scope, Spelling, Subject,
+    home_directory,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -80,10 +82,16 @@ fn refuse_self_copy(
         let inside = in_tree(&inside, sources.spelling);
         // A line below the directory that holds the destination names nothing of it.
         let is_listed = sources.list.is_none_or(|list| {
-            let covers = |path: RelPath| options.recursive && !path.is_root() && list.paths().covers(&path);
-            list.is_contents() && options.recursive || rel_path(&inside).is_some_and(covers)
+            let covers = |path: RelPath| !path.is_root() && list.paths().covers(&path);
+            list.is_contents() || rel_path(&inside).is_some_and(covers)
         });
-        if is_listed && !is_excluded(filter, &place, &inside) {
+        // Without recursion a directory is made, and not entered.
+        let is_itself = matches!(form, OperandForm::Contents(_)) && inside.as_os_str().is_empty();
+        let is_entered = options.recursive || is_itself;
+        let within = Within { place: &place, below: &inside };
+        // Where paths start under `relative`, the operand does not tell.
+        let ground = || if options.relative { None } else { ground_of(&form, tree) };
+        if is_listed && is_entered && !within.is_left_out(filter, ground) {
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
     }
@@ -121,7 +129,9 @@ fn refuse_doomed_source(
             else {
                 continue;
             };
-            let kept = !options.delete_excluded && is_excluded(filter, &place, &within);
+            let ground = || Some((Arc::new(Dir::open_operand(destination).ok()?), !place.is_root()));
+            let inside = Within { place: &place, below: &within };
+            let kept = !options.delete_excluded && inside.is_left_out(filter, ground);
             // Entries go only from directories that a line stands for.
             let spared = list.is_some_and(|list| {
                 let covers = |path: RelPath| !path.is_root() && list.paths().covers(&path);
@@ -173,18 +183,89 @@ fn rel_path(path: &Path) -> Option<RelPath> {
     Some(below)
 }
 
-/// Returns whether a rule leaves out the path below that of an operand, or a directory on the way to
-/// it.
-fn is_excluded(filter: &FilterSet, place: &RelPath, within: &Path) -> bool {
-    let mut path = place.as_bytes().to_vec();
-    within.components().any(|step| {
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(step.as_os_str().as_bytes());
-        filter.surely_excludes(&path, true)
-    })
+/// Returns the root of the tree that an operand's paths start in, and whether they start with its name.
+fn ground_of(form: &OperandForm, tree: Dir) -> Option<(Arc<Dir>, bool)> {
+    match form {
+        OperandForm::Contents(_) => Some((Arc::new(tree), false)),
+        OperandForm::Entry { parent, .. } => Some((Arc::new(Dir::open_operand(parent).ok()?), true)),
+    }
 }
+
+/// A path below that of an operand.
+struct Within<'a> {
+    place: &'a RelPath,
+    below: &'a Path,
+}
+
+impl Within<'_> {
+    /// Returns whether rules leave out the path, a directory on the way to it, or all that it holds. Files
+    /// of rules are read on the way from `ground`, as [`ground_of`] returns it.
+    fn is_left_out(&self, filter: &FilterSet, ground: impl FnOnce() -> Option<(Arc<Dir>, bool)>) -> bool {
+        let surely = |path: &[u8], is_dir: bool| filter.surely_excludes(path, is_dir);
+        if self.is_excluded(surely) {
+            return true;
+        }
+        let Some((root, named)) = ground().filter(|_| filter.has_files()) else { return false };
+        let mut filter = filter.clone();
+        if filter.read_above(&root, None, named).is_err() {
+            return false;
+        }
+        let top = Scope::begin(&filter, Some(&root), named);
+        // Those of the root itself are read already where its entries are named.
+        let top = if named { Ok(top) } else { top.enter(&root, &RelPath::root()) };
+        top.is_ok_and(|top| {
+            self.is_excluded(|path, is_dir| {
+                let scope = scope_of(&top, &root, path);
+                scope.is_some_and(|scope| scope.excludes(Subject { path, is_dir, perishing: false }))
+            })
+        })
+    }
+
+    /// Returns whether that is so by what `excludes` says of each path, from the outermost one on.
+    fn is_excluded(&self, mut excludes: impl FnMut(&[u8], bool) -> bool) -> bool {
+        let mut path = self.place.as_bytes().to_vec();
+        let step_on = |path: &mut Vec<u8>, name: &[u8]| {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+        };
+        let is_out = self.below.components().any(|step| {
+            step_on(&mut path, step.as_os_str().as_bytes());
+            excludes(&path, true)
+        });
+        // What leaves out a name that nobody has, and the one that a copy into itself would make, leaves out
+        // any name.
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        is_out
+            || !path.is_empty()
+                && [&first[..], NOBODYS].iter().all(|name| {
+                    let mut child = path.clone();
+                    step_on(&mut child, name);
+                    excludes(&child, true) && excludes(&child, false)
+                })
+    }
+}
+
+/// Returns the rules in force in the directory that holds `path`; `None` if they cannot be read.
+fn scope_of(top: &Scope, root: &Arc<Dir>, path: &[u8]) -> Option<Scope> {
+    let (mut scope, mut dir, mut here) = (top.clone(), Some(Arc::clone(root)), RelPath::root());
+    let mut names: Vec<_> = path.split(|&byte| byte == b'/').collect();
+    names.pop();
+    for name in names {
+        let name = Component::new(name).ok()?;
+        here.push(&name);
+        dir = dir.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
+        scope = match &dir {
+            Some(dir) => scope.enter(dir, &here).ok()?,
+            None => scope.below(),
+        };
+    }
+    Some(scope)
+}
+
+/// A name that no pattern is made for.
+const NOBODYS: &[u8] = b"~ 2c1d9f7be0 ~";
 
 /// The place where the destination is, or will be.
 struct Landing {
@@ -257,5 +338,11 @@ mod tests {
         assert!(!refused("src", ".", &none), "a tree onto itself changes nothing");
         let filter = FilterSet::compile(&[(false, b"/sub")]).unwrap();
         assert!(!refused("src/", "src/sub", &filter), "excluded");
+        let content = FilterSet::compile(&[(false, b"/sub/*")]).unwrap();
+        assert!(!refused("src/", "src/sub", &content), "all that it holds is excluded");
+        for part in [&[(false, &b"/sub/*.o"[..])][..], &[(true, b"/sub/sub"), (false, b"/sub/*")]] {
+            let part = FilterSet::compile(part).unwrap();
+            assert!(refused("src/", "src/sub", &part), "not all is excluded");
+        }
     }
 }
