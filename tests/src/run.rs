@@ -233,12 +233,17 @@ impl Running {
         send(self.child.id(), signal);
     }
 
-    /// Kills it, with its process group if that is its own, and waits for its end.
-    pub fn kill(&mut self) {
+    /// Sends its process group a signal, if that is its own.
+    pub fn signal_group(&self, signal: Signal) {
         let group = i32::try_from(self.id()).ok().and_then(Pid::from_raw).filter(|_| self.has_group);
         if let Some(group) = group {
-            let _ = kill_process_group(group, Signal::KILL);
+            let _ = kill_process_group(group, signal);
         }
+    }
+
+    /// Kills it, with its process group if that is its own, and waits for its end.
+    pub fn kill(&mut self) {
+        self.signal_group(Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -90,7 +90,42 @@ fn a_run_that_is_told_to_end_does_not_read_a_large_file_to_its_end() {
             running.signal(Signal::TERM);
             let _ = running.wait().expect_code(20);
             remote.wait_until_gone();
-            assert!(temporaries(&scratch.dst()).is_empty(), "{options:?}");
+            // The note of a file that has its length already, and not its attributes, is for the next run.
+            let mut left = temporaries(&scratch.dst());
+            let has_length = || fs::metadata(scratch.dst().join("large")).unwrap().len() == LEN;
+            if options.contains(&"--append-verify") && has_length() {
+                left.retain(|name| !name.contains(".dsync-note-"));
+            }
+            assert!(left.is_empty(), "{options:?}: {left:?}");
+            for name in fs::read_dir(scratch.dst()).unwrap().map(|entry| entry.unwrap().path()) {
+                if name.to_string_lossy().contains(".dsync-note-") {
+                    fs::remove_file(name).unwrap();
+                }
+            }
         }
+    }
+}
+
+/// A terminal sends Ctrl-C to all of its foreground group, so the remote shell ends before dsync has told the
+/// other end.
+#[test]
+fn an_interrupt_that_ends_the_remote_shell_as_well_is_an_interrupt() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::of([Node::file("small", 1, 10), Node::file("large", 2, 64 << 20)]).plant(&scratch.src());
+    for pulls in [false, true] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let at = |is_remote, path: &Path| if is_remote { sshd.operand(path) } else { path.into() };
+        let running = sshd
+            .run(Via::Ssh)
+            .args(["-a", "--bwlimit=2M"])
+            .arg(at(pulls, slash(&scratch.src()).as_ref()))
+            .arg(at(!pulls, &scratch.dst()))
+            .in_own_group()
+            .start();
+        wait_for(|| scratch.dst().exists());
+        running.signal_group(Signal::INT);
+        let outcome = running.wait().expect_code(20);
+        assert!(outcome.stderr_text().contains("interrupted"), "{}", outcome.account());
     }
 }

@@ -24,7 +24,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, Observer, SyncError,
+    CancelToken, Fault, Observer, SyncError,
     halt::{POLL, lock},
     observe::{Connection, FileProgress, Reconnect},
 };
@@ -183,6 +183,10 @@ pub(crate) fn run<T>(
         };
         let life = *lock(&attempt.life);
         let begun = life.begun.is_some();
+        // A terminal's Ctrl-C ends the remote shell as well, so the connection with it.
+        if cancel.is_cancelled() && error.fault() == Fault::Connection {
+            return Err(SyncError::Cancelled);
+        }
         if cancel.is_cancelled() || !error.is_retryable() || !(begun || broke.is_some()) {
             return Err(error);
         }
