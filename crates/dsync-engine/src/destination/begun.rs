@@ -25,7 +25,8 @@ use dsync_wire::options::Append;
 
 use super::{Site, backup::Backups, homes::Homes, slot::Slot};
 
-/// The note of one file. Dropping it removes it if the file has not been written into.
+/// The note of one file. Dropping it removes it if the file has not been written into, or may be added to as
+/// before.
 #[derive(Debug)]
 pub(super) struct Begun {
     dir: Arc<Dir>,
@@ -34,6 +35,8 @@ pub(super) struct Begun {
     note: Component,
     /// The file before the first write; `None` if an earlier run has written into it.
     before: Option<Metadata>,
+    /// Its size at the end, where the note says nothing that matters before.
+    adds_to: Option<u64>,
 }
 
 impl Begun {
@@ -47,6 +50,7 @@ impl Begun {
             target: slot.name.clone(),
             note: note.name,
             before: None,
+            adds_to: None,
         })
     }
 
@@ -81,7 +85,14 @@ impl Begun {
             notes.sync(dir)?;
         }
         notes.keep();
-        Ok(Self { dir: Arc::clone(dir), target: slot.name.clone(), note: name, before: Some(before) })
+        let adds_to = slot.becomes.map(|(size, _)| size).filter(|_| !loses_without(site));
+        Ok(Self {
+            dir: Arc::clone(dir),
+            target: slot.name.clone(),
+            note: name,
+            before: Some(before),
+            adds_to,
+        })
     }
 
     /// Removes the note of a file that is whole again.
@@ -93,8 +104,9 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         let Some(before) = self.before else { return };
-        let now = self.dir.stat(&self.target).ok();
-        if now.is_some_and(|now| now.stamp().is_same_content(&before.stamp())) {
+        let Ok(now) = self.dir.stat(&self.target) else { return };
+        let is_shorter = self.adds_to.is_some_and(|end| now.size < end);
+        if is_shorter || now.stamp().is_same_content(&before.stamp()) {
             let _ = self.dir.remove_file(&self.note);
         }
     }
