@@ -3,9 +3,11 @@
 //! Rows B15 to B18 and B31 to B36 of the design's table; the command line's own rows are
 //! transcripts of the `dsync-cli` crate, and those of the wire are in `hostile_peer`.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use dsync_tests::{Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, program, scratch::slash, tree};
+use dsync_tests::{
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, needs_root, program, scratch::slash, tree,
+};
 
 /// Asserts code and message, and that the message uses no internal terms.
 fn expect(outcome: Outcome, code: i32, parts: &[&str]) {
@@ -125,7 +127,8 @@ fn directory_is_not_put_over_a_file() {
     needs_dsync!();
     let (scratch, sshd) = (planted(), Sshd::shared());
     fs::write(scratch.at("file"), "kept").unwrap();
-    let text = format!("cannot put a directory over file '{}'", scratch.at("file").display());
+    let text =
+        format!("the destination has to be a directory, and '{}' is none", scratch.at("file").display());
     expect(Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.at("file")).run(), 3, &[&text]);
     let run = sshd.run(Via::Auto).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.at("file")));
     expect(run.run(), 3, &[&text]);
@@ -253,4 +256,17 @@ fn remote_end_started_by_hand_ends_with_a_message() {
     let outcome = Run::dsync().arg("--server").run();
     assert!(matches!(outcome.code(), Some(1..=12)), "{}", outcome.account());
     assert!(!outcome.stderr_text().contains("panicked"), "{}", outcome.account());
+}
+
+#[test]
+fn file_that_cannot_be_read_has_its_own_name_where_it_was_to_get_another() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    fs::write(scratch.at("secret"), "secret").unwrap();
+    for (path, mode) in [("secret", 0o600), (".", 0o777)] {
+        fs::set_permissions(scratch.at(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let run = Run::dsync().args(["-a", "secret", "copy"]).cwd(scratch.path()).as_user(65_534, 65_534);
+    expect(run.run(), 23, &["cannot read 'secret': Permission denied"]);
 }

@@ -153,7 +153,7 @@ pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<Sh
             return Err(UsageError::ShareAddress { operand: word.clone() });
         }
         if named.as_ref().is_some_and(|named| *named != address) {
-            return Err(UsageError::SeveralHosts);
+            return Err(UsageError::SeveralHosts { operand: word.clone(), is_here: false });
         }
 
         // A leading `./` keeps a path from being read as a home directory.
@@ -165,8 +165,10 @@ pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<Sh
 
     let elsewhere =
         |word: &OsString| matches!(Operand::parse(word), Ok(Operand::Remote { .. })) && read(word).is_none();
-    if named.is_some() && operands.iter().any(elsewhere) {
-        return Err(UsageError::SeveralHosts);
+    if named.is_some()
+        && let Some(operand) = operands.iter().find(|operand| elsewhere(operand))
+    {
+        return Err(UsageError::SeveralHosts { operand: operand.clone(), is_here: false });
     }
     Ok((rewritten, named))
 }

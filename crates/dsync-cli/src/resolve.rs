@@ -309,7 +309,10 @@ fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
             (Operand::Local(path), None) => local.push(path),
             (Operand::Remote { host, path }, None) if local.is_empty() => remote = Some((host, vec![path])),
             (Operand::Remote { host, path }, Some((first, paths))) if host == *first => paths.push(path),
-            _ => return Err(UsageError::SeveralHosts),
+            (operand, _) => {
+                let is_here = matches!(operand, Operand::Local(_));
+                return Err(UsageError::SeveralHosts { operand: word.clone(), is_here });
+            }
         }
     }
 
@@ -669,9 +672,19 @@ mod tests {
         assert_eq!(refusal(""), (1, "usage: dsync [OPTIONS] SRC... DST (see --help)".into()));
         let both = "both source and destination are remote; one must be local";
         assert_eq!(refusal("h:a h:b"), (1, both.into()));
-        assert_eq!(refusal("h:a g:b c"), (1, "all sources must be on the same host".into()));
-        assert_eq!(refusal("a g:b c"), (1, "all sources must be on the same host".into()));
-        assert_eq!(refusal("g:b a c"), (1, "all sources must be on the same host".into()));
+        for (line, cure) in [
+            (
+                "h:a g:b c",
+                "'g:b' is not where the others are; a file here whose name has a colon is written './g:b'",
+            ),
+            (
+                "a g:b c",
+                "'g:b' is not where the others are; a file here whose name has a colon is written './g:b'",
+            ),
+            ("g:b a c", "'a' is not where the others are; a path on the host before it is written ':a'"),
+        ] {
+            assert_eq!(refusal(line), (1, format!("all sources must be on the same host, and {cure}")));
+        }
         let dash = "host may not start with '-', in '-oProxyCommand=x:p' (for a local file write './-oProxyCommand=x:p')";
         assert_eq!(refusal("-- a -oProxyCommand=x:p"), (1, dash.into()));
         assert_eq!(refusal("a :dst"), (1, "empty host in ':dst' (for a local file write './:dst')".into()));

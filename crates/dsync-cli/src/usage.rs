@@ -73,7 +73,8 @@ pub(crate) enum UsageError {
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
-    SeveralHosts,
+    /// Operands that are not all on one host: the one that is not where the first is.
+    SeveralHosts { operand: OsString, is_here: bool },
     /// `-e` with an unclosed quote, or empty.
     Shell { origin: &'static str, command: OsString },
     /// A pattern file that cannot be read.
@@ -203,7 +204,7 @@ impl fmt::Display for UsageError {
             }
             Self::Batch { text, .. } | Self::Other { text } => f.write_str(text),
             Self::BothRemote => SyncError::BothRemote.fmt(f),
-            Self::SeveralHosts => f.write_str("all sources must be on the same host"),
+            Self::SeveralHosts { operand, is_here } => write_elsewhere(f, operand, *is_here),
             Self::Shell { origin, command } => {
                 write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
             }
@@ -236,11 +237,12 @@ impl UsageError {
                 list.display()
             ),
             Self::ListUnreadable { list, source } => {
-                write!(f, "cannot read the list of files '{}': ", list.display())?;
-                match source {
-                    FileListError::Read(error) => write!(f, "{}", crate::words::system_words(error)),
-                    other => write!(f, "{other}"),
-                }
+                let why = match source {
+                    FileListError::Read(error) => crate::words::system_words(error),
+                    FileListError::ZeroByte => format!("{source}; -0 is for lists whose names end with one"),
+                    other => other.to_string(),
+                };
+                write!(f, "cannot read the list of files '{}': {why}", list.display())
             }
             _ => f.write_str("--files-from takes one source: the directory in which its paths begin"),
         }
@@ -314,6 +316,17 @@ fn write_operand(
             write!(f, "{error}, in '{0}' (for a local file write './{0}')", operand.display())
         }
         _ => write!(f, "{error}"),
+    }
+}
+
+/// Says which operand is on another host than those before it, or here.
+fn write_elsewhere(f: &mut fmt::Formatter<'_>, operand: &OsStr, is_here: bool) -> fmt::Result {
+    let operand = operand.display();
+    write!(f, "all sources must be on the same host, and '{operand}' is not where the others are; ")?;
+    if is_here {
+        write!(f, "a path on the host before it is written ':{operand}'")
+    } else {
+        write!(f, "a file here whose name has a colon is written './{operand}'")
     }
 }
 

@@ -117,7 +117,31 @@ fn unusable_ends_are_named() {
     fails("-a nowhere dst", 23, "source 'nowhere': no such file or directory");
     fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist. --mkpath makes it.");
     fs::write(at.path().join("file"), "kept").unwrap();
-    fails("-a src/ file", 3, "cannot put a directory over file 'file'");
+    fails("-a src/ file", 3, "the destination has to be a directory, and 'file' is none");
+    fails("-a src/ file/x", 3, "the destination has to be a directory, and 'file' is none");
+    fails("-a file file/", 3, "the destination has to be a directory, and 'file' is none");
+    fails("-a file src file", 3, "the destination has to be a directory, and 'file' is none");
+    std::os::unix::fs::symlink("nowhere", at.path().join("link")).unwrap();
+    for mkpath in ["", " --mkpath"] {
+        let line = format!("-a{mkpath} src/ link");
+        fails(&line, 3, "cannot use destination 'link': it is a link that leads nowhere");
+    }
+    fs::write(at.path().join("list"), "f\0g\0").unwrap();
+    let zeros = "cannot read the list of files 'list': a line has a NUL byte, which no name has; -0 is for lists \
+                 whose names end with one";
+    let (code, _, said) = run(at.path(), "-a --files-from=list src dst");
+    assert_eq!(said, format!("dsync: error: {zeros}\n"));
+    assert!([1, 11].contains(&code), "{code}");
+    let itself = "it is the destination itself, where a backup without a suffix has its original's name";
+    fs::create_dir(at.path().join("there")).unwrap();
+    for dir in [".", "../there"] {
+        let line = format!("-a --backup-dir={dir} src/ there");
+        let (code, _, said) = run(at.path(), &line);
+        assert!(said.contains(itself) && code != 0, "{said}");
+        let (dry, _, foreseen) = run(at.path(), &format!("-n {line}"));
+        assert_eq!((dry, foreseen), (code, said));
+    }
+    assert_eq!(run(at.path(), "-a --backup-dir=. --suffix=.old src/ there").0, 0);
     let inside = "destination 'src/sub' lies inside the source; this would copy it into itself. Exclude it \
                   (--exclude=/NAME/), or name one elsewhere.";
     fails("-a src/ src/sub", 42, inside);

@@ -146,10 +146,10 @@ pub enum SyncError {
         /// The parent.
         path: PathBuf,
     },
-    /// A directory or several files would go where a file is.
-    #[error("cannot put a directory over file '{}'", path.display())]
+    /// A directory or several files would go where a file is, or below one.
+    #[error("the destination has to be a directory, and '{}' is none", path.display())]
     DestinationIsFile {
-        /// The destination.
+        /// The destination, or what is on the way to it.
         path: PathBuf,
     },
     /// The destination cannot be opened or created.

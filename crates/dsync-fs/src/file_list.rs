@@ -84,6 +84,9 @@ pub enum FileListError {
     /// Too many lines cannot be paths.
     #[error("more than {MAX_UNUSABLE} lines are no paths: it is no list of names")]
     NoNames,
+    /// A line has a zero byte, which no name has.
+    #[error("a line has a NUL byte, which no name has")]
+    ZeroByte,
 }
 
 /// Collects the lines of a list.
@@ -146,7 +149,7 @@ impl FileListWriter {
 
         loop {
             let read = match text.read(&mut buffer) {
-                Ok(0) => return self.text_line(&line),
+                Ok(0) => return self.text_line(&line, nul),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
@@ -154,7 +157,7 @@ impl FileListWriter {
             let mut rest = buffer.get(..read).unwrap_or_default();
             while let Some(end) = rest.iter().position(is_end) {
                 append(&mut line, rest.get(..end).unwrap_or_default());
-                self.text_line(&line)?;
+                self.text_line(&line, nul)?;
                 line.clear();
                 rest = rest.get(end + 1..).unwrap_or_default();
             }
@@ -162,9 +165,10 @@ impl FileListWriter {
         }
     }
 
-    fn text_line(&mut self, line: &[u8]) -> Result<(), FileListError> {
+    fn text_line(&mut self, line: &[u8], nul: bool) -> Result<(), FileListError> {
         match line.first() {
             None | Some(b'#' | b';') => Ok(()),
+            Some(_) if !nul && line.contains(&0) => Err(FileListError::ZeroByte),
             Some(_) => self.push(line),
         }
     }

@@ -210,7 +210,7 @@ const OPTIONS: &[Opt] = &[
     // Named by all options that remove something, as with rsync.
     either("delete", ' ', |o, end| match end {
         End::Source => o.remove_source_files,
-        _ => o.delete || o.delete_excluded || o.delete_missing_args,
+        _ => o.delete || o.delete_excluded || o.delete_missing_args || o.force,
     }),
     destination("max-delete", ' ', |o, _| o.max_delete.is_some()),
     destination("ignore-errors", ' ', |o, _| o.ignore_errors),

@@ -98,6 +98,8 @@ pub(super) struct Tree {
     pub(super) dir: OnceLock<Arc<Dir>>,
     /// One directory of each filesystem that was changed other than by a commit.
     pub(super) touched: Mutex<HashMap<u64, Arc<Dir>>>,
+    /// The name that the only file has at the source, where it gets another one.
+    pub(super) renamed_from: Arc<OnceLock<RelPath>>,
 }
 
 impl Tree {
@@ -263,7 +265,10 @@ impl<'a> Site<'a> {
         path: &RelPath,
         cause: Cause,
     ) -> Result<(), SyncError> {
-        self.account.problem(Problem::new(operation, path.as_bytes().to_vec(), cause))
+        // What cannot be read is the source's.
+        let read = self.tree.renamed_from.get().filter(|_| operation == Operation::ReadFile);
+        let path = read.unwrap_or(path).as_bytes().to_vec();
+        self.account.problem(Problem::new(operation, path, cause))
     }
 
     /// Returns the cause that an error stands for; an error that the next file would meet as well

@@ -127,7 +127,7 @@ impl Target {
                     // Nothing is selected that would go into it.
                     return Ok(Self::imagined(operand));
                 }
-                return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
+                return Err(SyncError::DestinationIsFile { path: file_on(operand, terms) });
             }
             Err(error) if is_absent_or_file(&error) => {}
             // The one file replaces another user's link that leads to no directory.
@@ -185,6 +185,10 @@ impl Target {
     /// Creates the target of an operand that names a directory that does not exist.
     fn create(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
+        if is_link(operand, terms) {
+            let source = io::Error::other("it is a link that leads nowhere");
+            return Err(SyncError::DestinationUnusable { path: operand.to_owned(), source });
+        }
         let parent = operand
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
@@ -195,7 +199,7 @@ impl Target {
             let path = parent.to_owned();
             return Err(match source.kind() {
                 io::ErrorKind::NotFound => SyncError::DestinationParentMissing { path },
-                io::ErrorKind::NotADirectory => SyncError::DestinationIsFile { path },
+                io::ErrorKind::NotADirectory => SyncError::DestinationIsFile { path: file_on(parent, terms) },
                 _ => unusable(&path, source),
             });
         }
@@ -265,6 +269,16 @@ fn is_link(operand: &Path, Terms { options, start, .. }: Terms<'_>) -> bool {
     };
     let name = operand.file_name().and_then(|name| Component::new(name.as_bytes()).ok());
     name.is_some_and(|name| dir.stat(&name).is_ok_and(|found| found.kind == Kind::Symlink))
+}
+
+/// Returns what is no directory on the way to an operand, with the operand itself.
+fn file_on(operand: &Path, Terms { options, start, .. }: Terms<'_>) -> PathBuf {
+    let is_directory = |path: &Path| start.open(path, operator_links(options)).is_ok();
+    let is_below_one = |path: &&Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        is_directory(parent.unwrap_or_else(|| Path::new(".")))
+    };
+    operand.ancestors().find(is_below_one).unwrap_or(operand).components().collect()
 }
 
 fn is_absent_or_file(error: &io::Error) -> bool {

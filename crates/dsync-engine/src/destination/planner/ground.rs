@@ -1,7 +1,14 @@
 //! The operator's operands at the destination: the root, the name that a single file gets, operands
 //! that the source does not have, and the directories beside the root that the run uses.
 
-use std::{collections::BTreeSet, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
 use dsync_wire::message::{Entry, EntryId, EntryKind, Tops};
@@ -45,6 +52,8 @@ pub(super) struct Ground {
     /// Directories that belong to the run's backups, as far as the source has directories of their
     /// names.
     own_paths: Vec<RelPath>,
+    /// The name that the only file has at the source, where it gets another one.
+    renamed_from: Arc<OnceLock<RelPath>>,
 }
 
 impl Ground {
@@ -71,7 +80,9 @@ impl Ground {
             None => alternates_of_missing(site, start, &target)?,
         };
         alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
-        Ok(Self { target, alternates, missing: BTreeSet::new(), own, spools, own_paths: Vec::new() })
+        let renamed_from = Arc::clone(&site.tree.renamed_from);
+        let (missing, own_paths) = (BTreeSet::new(), Vec::new());
+        Ok(Self { target, alternates, missing, own, spools, own_paths, renamed_from })
     }
 
     /// Returns the open root; `None` where it does not exist.
@@ -114,7 +125,11 @@ impl Ground {
             Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
                 Err(misbehaved(PeerMisbehaved::NotASingleFile { entry: id }))
             }
-            Some(renamed) => Ok(renamed.clone()),
+            Some(renamed) => {
+                let there = RelPath::parse(entry.name.as_bytes()).map_err(misbehaved)?;
+                let _ = self.renamed_from.set(there);
+                Ok(renamed.clone())
+            }
             None => Component::new(entry.name.as_bytes()).map_err(misbehaved),
         }
     }
@@ -243,7 +258,13 @@ fn open_beside(
     site.homes.open(root, own)?;
     if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
         let path = Path::new(OsStr::from_bytes(dir));
-        refused_places::refuse(PathRole::Backups, path, root.open_operand_here(path))?;
+        let opened = root.open_operand_here(path);
+        let is_root = opened.as_ref().is_ok_and(|dir| dir.is_same(root).unwrap_or(false));
+        if is_root && policy.backup.as_ref().is_some_and(|backup| backup.suffix.is_empty()) {
+            let why = "it is the destination itself, where a backup without a suffix has its original's name";
+            return Err(refused_places::unusable(PathRole::Backups, path, io::Error::other(why)));
+        }
+        refused_places::refuse(PathRole::Backups, path, opened)?;
     }
 
     match site.hands {
