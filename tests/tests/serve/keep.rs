@@ -295,3 +295,30 @@ fn a_share_that_cannot_be_written_is_read_and_replaces_nothing_that_cannot_be_ke
         assert_eq!(fs::read_to_string(nas.tree().join("file")).unwrap(), "old");
     }
 }
+
+#[test]
+fn no_attribute_of_a_kept_file_changes_through_a_further_name_of_it() {
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        nas.plant("first", "good", "good");
+        fs::hard_link(nas.scratch.src().join("first"), nas.scratch.src().join("second")).unwrap();
+        let _ = nas.push(&["-H"]).expect_quiet_success();
+        forget(&nas, "first");
+        fs::write(nas.scratch.src().join("first"), "evil").unwrap();
+        let _ = nas.push(&[]).expect_quiet_success();
+        let old = kept(&nas)[0].join("first");
+        let facts = || fs::metadata(&old).map(|kept| (kept.mode(), kept.mtime())).unwrap();
+        let before = facts();
+
+        let second = nas.scratch.src().join("second");
+        fs::set_permissions(&second, fs::Permissions::from_mode(0o600)).unwrap();
+        let _ = nas.push(&[]).expect_quiet_success();
+        set_mtime(&second, (5, 0));
+        let _ = nas.push(&["-c"]).expect_quiet_success();
+        assert_eq!(facts(), before);
+        let there = fs::metadata(nas.there("second")).unwrap();
+        assert_eq!((there.mode() & 0o777, there.mtime()), (0o600, 5));
+        assert_eq!(fs::read_to_string(nas.there("second")).unwrap(), "good");
+        assert!(nas.push(&["-i"]).expect_code(0).stdout_text().is_empty());
+    }
+}

@@ -132,8 +132,12 @@ impl Planner<'_> {
         course: Course,
     ) -> Course {
         let Course::Place(mut placing) = course else { return course };
-        // An entry that displaces a name writes nothing into its inode.
         let is_file = matches!(subject.entry.kind, EntryKind::File { .. });
+        if is_file && self.may_be_kept(&placing, found.existing.as_ref()) {
+            self.site.policy.replace(&mut placing.decision);
+            return Course::Place(placing);
+        }
+        // An entry that displaces a name writes nothing into its inode.
         let shared =
             found.existing.as_ref().filter(|existing| is_file && self.may_be_shared(&placing, existing));
         let Some(existing) = shared else { return Course::Place(placing) };
@@ -146,6 +150,13 @@ impl Planner<'_> {
             }
         }
         Course::Place(placing)
+    }
+
+    /// Returns whether other attributes for a file would reach an entry that is kept from the client: it may be
+    /// one of the file's further names.
+    fn may_be_kept(&self, placing: &Placing, existing: Option<&Metadata>) -> bool {
+        let retags = placing.decision.action == Action::Retag && placing.alternate.is_none();
+        retags && self.site.keep.is_some() && existing.is_some_and(|existing| existing.nlink > 1)
     }
 
     /// Returns whether an old file is one that is written in place and has further names.
