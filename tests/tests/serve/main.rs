@@ -193,7 +193,8 @@ fn check_says_what_each_key_may_do() {
     let nas = Nas::new("append");
     let config = nas.scratch.at("serve.toml");
     let more = "[keys.old]\nexpires = 2020-01-01\n[keys.idle]\nsince = 2020-02-02\n[shares.gone]\npath = '/nowhere/at/all'\n\
-                [shares.gone.keys.old]\nrole = 'read'\n";
+                [shares.gone.keys.old]\nrole = 'read'\n\
+                [shares.lost]\npath = '/'\nuser = 'nobody-at-all'\n";
     nas.configure(&(fs::read_to_string(&config).unwrap() + more));
     let checked = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
     let said = checked.stdout_text();
@@ -208,6 +209,7 @@ fn check_says_what_each_key_may_do() {
         "share 'gone' cannot be opened",
         "key 'old' has expired on 2020-01-01: remove it",
         "key 'idle' is known since 2020-02-02: add the client's next key beside it in 'public'",
+        "there is no user 'nobody-at-all'",
     ] {
         assert!(checked.stderr_text().contains(warning), "{warning}: {}", checked.account());
     }

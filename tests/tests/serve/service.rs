@@ -97,6 +97,13 @@ fn what_takes_a_restart_is_said_when_the_configuration_is_read_anew() {
     nas.reconfigure(&text);
     nas.reconfigure(&text);
     assert_eq!(keys.map(told), [2; 3]);
+
+    // Runs get the new key at once; the socket of `--status` keeps the name of the old one.
+    let key = nas.scratch.at("server.key");
+    fs::remove_file(&key).unwrap();
+    let _ = Run::dsync().args(["key", "--file"]).arg(&key).run().expect_code(0);
+    nas.reconfigure(&text);
+    wait_for(|| told("identity") == 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use nix::unistd::{Group, User};
 use super::{
     config::{Config, Key, Offer, Server, today},
     limits::IdMap,
+    user::Users,
 };
 use crate::{
     cage::missing_layers,
@@ -19,9 +20,9 @@ use crate::{
     numbers::counted,
 };
 
-/// Prints what each key may do. A share that is not there, a key that is old, has expired or soon
-/// will, and one without a share are warned of; the exit code is 1 where a share is not there. A server
-/// whose own key could not be used is an error, as at its start.
+/// Prints what each key may do. A share that is not there, or whose user nobody is, a key that is old, has
+/// expired or soon will, and one without a share are warned of; the exit code is 1 where a share could not be
+/// served. A server whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
     let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
@@ -37,9 +38,10 @@ pub(super) fn run(config: &Config) -> u8 {
     for lack in missing_layers() {
         say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
     }
-    let absent: Vec<_> = config.shares.values().filter_map(|offer| offer.share.check().err()).collect();
-    for error in &absent {
-        say(&escape_text(&format!("dsync: {error}")));
+    let absent = config.shares.values().filter_map(|offer| offer.share.check().err());
+    let unserved: Vec<_> = absent.map(|error| error.to_string()).chain(Users::faults(config)).collect();
+    for fault in &unserved {
+        say(&escape_text(&format!("dsync: {fault}")));
     }
 
     let own = config.server.as_ref().map_or(Ok(None), own_certificate);
@@ -57,7 +59,7 @@ pub(super) fn run(config: &Config) -> u8 {
     match shown {
         Err(_) => messages::OUTPUT,
         Ok(()) if unusable.is_some() => exit_code::AUTHENTICATION,
-        Ok(()) if absent.is_empty() => exit_code::OK,
+        Ok(()) if unserved.is_empty() => exit_code::OK,
         Ok(()) => exit_code::USAGE,
     }
 }

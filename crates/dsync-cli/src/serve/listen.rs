@@ -53,6 +53,7 @@ use super::{
     status::{Board, hear},
     stop::Stop,
     strangers::{Stranger, Strangers},
+    user::ownerless,
 };
 use crate::{
     cage::missing_layers,
@@ -94,8 +95,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         let house = Arc::clone(&house);
         thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
     }
-    let own_key = config.server.as_ref().and_then(|server| keys::read(&server.identity).ok());
-    if let Some(name) = own_key.map(|key| key.public().fingerprint()) {
+    if let Some(name) = house.opened.identity.clone() {
         let house = Arc::clone(&house);
         thread::spawn(move || {
             house.board.answer(&name, || house.without_key());
@@ -191,6 +191,8 @@ struct Opened {
     listen: Option<Vec<SocketAddr>>,
     quic: bool,
     metrics: Option<SocketAddr>,
+    /// The fingerprint of the server's key: the name of the socket of `--status`, which stays.
+    identity: Option<String>,
 }
 
 impl Opened {
@@ -201,9 +203,15 @@ impl Opened {
             ("listen", listen),
             ("quic", self.quic != server.quic),
             ("metrics", self.metrics != server.metrics),
+            ("identity", self.identity != fingerprint(server)),
         ];
         keys.into_iter().filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
     }
+}
+
+/// Returns the fingerprint of a server's key, if the key can be read.
+fn fingerprint(server: &Server) -> Option<String> {
+    keys::read(&server.identity).ok().map(|key| key.public().fingerprint())
 }
 
 /// A server that is about to serve.
@@ -223,7 +231,8 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let metrics = server.metrics.map(metrics_listener).transpose()?;
     let (mut listeners, sockets) = inherited()?;
     let listen = listeners.is_empty().then(|| server.listen.clone());
-    let opened = Opened { listen, quic: server.quic, metrics: server.metrics };
+    let identity = fingerprint(server);
+    let opened = Opened { listen, quic: server.quic, metrics: server.metrics, identity };
     if !listeners.is_empty() {
         let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
             let address = socket.local_addr().ok()?;
@@ -289,10 +298,7 @@ fn server(config: &Config) -> Result<&Server, String> {
 /// Returns what sessions need, if the configuration can be served by this user.
 fn terms(config: &Config) -> Result<Terms, (u8, String)> {
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("the configuration {why}")))?;
-    let root = rustix::process::geteuid().is_root();
-    let ownerless = config.shares.iter().find(|(_, offer)| root && offer.user.is_none());
-    if let Some((share, _)) = ownerless {
-        let why = format!("share '{share}' has no user: the server runs as root, and its sessions must not");
+    if let Some(why) = ownerless(config) {
         return Err((exit_code::USAGE, why));
     }
     let lacks = missing_layers();

@@ -88,7 +88,11 @@ impl OptionRules for Refused {
         if request.reads_list && self.refuses(&LIST) {
             return Some(LIST.typed());
         }
-        OPTIONS.iter().filter(asked).find(|option| self.refuses(option)).map(Opt::typed)
+        let refused = OPTIONS.iter().filter(asked).find(|option| self.refuses(option))?;
+        // `delete` stands for all that removes something: whoever gave another one hears of that.
+        let is_other = refused.long == "delete" && !request.options.delete;
+        let given = |option: &&Opt| is_other && REMOVING.contains(&option.long);
+        Some(OPTIONS.iter().filter(asked).find(given).unwrap_or(refused).typed())
     }
 }
 
@@ -187,6 +191,10 @@ fn alternates(options: &SyncOptions, way: AlternateUse) -> bool {
 fn deletes(options: &SyncOptions, timing: DeleteTiming) -> bool {
     options.delete && options.delete_timing == timing
 }
+
+/// Options that remove something without `--delete`.
+const REMOVING: &[&str] =
+    &["delete-excluded", "delete-missing-args", "force", "remove-sent-files", "remove-source-files"];
 
 /// A list of paths that the server reads.
 const LIST: Opt = source("files-from", ' ', |_, _| false);
@@ -330,6 +338,12 @@ mod tests {
         assert_eq!(push(&["a*"]), None);
         assert_eq!(push(&["?erms"]).as_deref(), Some("--perms"));
         assert_eq!(judged(&["delete*", "force"], &deleting, false), None);
+
+        let forcing = SyncOptions::archive().force(true);
+        assert_eq!(judged(&["delete"], &forcing, true).as_deref(), Some("--force"));
+        assert_eq!(judged(&["delete"], &forcing, false), None);
+        let moving = SyncOptions::archive().remove_source_files(true);
+        assert_eq!(judged(&["delete"], &moving, false).as_deref(), Some("--remove-source-files"));
     }
 
     #[test]

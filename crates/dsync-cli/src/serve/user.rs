@@ -16,6 +16,13 @@ pub(super) struct Users {
     accounts: BTreeMap<String, Result<Account, String>>,
 }
 
+/// Returns the words about a share that root may not serve, as it has no user.
+pub(super) fn ownerless(config: &Config) -> Option<String> {
+    let root = rustix::process::geteuid().is_root() && config.server.is_some();
+    let (share, _) = config.shares.iter().find(|(_, offer)| root && offer.user.is_none())?;
+    Some(format!("share '{share}' has no user: the server runs as root, and its sessions must not"))
+}
+
 /// A user that a session can become.
 struct Account {
     uid: Uid,
@@ -35,6 +42,14 @@ impl Users {
                 })
                 .collect(),
         }
+    }
+
+    /// Returns what is wrong with the users of a configuration's shares: one line for each that nobody is, and
+    /// for each share without one that root would serve.
+    pub(super) fn faults(config: &Config) -> Vec<String> {
+        let unserved = ownerless(config).into_iter();
+        let users = Self::of(config);
+        unserved.chain(users.accounts.into_values().filter_map(Result::err)).collect()
     }
 
     /// Drops root's rights for good. Without root there is nothing to give up, and nobody else to
