@@ -433,3 +433,23 @@ fn a_killed_run_leaves_no_batch_and_a_killed_reader_whole_files() {
     assert_same(&scratch.src(), &scratch.at("second"), Scope::full());
     assert_eq!(fs::metadata(&batch).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+#[test]
+fn links_of_a_recorded_run_are_munged_where_its_own_were() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for pulls in [false, true] {
+        let scratch = Scratch::new();
+        std::os::unix::fs::symlink("target", scratch.src().join("link")).unwrap();
+        let source = slash(&scratch.src());
+        let run = if pulls { sshd.run(Via::Ssh) } else { Run::dsync() };
+        let run = run.args(["-a", "--munge-links"]).arg(with("--write-batch", &scratch.at("batch")));
+        let run = run.arg(if pulls { sshd.operand(&source) } else { source.into() }).arg(scratch.dst());
+        let _ = run.run().expect_quiet_success();
+        let read = Run::dsync().args(["-a", "--munge-links"]).arg(with("--read-batch", &scratch.at("batch")));
+        let _ = read.arg(scratch.at("second")).run().expect_quiet_success();
+        assert_same(&scratch.dst(), &scratch.at("second"), Scope::full());
+        let text = fs::read_link(scratch.at("second/link")).unwrap();
+        assert_eq!(text.starts_with("/rsyncd-munged"), pulls, "{text:?}");
+    }
+}

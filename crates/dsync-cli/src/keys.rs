@@ -134,9 +134,9 @@ pub(crate) fn own_path() -> Result<PathBuf, String> {
 
 /// Returns the directory of this user's keys and known servers.
 fn own_dir() -> Result<PathBuf, String> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    let dir = config.filter(|dir| dir.is_absolute());
+    // Relative ones are to be ignored (XDG Base Directory Specification).
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let dir = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     dir.map(|dir| dir.join("dsync"))
         .ok_or_else(|| "neither XDG_CONFIG_HOME nor HOME names a directory".to_owned())
 }
@@ -213,7 +213,12 @@ pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
     let key = PrivateKey::generate().map_err(fail)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
     let text = format!("{PRIVATE} {}\n", hexadecimal(key.pkcs8()));
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // A part of a key is none, and would be in the way of the next one.
+        let _ = std::fs::remove_file(path);
+        fail(error)
+    })?;
     Ok(key)
 }
 

@@ -410,6 +410,8 @@ fn munge_links(flags: &Flags, source: &Source) -> MungeLinks {
     let (here, there) = (flags.links.munge_links, remote_has(flags, MUNGE));
     match source {
         Source::Remote { .. } => MungeLinks::default().source(there).destination(here),
+        // Recorded in a pull, where the local end was the destination.
+        Source::Batch(batch) if !batch.has_munged_links() => MungeLinks::default().destination(here || there),
         _ => MungeLinks::default().source(here).destination(there),
     }
 }

@@ -175,9 +175,9 @@ pub(crate) fn directory(named: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(dir) = named {
         return Ok(dir.to_owned());
     }
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
-    let dir = state.filter(|dir| dir.is_absolute());
+    // Relative ones are to be ignored (XDG Base Directory Specification).
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let dir = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
     dir.map(|dir| dir.join("dsync"))
         .ok_or_else(|| "neither XDG_STATE_HOME nor HOME names a directory for --state".to_owned())
 }

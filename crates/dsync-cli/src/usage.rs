@@ -72,7 +72,6 @@ pub(crate) enum UsageError {
     },
     /// Both ends are remote.
     BothRemote,
-    /// Sources on several hosts.
     /// Operands that are not all on one host: the one that is not where the first is.
     SeveralHosts { operand: OsString, is_here: bool },
     /// `-e` with an unclosed quote, or empty.
@@ -123,10 +122,16 @@ impl UsageError {
             }
             ErrorKind::ValueValidation => {
                 let reason = error.source().map_or_else(String::new, ToString::to_string);
+                // Some say what the value is not, and leave it out.
+                let reason = if reason.starts_with("is ") { format!("'{value}' {reason}") } else { reason };
                 Self::ValueInvalid { option, reason }
             }
             ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues | ErrorKind::NoEquals => {
                 Self::ValueMissing { option }
+            }
+            ErrorKind::MissingRequiredArgument => {
+                let option = option.trim_matches(['<', '>']).to_owned();
+                Self::Other { text: format!("{option} is missing, which the other options need") }
             }
             ErrorKind::TooManyValues => Self::ValueUnwanted { option },
             ErrorKind::InvalidUtf8 => {

@@ -15,8 +15,12 @@ pub(crate) fn system_words(error: &io::Error) -> String {
 
 /// Shortens "Permission denied (os error 13)" to "Permission denied".
 pub(crate) fn without_number(text: &str) -> &str {
-    match text.rfind(" (os error ") {
-        Some(at) if text.ends_with(')') => &text[..at],
+    let number = |rest: &str| {
+        let digits = rest.strip_suffix(')').unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    match text.rsplit_once(" (os error ") {
+        Some((words, rest)) if number(rest) => words,
         _ => text,
     }
 }

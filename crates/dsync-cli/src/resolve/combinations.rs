@@ -35,7 +35,11 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     check_batches(flags)?;
     none_with(
         (flags.output.write_manifest.is_some(), "--write-manifest"),
-        &[(flags.output.list_only, "--list-only"), (flags.selection.iconv.is_some(), "--iconv")],
+        &[
+            (flags.output.list_only, "--list-only"),
+            (flags.selection.iconv.is_some(), "--iconv"),
+            (flags.batch.only_write_batch.is_some(), "--only-write-batch"),
+        ],
     )?;
 
     if deletion.delete && !flags.attributes.takes_directories() {

@@ -96,6 +96,13 @@ impl Batch {
         Self::of_file(file, path, resources)
     }
 
+    /// Returns whether the source of the recorded run munged its links
+    /// ([`SyncOptions::munge_links`](crate::options::SyncOptions::munge_links)): the run that reads the batch must
+    /// have that of its source too. Otherwise links can be munged where they arrive.
+    pub fn has_munged_links(&self) -> bool {
+        self.0.index.terms.options.munge_links.source
+    }
+
     /// Takes an open batch, which messages call `name`, as [`open`](Self::open) does.
     ///
     /// # Errors
