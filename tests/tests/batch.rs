@@ -444,7 +444,7 @@ fn links_of_a_recorded_run_are_munged_where_its_own_were() {
         let source = slash(&scratch.src());
         let run = if pulls { sshd.run(Via::Ssh) } else { Run::dsync() };
         let run = run.args(["-a", "--munge-links"]).arg(with("--write-batch", &scratch.at("batch")));
-        let run = run.arg(if pulls { sshd.operand(&source) } else { source.into() }).arg(scratch.dst());
+        let run = run.arg(if pulls { sshd.operand(&source) } else { source }).arg(scratch.dst());
         let _ = run.run().expect_quiet_success();
         let read = Run::dsync().args(["-a", "--munge-links"]).arg(with("--read-batch", &scratch.at("batch")));
         let _ = read.arg(scratch.at("second")).run().expect_quiet_success();

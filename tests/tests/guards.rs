@@ -130,7 +130,8 @@ fn empty_source_is_refused_over_the_wire_in_both_directions() {
     empty(&scratch);
     full(&scratch.dst());
     let run = || sshd.run(Via::Auto).args(["-a", "--delete"]);
-    let part = "nothing was deleted. Is the source mounted? --allow-empty-source deletes all the same.";
+    let part = "nothing was deleted. Is the source mounted, and do rules leave anything of it? \
+                --allow-empty-source deletes all the same.";
     refused(run().arg(slash(&scratch.at("empty"))).arg(sshd.operand(scratch.dst())).run(), part);
     refused(run().arg(sshd.operand(slash(&scratch.at("empty")))).arg(scratch.dst()).run(), part);
     assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);

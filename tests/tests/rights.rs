@@ -250,6 +250,19 @@ fn the_directory_that_is_full_is_named() {
         assert!(outcome.stderr_text().contains(&told), "{}", outcome.account());
         assert_eq!(fs::metadata(scratch.dst().join("f")).unwrap().len(), 2_900_000);
     }
+
+    // The temporaries have room, and the destination has not.
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 700_000)]).plant(&scratch.src());
+    for dir in [scratch.dst(), scratch.at("there")] {
+        fs::create_dir(dir).unwrap();
+    }
+    let Some(_mount) = Mount::tmpfs(&scratch.dst(), "size=1m") else { return };
+    fs::write(scratch.dst().join("old"), [b'x'; 800_000]).unwrap();
+    let run = Run::dsync().args(["-a", "--temp-dir=../there"]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let outcome = run.run().expect_code(11);
+    let told = format!("cannot write '{}': the disk is full", scratch.dst().join("f").display());
+    assert!(outcome.stderr_text().contains(&told), "{}", outcome.account());
 }
 
 #[test]

@@ -156,7 +156,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         }
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
         SyncError::DestinationInsideSource { .. } => "Exclude it (--exclude=/NAME/), or name one elsewhere.",
-        SyncError::EmptySource { .. } => "Is the source mounted? --allow-empty-source deletes all the same.",
+        SyncError::EmptySource { .. } => EMPTY_SOURCE,
         SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
         SyncError::Filesystem { operation, source, .. }
             if writes(*operation) && source.kind() == io::ErrorKind::QuotaExceeded =>
@@ -192,6 +192,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+const EMPTY_SOURCE: &str =
+    "Is the source mounted, and do rules leave anything of it? --allow-empty-source deletes all the same.";
 
 /// Returns the next step after an option that contradicts a key's rule for owners.
 fn on_owners(rule: OwnerRule) -> &'static str {

@@ -265,7 +265,7 @@ line or by file and line, whichever end it stands at. PATH is written as `-v` li
 the exit code is 23 where a path is at neither end. A remote end tells of no other path than these and the directories above them.
 
 `verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.
-`verify DIR` reads the directory again, from the disk even where memory has it, and prints a line for each difference: `rot` (the content
+`verify DIR` reads the directory again, from the disk even where memory has it ([limits.md](limits.md) says where not), and prints a line for each difference: `rot` (the content
 differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--max-age 30d` reads the files that were not read and found sound within thirty days, so that a run each night reads what is due; a run that

@@ -249,6 +249,7 @@ fn cause_words(cause: Cause) -> String {
         // A backup stands before its original gives way, so the two fail alike.
         Cause::Os(IS_A_DIRECTORY) => "a directory has its name or the name of its backup".into(),
         Cause::LeadsOut => "it leads out of what the other end may use".into(),
+        Cause::Os(CROSSES_DEVICES) => "something is mounted there, or the way leads to another filesystem".into(),
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::DirectoryInTheWay => {
             "a directory that is not empty is in the way (--delete or --force removes it, but for what a rule or a \
@@ -262,6 +263,8 @@ fn cause_words(cause: Cause) -> String {
 /// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict
 /// PATH,append`).
 const FILE_EXISTS: i32 = 17;
+/// Linux's `EXDEV`.
+const CROSSES_DEVICES: i32 = 18;
 /// Linux's `EISDIR`.
 const IS_A_DIRECTORY: i32 = 21;
 

@@ -189,6 +189,15 @@ impl Dir {
         fstatvfs(&self.fd).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
+    /// Returns the number of bytes that a user without privileges may still write to its filesystem.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let space = fstatvfs(&self.fd)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
     /// Returns the attributes of the directory itself.
     ///
     /// # Errors

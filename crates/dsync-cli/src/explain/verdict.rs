@@ -90,7 +90,8 @@ impl Context<'_> {
             let text = if self.has_list {
                 "not in --files-from, or at neither end"
             } else {
-                "at neither end; paths are written as -v lists them, from the root of the transfer on"
+                "at neither end, or left as it is without a word (--append, a type that is not copied); paths are \
+                 written as -v lists them, from the root of the transfer on"
             };
             verdict(path, "absent", text.to_owned())
         })

@@ -297,14 +297,20 @@ impl<'a> Site<'a> {
         Ok(cause(&error))
     }
 
-    /// Returns the path of what an operation on an entry writes: content goes to the directory of
-    /// `--temp-dir` first, which may be on another disk.
+    /// Returns the path of what an operation on an entry writes. Content goes to the directory of `--temp-dir`
+    /// first, and from one on another disk to the tree: where there is more room is not what is full.
     fn place_of(&self, operation: Operation, path: &RelPath) -> PathBuf {
         let temp_dir = self.policy.options.writing.temp_dir.as_deref();
-        match temp_dir.filter(|_| operation == Operation::WriteFile) {
-            Some(dir) => PathBuf::from(std::ffi::OsStr::from_bytes(dir)),
-            None => self.display_path(path),
-        }
+        let Some(dir) = temp_dir.filter(|_| operation == Operation::WriteFile) else {
+            return self.display_path(path);
+        };
+        let dir = PathBuf::from(std::ffi::OsStr::from_bytes(dir));
+        let root = self.tree.dir.get();
+        let free = root.and_then(|root| {
+            let temporaries = root.open_operand_here(&dir).and_then(|dir| dir.free_bytes());
+            Some((temporaries.ok()?, root.free_bytes().ok()?))
+        });
+        if free.is_some_and(|(there, here)| there > here) { self.display_path(path) } else { dir }
     }
 
     /// Returns the cause why a file did not get its name; an error that every other file would meet
