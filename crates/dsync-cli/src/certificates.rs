@@ -8,10 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_engine::{
-    Links, open_operator_file,
-    standing::{Certificate, CertificateError, CertificateKind, PrivateKey, PublicKey},
-};
+use dsync_engine::standing::{Certificate, CertificateError, CertificateKind, PrivateKey, PublicKey};
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 use crate::{keys, numbers::counted, words::system_words};
@@ -79,7 +76,7 @@ impl CertificateFile {
 /// Reads a certificate of a key; `None` if there is no file.
 fn read(path: PathBuf, (kind, key): (CertificateKind, PublicKey)) -> Result<Option<CertificateFile>, String> {
     let fail = |why: &str| format!("certificate '{}': {why}", path.display());
-    let file = match open_operator_file(&path, Links::Trusted) {
+    let file = match keys::open_regular(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| fail(&system_words(&error)))?,
     };

@@ -17,7 +17,7 @@ use std::{
 
 use clap::Parser;
 use dsync_engine::{
-    Links, append_operator_file, exit_code, open_operator_file,
+    Links, OperatorFiles, append_operator_file, exit_code,
     standing::{CertificateKind, PrivateKey, PublicKey, from_hexadecimal, hexadecimal, host_fits},
 };
 
@@ -141,12 +141,20 @@ fn own_dir() -> Result<PathBuf, String> {
         .ok_or_else(|| "neither XDG_CONFIG_HOME nor HOME names a directory".to_owned())
 }
 
+/// Opens a file that has keys, or what they may do. Only a regular one: no fifo is waited for.
+///
+/// # Errors
+/// As [`OperatorFiles::open_regular`].
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    OperatorFiles::new(Links::Trusted).open_regular(path)
+}
+
 /// Reads a private key.
 ///
 /// # Errors
 /// The reason in words.
 pub(crate) fn read(path: &Path) -> Result<PrivateKey, String> {
-    let file = open_operator_file(path, Links::Trusted);
+    let file = open_regular(path);
     let file = file.map_err(|error| {
         let advice = if error.kind() == io::ErrorKind::NotFound { "; 'dsync key' makes one" } else { "" };
         format!("cannot read the key '{}': {}{advice}", path.display(), system_words(&error))
@@ -189,7 +197,7 @@ pub(crate) fn read_or_draft(path: &Path) -> Result<(PrivateKey, bool), String> {
 
 /// Reads a private key; `None` if there is no file.
 fn read_if_there(path: &Path) -> Result<Option<PrivateKey>, String> {
-    match open_operator_file(path, Links::Trusted) {
+    match open_regular(path) {
         Ok(file) => from_file(file, path).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(_) => read(path).map(Some),
@@ -257,7 +265,7 @@ impl KnownHosts {
     /// # Errors
     /// The file cannot be read, or a line of it that is needed.
     pub(crate) fn find(&self, host: &str, port: u16) -> Result<Known, String> {
-        let file = match open_operator_file(&self.path, Links::Trusted) {
+        let file = match open_regular(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
             opened => opened.map_err(|error| self.fault(None, &system_words(&error)))?,
         };
@@ -332,7 +340,7 @@ impl KnownHosts {
         }
         let mut file = append_operator_file(&self.path, Links::Trusted).map_err(fail)?;
         // Whoever wrote the last line by hand may have left it without an end.
-        let is_open = open_operator_file(&self.path, Links::Trusted).is_ok_and(|mut file| {
+        let is_open = open_regular(&self.path).is_ok_and(|mut file| {
             let mut last = [0];
             file.seek(io::SeekFrom::End(-1)).is_ok() && file.read(&mut last).is_ok() && last != *b"\n"
         });

@@ -722,3 +722,27 @@ fn wildcards_of_a_share_stand_for_what_it_has() {
         assert_ne!(above.code(), Some(0), "{}", above.account());
     }
 }
+
+#[test]
+fn nobody_waits_for_a_fifo_in_the_place_of_a_configuration_or_a_key() {
+    needs_dsync!();
+    let (mut nas, _) = Nas::offering("append");
+    let made = |path: &Path| {
+        let _ = fs::remove_file(path);
+        let _ = Run::of("mkfifo").arg(path).run().expect_code(0);
+    };
+    let config = nas.scratch.at("serve.toml");
+    nas.stand();
+    made(&config);
+    // The server hears what it is told next.
+    for told in 1..=2 {
+        nas.hang_up();
+        wait_for(|| nas.log().matches("the old configuration stays").count() == told);
+    }
+    let checked = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
+    assert!(checked.stderr_text().contains("is no regular file"), "{}", checked.account());
+    let fifo = nas.scratch.at("fifo");
+    made(&fifo);
+    let refused = Run::dsync().args(["key", "--file"]).arg(&fifo).run().expect_code(11);
+    assert!(refused.stderr_text().contains("it is no regular file"), "{}", refused.account());
+}

@@ -186,6 +186,11 @@ impl Nas {
         }
     }
 
+    /// Has a server read the configuration as it is.
+    pub(crate) fn hang_up(&self) {
+        send(self.server.as_ref().unwrap().process.id(), Signal::HUP);
+    }
+
     /// Returns the command that serves a session.
     pub(crate) fn serving(&self, words: &str) -> String {
         let (dsync, config) = (program().display(), self.scratch.at("serve.toml"));

@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_engine::{Access, Links, Share, open_operator_file};
+use dsync_engine::{Access, Share};
 use jiff::{civil::Date, tz::TimeZone};
 use toml::Spanned;
 
@@ -39,7 +39,7 @@ use self::{
     tables::{File, ServerTable, ShareTable},
 };
 use super::limits::KeyLimits;
-use crate::{address::PORT, cage::Shown, words::system_words};
+use crate::{address::PORT, cage::Shown, keys::open_regular, words::system_words};
 
 /// A configuration that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,12 +134,14 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let fail = |text: String| ConfigError { path: path.to_owned(), line: None, text };
         let unreadable = |error: io::Error| fail(format!("cannot be read: {}", system_words(&error)));
-        let file = open_operator_file(path, Links::Trusted).map_err(unreadable)?;
+        let file = open_regular(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => {
+                fail("is no regular file".to_owned())
+            }
+            _ => unreadable(error),
+        })?;
 
         let found = file.metadata().map_err(unreadable)?;
-        if !found.is_file() {
-            return Err(fail("is no regular file".to_owned()));
-        }
         if let Some(why) = foreign_hand(found.uid(), found.mode()) {
             return Err(fail(format!("{why}: whoever writes it decides who may read every share")));
         }

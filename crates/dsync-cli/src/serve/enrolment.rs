@@ -12,7 +12,7 @@ use std::{
 
 use aws_lc_rs::digest::{SHA256, digest};
 use dsync_engine::{
-    Access, Links, exit_code, open_operator_file,
+    Access, exit_code,
     standing::{PublicKey, hexadecimal},
 };
 use jiff::civil::Date;
@@ -141,7 +141,7 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
 /// Reads the configuration.
 fn read(path: &Path) -> Result<Config, Refusal> {
     // Its own reasons name these as well, without what to do.
-    if let Err(error) = open_operator_file(path, Links::Trusted) {
+    if let Err(error) = keys::open_regular(path) {
         let cure = match error.kind() {
             std::io::ErrorKind::NotFound => {
                 "the server's administrator makes it (docs/server.md), or --config names another"

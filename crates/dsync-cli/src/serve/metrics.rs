@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     io::{self, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -40,16 +41,32 @@ pub(super) struct ShareFigures {
     pub(super) passed: Passed,
 }
 
-/// Answers who asks, for as long as the process lives.
-pub(super) fn answer(listener: &TcpListener, figures: impl Fn() -> Figures) {
-    loop {
-        match listener.accept() {
-            // Who has gone meanwhile is nobody's concern.
-            Ok((asking, _)) => drop(tell(asking, &figures)),
-            // Most likely out of descriptors.
-            Err(_) => thread::sleep(AGAIN),
+/// Answers who asks, for as long as the process lives: [`AT_ONCE`] at a time, so that some who say nothing keep
+/// nobody waiting.
+pub(super) fn answer(listener: &TcpListener, figures: impl Fn() -> Figures + Sync) {
+    let (present, figures) = (AtomicUsize::new(0), &figures);
+    thread::scope(|scope| {
+        loop {
+            let Ok((asking, _)) = listener.accept() else {
+                // Most likely out of descriptors.
+                thread::sleep(AGAIN);
+                continue;
+            };
+            if present.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
+                present.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            let present = &present;
+            let work = move || {
+                // Who has gone meanwhile is nobody's concern.
+                drop(tell(asking, figures));
+                present.fetch_sub(1, Ordering::AcqRel);
+            };
+            if thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).is_err() {
+                present.fetch_sub(1, Ordering::AcqRel);
+            }
         }
-    }
+    });
 }
 
 fn tell(mut asking: TcpStream, figures: &impl Fn() -> Figures) -> io::Result<()> {
@@ -154,6 +171,10 @@ fn exposition(figures: &Figures) -> String {
 
 /// Bytes of the longest request: Prometheus sends some hundred.
 const LONGEST_REQUEST: usize = 8 << 10;
+/// Most connections that are answered at one time; others are closed. Prometheus has one.
+const AT_ONCE: usize = 16;
+/// Stack of a thread that answers, in bytes.
+const STACK: usize = 256 << 10;
 /// Time to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a failure to accept.
@@ -177,6 +198,25 @@ mod tests {
         // To its end it would be read for ten minutes.
         let ends = Instant::now() + Duration::from_millis(100);
         assert!(write_until(&mut asking, &vec![0; 64 << 20], ends).is_err());
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_waiting() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || answer(&listener, Figures::default));
+        // On a busy machine the patience with the silent one may be over before the other is answered.
+        let is_met = (0..100).any(|_| {
+            let mut silent = TcpStream::connect(address).unwrap();
+            let mut asking = TcpStream::connect(address).unwrap();
+            asking.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            asking.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+            silent.set_nonblocking(true).unwrap();
+            silent.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        });
+        assert!(is_met);
     }
 
     #[test]
