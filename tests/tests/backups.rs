@@ -335,8 +335,8 @@ fn older_backups_of_another_type_give_way_and_directories_of_the_destination_do_
     // A backup whose place is the destination itself.
     Tree::of([Node::file("dst", 9, 13)]).plant(&scratch.dst());
     Tree::of([Node { mtime: (1_600_000_000, 0), ..Node::file("dst", 10, 14) }]).plant(&scratch.src());
-    for tree in ["--backup-dir=..", "--backup-dir=."] {
-        let _ = run(&[tree]).expect_code(23);
+    for (tree, code) in [("--backup-dir=..", 23), ("--backup-dir=.", 1)] {
+        let _ = run(&[tree]).expect_code(code);
     }
     assert_eq!(fs::metadata(scratch.dst().join("dst")).unwrap().len(), 13);
 }

@@ -284,9 +284,11 @@ fn mistakes_are_named_before_anything_starts() {
     plant(&scratch.src());
     fs::write(scratch.at("list"), "top\n").unwrap();
     fs::write(scratch.at("binary"), [[0, b'\n']; 2000].concat()).unwrap();
+    fs::write(scratch.at("no-names"), format!("{}\n", "n".repeat(256)).repeat(1001)).unwrap();
     for (words, code, text) in [
         (&["--files-from=none", "src", "dst"][..], 1, "cannot read the list of files 'none': No such file"),
-        (&["--files-from=binary", "src", "dst"], 1, "more than 1000 lines are no paths"),
+        (&["--files-from=binary", "src", "dst"], 1, "has a NUL byte, which no name has; -0 is for lists"),
+        (&["--files-from=no-names", "src", "dst"], 1, "more than 1000 lines are no paths"),
         (&["--files-from=list", "src", "src/a", "dst"], 1, "takes one source"),
         (&["--files-from=:list", "src", "dst"], 1, "the run has no remote end"),
         (&["--files-from=h:list", "src", "dst"], 1, "write './h:list'"),

@@ -326,7 +326,7 @@ mod tests {
                 Sources { paths: &[at(source)], list: None, spelling: None },
                 &at(destination),
                 filter,
-                &SyncOptions::default(),
+                &SyncOptions::default().recursive(true),
             )
             .is_err()
         };

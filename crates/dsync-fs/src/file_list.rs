@@ -423,10 +423,14 @@ mod tests {
         let list = list(format!("a\n{long}\nb\n{}\n", "x/".repeat(3000)).as_bytes(), (true, false));
         assert_eq!(list.unusable().iter().map(Vec::len).collect::<Vec<_>>(), [256, 4096]);
         assert_eq!(list.paths().len(), 2);
-        let mut writer = FileListWriter::new(true, &SpoolHome::default());
-        let binary = vec![0; MAX_UNUSABLE + 1].into_iter().flat_map(|byte| [byte, b'\n']);
-        let error = writer.read(&*binary.collect::<Vec<u8>>(), false).unwrap_err();
+        let refused = |text: &[u8], nul| {
+            let mut writer = FileListWriter::new(true, &SpoolHome::default());
+            writer.read(text, nul).unwrap_err()
+        };
+        let error = refused(format!("{long}\n").repeat(MAX_UNUSABLE + 1).as_bytes(), false);
         assert!(matches!(error, FileListError::NoNames), "{error}");
+        let error = refused(b"a\0b\0", false);
+        assert!(matches!(error, FileListError::ZeroByte), "{error}");
     }
 
     const PARTS: &[&str] = &["a", "b", "..", ".", "", "a.b", "\u{fffd}"];

@@ -171,7 +171,7 @@ fn refused_options_are_refused_by_name_pattern_and_exception() {
             assert_unchanged(&before, &nas.place());
         }
         // As with rsync's daemon.
-        exceeds(nas.pull(&["--remove-source-files"]), "refuse", &["--delete is refused"]);
+        exceeds(nas.pull(&["--remove-source-files"]), "refuse", &["--remove-source-files is refused"]);
         // A pull deletes at the client, which the key does not limit.
         let _ = nas.pull(&["--delete"]).expect_quiet_success();
         fs::create_dir(nas.place().join("x")).unwrap();

@@ -186,7 +186,7 @@ impl Nas {
         }
     }
 
-    /// Has a server read the configuration as it is.
+    /// Sends a server the signal at which it reads its configuration anew.
     pub(crate) fn hang_up(&self) {
         send(self.server.as_ref().unwrap().process.id(), Signal::HUP);
     }

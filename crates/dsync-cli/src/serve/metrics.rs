@@ -52,10 +52,12 @@ pub(super) fn answer(listener: &TcpListener, figures: impl Fn() -> Figures + Syn
                 thread::sleep(AGAIN);
                 continue;
             };
+
             if present.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
                 present.fetch_sub(1, Ordering::AcqRel);
                 continue;
             }
+
             let present = &present;
             let work = move || {
                 // Who has gone meanwhile is nobody's concern.

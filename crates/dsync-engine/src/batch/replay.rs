@@ -97,8 +97,8 @@ impl Batch {
     }
 
     /// Returns whether the source of the recorded run munged its links
-    /// ([`SyncOptions::munge_links`](crate::options::SyncOptions::munge_links)): the run that reads the batch must
-    /// have that of its source too. Otherwise links can be munged where they arrive.
+    /// (`SyncOptions::munge_links`): the run that reads the batch must have that of its source too. Otherwise
+    /// links can be munged where they arrive.
     pub fn has_munged_links(&self) -> bool {
         self.0.index.terms.options.munge_links.source
     }
