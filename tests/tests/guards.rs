@@ -4,8 +4,8 @@
 use std::{fs, path::Path};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, mount::Mount, needs_dsync, needs_root,
-    scratch::slash,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, mount::Mount,
+    needs_dsync, needs_root, scratch::slash, survey,
 };
 
 fn run(scratch: &Scratch, options: &[&str], source: &str, destination: &Path) -> Outcome {
@@ -233,6 +233,8 @@ fn a_destination_in_its_source_is_refused_only_where_the_run_would_enter_it() {
         ("-a --exclude=/bk/** ./ bk", "", false),
         ("-a --exclude=/bk/*.o ./ bk", "", true),
         ("-a --include=/bk/bk --exclude=/bk/* ./ bk", "", true),
+        ("-a --filter=dir-merge,n_.rsync-filter --exclude=/bk/* ./ bk", "+ *\n", true),
+        ("-aF --exclude=/bk/* ./ bk", "", true),
         ("-v f d bk bk/", "", false),
         ("-d ./ bk", "", false),
         ("-d ./ ./", "", true),
@@ -251,5 +253,39 @@ fn a_destination_in_its_source_is_refused_only_where_the_run_would_enter_it() {
         assert_eq!(outcome.code(), Some(if is_refused { 42 } else { 0 }), "{what}");
         assert_eq!(scratch.at("bk/f").exists(), !is_refused, "{what}");
         assert!(!scratch.at("bk/bk/f").exists(), "{what}");
+    }
+}
+
+/// A source in its destination is safe only by rules that nothing of the run can change, and only as a whole.
+#[test]
+fn a_source_in_its_destination_is_never_deleted_by_rules_that_spare_a_part_of_it() {
+    needs_dsync!();
+    // The options, and the content of the source's `.rsync-filter`.
+    let cases = [
+        ("-aF --exclude=/in", "+ /in\n"),
+        ("-aF --exclude=/in", ""),
+        ("-a --include=/in/keep --exclude=/in/*", ""),
+        ("-a --exclude=/in/*", ""),
+        ("-a --exclude=/in/**", ""),
+        ("-a --exclude=/in", ""),
+        ("-a --exclude=/in --filter=:_.rules", ""),
+    ];
+    for timing in ["--delete", "--delete-before", "--delete-after", "--delete-delay"] {
+        for (words, rules) in cases {
+            let scratch = Scratch::new();
+            full(&scratch.at("top/in"));
+            fs::write(scratch.at("top/in/keep"), "keep").unwrap();
+            fs::write(scratch.at("top/gone"), "extraneous").unwrap();
+            if !rules.is_empty() {
+                fs::write(scratch.at("top/in/.rsync-filter"), rules).unwrap();
+            }
+            let before = survey(&scratch.at("top/in"));
+            let run = Run::dsync().args(words.split(' ')).args([timing, "top/in/", "top/"]);
+            let outcome = run.cwd(scratch.path()).run();
+            assert_unchanged(&before, &scratch.at("top/in"));
+            let is_spared = words.starts_with("-a --exclude=/in") && !words.contains('*');
+            assert_eq!(outcome.code(), Some(if is_spared { 0 } else { 42 }), "{}", outcome.account());
+            assert_eq!(scratch.at("top/gone").exists(), !is_spared, "{}", outcome.account());
+        }
     }
 }

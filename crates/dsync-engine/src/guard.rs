@@ -129,9 +129,10 @@ fn refuse_doomed_source(
             else {
                 continue;
             };
-            let ground = || Some((Arc::new(Dir::open_operand(destination).ok()?), !place.is_root()));
+            // The run may bring other files of rules, and what rules leave of a source would go.
             let inside = Within { place: &place, below: &within };
-            let kept = !options.delete_excluded && inside.is_left_out(filter, ground);
+            let is_kept = inside.is_excluded(|path, is_dir| filter.surely_excludes(path, is_dir));
+            let kept = !options.delete_excluded && is_kept;
             // Entries go only from directories that a line stands for.
             let spared = list.is_some_and(|list| {
                 let covers = |path: RelPath| !path.is_root() && list.paths().covers(&path);
@@ -202,7 +203,7 @@ impl Within<'_> {
     /// of rules are read on the way from `ground`, as [`ground_of`] returns it.
     fn is_left_out(&self, filter: &FilterSet, ground: impl FnOnce() -> Option<(Arc<Dir>, bool)>) -> bool {
         let surely = |path: &[u8], is_dir: bool| filter.surely_excludes(path, is_dir);
-        if self.is_excluded(surely) {
+        if self.is_excluded(surely) || self.is_emptied(surely) {
             return true;
         }
         let Some((root, named)) = ground().filter(|_| filter.has_files()) else { return false };
@@ -214,6 +215,7 @@ impl Within<'_> {
         // Those of the root itself are read already where its entries are named.
         let top = if named { Ok(top) } else { top.enter(&root, &RelPath::root()) };
         top.is_ok_and(|top| {
+            // Not those in it: the run may bring others.
             self.is_excluded(|path, is_dir| {
                 let scope = scope_of(&top, &root, path);
                 scope.is_some_and(|scope| scope.excludes(Subject { path, is_dir, perishing: false }))
@@ -221,30 +223,39 @@ impl Within<'_> {
         })
     }
 
-    /// Returns whether that is so by what `excludes` says of each path, from the outermost one on.
-    fn is_excluded(&self, mut excludes: impl FnMut(&[u8], bool) -> bool) -> bool {
+    /// Returns whether `excludes` says so of the path, or of a directory on the way to it.
+    fn is_excluded(&self, excludes: impl Fn(&[u8], bool) -> bool) -> bool {
         let mut path = self.place.as_bytes().to_vec();
-        let step_on = |path: &mut Vec<u8>, name: &[u8]| {
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
-        };
-        let is_out = self.below.components().any(|step| {
+        self.below.components().any(|step| {
             step_on(&mut path, step.as_os_str().as_bytes());
             excludes(&path, true)
-        });
-        // What leaves out a name that nobody has, and the one that a copy into itself would make, leaves out
-        // any name.
-        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-        is_out
-            || !path.is_empty()
-                && [&first[..], NOBODYS].iter().all(|name| {
-                    let mut child = path.clone();
-                    step_on(&mut child, name);
-                    excludes(&child, true) && excludes(&child, false)
-                })
+        })
     }
+
+    /// Returns whether `excludes` says so of any name in the directory of the path: of one that nobody has, and
+    /// of the one that a copy into itself would make.
+    fn is_emptied(&self, excludes: impl Fn(&[u8], bool) -> bool) -> bool {
+        let mut path = self.place.as_bytes().to_vec();
+        for step in self.below.components() {
+            step_on(&mut path, step.as_os_str().as_bytes());
+        }
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+
+        !path.is_empty()
+            && [first, NOBODYS].iter().all(|name| {
+                let mut child = path.clone();
+                step_on(&mut child, name);
+                excludes(&child, true) && excludes(&child, false)
+            })
+    }
+}
+
+/// Adds a name to a path.
+fn step_on(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
 }
 
 /// Returns the rules in force in the directory that holds `path`; `None` if they cannot be read.

@@ -265,7 +265,7 @@ impl<'a> Site<'a> {
         path: &RelPath,
         cause: Cause,
     ) -> Result<(), SyncError> {
-        // What cannot be read is the source's.
+        // A file that cannot be read is the source's.
         let read = self.tree.renamed_from.get().filter(|_| operation == Operation::ReadFile);
         let path = read.unwrap_or(path).as_bytes().to_vec();
         self.account.problem(Problem::new(operation, path, cause))
