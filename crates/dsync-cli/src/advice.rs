@@ -6,8 +6,8 @@
 use std::{io, path::Path};
 
 use dsync_engine::{
-    ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, Operation, PathRole, PeerMisbehaved,
-    ShellStatus, SyncError, exit_code,
+    ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, FileListError, Operation, PathRole,
+    PeerMisbehaved, ShellStatus, SyncError, exit_code,
     grant::{Demand, Excess, OwnerRule},
 };
 
@@ -157,6 +157,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
         SyncError::DestinationInsideSource { .. } => "Exclude it (--exclude=/NAME/), or name one elsewhere.",
         SyncError::EmptySource { .. } => EMPTY_SOURCE,
+        SyncError::FileList { source: FileListError::ZeroByte, .. } => ZERO_BYTES,
         SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
         SyncError::Filesystem { operation, source, .. }
             if writes(*operation) && source.kind() == io::ErrorKind::QuotaExceeded =>
@@ -193,6 +194,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
     })
 }
 
+const ZERO_BYTES: &str = "-0 is for lists whose names end with one.";
 const EMPTY_SOURCE: &str =
     "Is the source mounted, and do rules leave anything of it? --allow-empty-source deletes all the same.";
 
