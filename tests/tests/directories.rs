@@ -335,6 +335,30 @@ fn a_directory_that_stays_with_its_backups_is_locked_as_before() {
 }
 
 #[test]
+fn backups_go_to_a_tree_whatever_the_permissions_of_their_directories_are() {
+    needs_dsync!();
+    needs_root!();
+    for locked in [0o517, 0o500, 0o300, 0o000] {
+        let scratch = Scratch::new();
+        Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::dir("d"), Node::file("d/f", 2, 20), Node::file("d/g", 3, 30)]).plant(&scratch.dst());
+        set_mode(&scratch.dst().join("d"), locked);
+        let options = ["-a", "--delete", "--backup-dir=../kept"];
+        let _ = as_nobody(&scratch, &options).expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+        assert_eq!(mode(&scratch.at("kept/d")), locked | 0o700);
+
+        // A tree that an earlier version has left.
+        set_mode(&scratch.at("kept/d"), locked);
+        fs::write(scratch.src().join("d/f"), tree::noise(4, 40)).expect("a file");
+        let _ = as_nobody(&scratch, &options).expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+        assert_eq!(fs::read(scratch.at("kept/d/f")).expect("a backup").len(), 10);
+        assert_eq!(fs::read(scratch.at("kept/d/g")).expect("a backup").len(), 30);
+    }
+}
+
+#[test]
 fn a_file_that_its_owner_may_not_write_is_rewritten_in_place() {
     needs_dsync!();
     needs_root!();
@@ -348,6 +372,40 @@ fn a_file_that_its_owner_may_not_write_is_rewritten_in_place() {
         let content = |at: &Path| fs::read(at.join("f")).expect("a file");
         assert_eq!(content(&scratch.src()), content(&scratch.dst()));
         assert_eq!(mode(&scratch.dst().join("f")), left);
+    }
+}
+
+#[test]
+fn a_file_is_rewritten_in_place_where_nothing_can_be_made_beside_it() {
+    needs_dsync!();
+    needs_root!();
+    let options: [&[&str]; 4] = [
+        &["-rtO", "--inplace"],
+        &["-rpO", "--inplace", "-W"],
+        &["-rtO", "--append-verify"],
+        &["-rtO", "--append", "--preallocate"],
+    ];
+    for options in options {
+        for remote in [false, true] {
+            let scratch = Scratch::new();
+            let content = tree::noise(1, 3_000_000);
+            Tree::of([]).plant(&scratch.src());
+            Tree::of([]).plant(&scratch.dst());
+            fs::write(scratch.src().join("f"), &content).expect("a file");
+            fs::write(scratch.dst().join("f"), &content[..2_000_000]).expect("a file");
+            tree::set_mtime(&scratch.dst().join("f"), (1, 1));
+            chown(scratch.dst().join("f"), Some(NOBODY), Some(NOBODY)).expect("an owner");
+            set_mode(&scratch.dst(), 0o755);
+
+            let outcome = if remote {
+                push_to_nobody(&scratch, options)
+            } else {
+                let run = Run::dsync().as_user(NOBODY, NOBODY).args(options);
+                run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+            };
+            let _ = outcome.expect_quiet_success();
+            assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+        }
     }
 }
 

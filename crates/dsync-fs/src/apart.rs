@@ -36,7 +36,7 @@ impl StagedFile {
             let fd = create(home, &name)?;
             // Another run may have removed it as abandoned before it was locked.
             if stat_fd(fd.as_fd())?.nlink > 0 {
-                return Ok(Self::assemble(TempName::new(home, name, charge), fd, dir, target));
+                return Ok(Self::assemble(Some(TempName::new(home, name, charge)), fd, dir, target));
             }
         }
     }

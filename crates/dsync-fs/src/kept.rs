@@ -188,7 +188,8 @@ impl StagedFile {
     ) -> io::Result<(Self, Notes)> {
         let charge = dir.charge_new(&target)?;
         let fd = create_own(home, &names.content)?;
-        let staged = Self::assemble(TempName::new(home, names.content.clone(), charge), fd, dir, target);
+        let staged =
+            Self::assemble(Some(TempName::new(home, names.content.clone(), charge)), fd, dir, target);
         Ok((staged, Notes::create(home, &names.notes)?))
     }
 
@@ -207,7 +208,7 @@ impl StagedFile {
         let notes = Notes::open(home, &names.notes)?;
         let charge = dir.charge_kept(&content, &target)?;
         let temp = TempName::new(home, names.content.clone(), charge);
-        Ok((Self::assemble(temp, content, dir, target), notes))
+        Ok((Self::assemble(Some(temp), content, dir, target), notes))
     }
 
     /// Writes the file's data to the disk and leaves it under its temporary name.

@@ -7,6 +7,7 @@
 
 use std::{
     cell::RefCell,
+    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError, TryLockError, atomic::AtomicBool},
@@ -164,13 +165,18 @@ impl StagedFile {
         let (name, charge) = (temp_name()?, dir.charge_new(&target)?);
         let on_disk = dir.spelled(&name)?;
         let fd = retry(|| openat(&**dir, &*on_disk, flags, Mode::from_raw_mode(0o600)))?;
-        Ok(Self::assemble(TempName::new(dir, name, charge), fd, dir, target))
+        Ok(Self::assemble(Some(TempName::new(dir, name, charge)), fd, dir, target))
     }
 
-    pub(crate) fn assemble(temp: TempName, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
+    /// Takes a file without a name for the bytes that go into `target` of `dir` later. It gets no name.
+    pub fn without_name(file: File, dir: &Arc<Dir>, target: Component) -> Self {
+        Self::assemble(None, file.into(), dir, target)
+    }
+
+    pub(crate) fn assemble(temp: Option<TempName>, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
         Self {
             dir: Arc::clone(dir),
-            temp: Some(temp),
+            temp,
             fd,
             target,
             turn: Mutex::default(),
@@ -251,9 +257,7 @@ impl StagedFile {
             return Err(wrong_type());
         }
         let charge = dir.charge_in_place(&fd)?;
-        let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        let (dir, temp, is_device) = (Arc::clone(dir), None, false);
-        Ok(Self { dir, temp, fd, target, turn, stopped, is_device, protected, charge })
+        Ok(Self { protected, charge, ..Self::assemble(None, fd, dir, target) })
     }
 
     /// Removes the setuid and setgid bits before the content changes, as the kernel does for

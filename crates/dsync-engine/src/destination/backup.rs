@@ -432,23 +432,23 @@ fn reap(dir: &Dir) {
     }
 }
 
-/// Opens a directory of backups, and makes it with this access if it is missing. Another entry of its name
-/// gives way: it is a backup from before the directory existed.
+/// Opens a directory of backups, and makes it with this access if it is missing; its owner may work in it all
+/// the same. Another entry of its name gives way: it is a backup from before the directory existed.
 fn open_twin(parent: &Dir, name: &Component, access: impl FnOnce() -> Option<Wanted>) -> io::Result<Dir> {
-    match parent.open_child(name) {
+    match parent.open_unlocked(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) if parent.stat(name).is_ok_and(|now| now.kind != Kind::Dir) => {
             tracing::debug!(%error, "an older backup gives way to a directory");
             parent.remove_file(name)?;
         }
-        opened => return opened,
+        opened => return opened.map(|(dir, _)| dir),
     }
+
     parent.make_dir(name, 0o700)?;
     let made = parent.open_child(name)?;
-    if let Some(access) = access() {
-        made.set_own_attributes(&access)?;
-    }
-    Ok(made)
+    let Some(access) = access() else { return Ok(made) };
+    made.set_own_attributes(&access)?;
+    parent.open_unlocked(name).map(|(dir, _)| dir)
 }
 
 /// Adds the tree of backups to the run's own places if it is there already.

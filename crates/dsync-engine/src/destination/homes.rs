@@ -25,6 +25,8 @@ pub(super) struct Homes {
     /// The operator's directory of temporaries.
     temp_dir: Option<PathBuf>,
     temporaries: OnceLock<Arc<Dir>>,
+    /// Where files without a name are made.
+    spools: OnceLock<SpoolHome>,
     parts: PartHome,
     /// The name of the client, if it has one.
     holder: Vec<u8>,
@@ -75,7 +77,8 @@ impl Homes {
         };
         let temp_dir = policy.temp_dir.as_deref().map(path);
         let (holder, stopped) = (holder.to_vec(), Arc::clone(stopped));
-        Self { temp_dir, temporaries: OnceLock::new(), parts, holder, stopped }
+        let (temporaries, spools) = (OnceLock::new(), OnceLock::new());
+        Self { temp_dir, temporaries, spools, parts, holder, stopped }
     }
 
     /// Opens the operator's own directories that must be there.
@@ -104,6 +107,7 @@ impl Homes {
             apart::reap_all(dir);
             spools.prefer(Arc::clone(dir));
         }
+        let _ = self.spools.set(spools.clone());
         if let PartHome::Apart(path, opened) = &self.parts
             && !local
         {
@@ -123,6 +127,17 @@ impl Homes {
             Some(home) => Ok(StagedFile::create_apart(home, dir, target)?.until(&self.stopped)),
             None => StagedFile::create(dir, target),
         }
+    }
+
+    /// Creates a temporary file for the new bytes of `target`, which is rewritten from it. Where none can be
+    /// made beside it, as its directory may not be written, it is one without a name elsewhere.
+    pub(super) fn stage_rewriting(&self, dir: &Arc<Dir>, target: Component) -> io::Result<StagedFile> {
+        let error = match self.stage(dir, target.clone()) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error,
+            staged => return staged,
+        };
+        let Some(Ok(file)) = self.spools.get().map(SpoolHome::scratch_file) else { return Err(error) };
+        Ok(StagedFile::without_name(file, dir, target))
     }
 
     /// Returns whether a directory of the destination is one of the operator's own: entries with

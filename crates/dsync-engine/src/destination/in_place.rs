@@ -306,14 +306,16 @@ pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a new file beside the old one.
+/// Creates a new file beside the old one, or the one that collects its new bytes.
 pub(super) fn create_beside(
     site: &Site<'_>,
     dir: &Arc<dsync_fs::Dir>,
     slot: &Slot,
     len: u64,
 ) -> io::Result<StagedFile> {
-    let staged = site.homes.stage(dir, slot.name.clone())?;
+    let name = slot.name.clone();
+    let staged =
+        if slot.in_place { site.homes.stage_rewriting(dir, name)? } else { site.homes.stage(dir, name)? };
     if site.policy.options.writing.preallocate {
         staged.reserve(len)?;
     }

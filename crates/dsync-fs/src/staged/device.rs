@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -41,18 +41,7 @@ impl StagedFile {
             return Err(wrong_type());
         }
 
-        let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        Ok(Self {
-            dir: Arc::clone(dir),
-            temp: None,
-            fd,
-            target,
-            turn,
-            stopped,
-            is_device: true,
-            protected: None,
-            charge: None,
-        })
+        Ok(Self { is_device: true, ..Self::assemble(None, fd, dir, target) })
     }
 
     /// Returns whether this is a device.
