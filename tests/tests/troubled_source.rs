@@ -244,6 +244,58 @@ fn directory_of_one_operand_that_is_closed_hides_nothing_of_anothers() {
 }
 
 #[test]
+fn a_name_that_one_operand_could_not_list_is_anothers_and_so_is_its_content() {
+    needs_root!();
+    // A directory that may be entered and not listed, or whose rules are not known; `.` is the operand.
+    for (closed, options) in [(".", "-rltp"), ("sub", "-rltp"), ("rules", "-rltpF"), ("sub/rules", "-rltpF")]
+    {
+        let scratch = Scratch::new();
+        let program = public_program(&scratch);
+        for (name, seed) in [("one", 1), ("two", 2)] {
+            let target = format!("of {name}");
+            let nodes = ["", "sub/"].map(|at| {
+                let link = Node::symlink(format!("{at}l"), &target);
+                [Node::file(format!("{at}f"), seed, 10), Node::file(format!("{at}g"), seed, 9_000_000), link]
+            });
+            let nodes = [Node::dir("sub")].into_iter().chain(nodes.into_iter().flatten());
+            Tree::of(nodes.collect::<Vec<_>>()).plant(&scratch.at(name));
+        }
+        let path = scratch.at("one").join(closed);
+        if path.is_dir() {
+            tree::set_mode(&path, 0o111);
+        } else {
+            fs::write(path.with_file_name(".rsync-filter"), "- x\n").unwrap();
+            tree::set_mode(&path.with_file_name(".rsync-filter"), 0);
+        }
+
+        let at =
+            Path::new(closed).parent().filter(|_| closed.ends_with("rules")).unwrap_or(Path::new(closed));
+        for from in ["", "h:"] {
+            let shell = scratch.at("shell");
+            fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+            tree::set_mode(&shell, 0o755);
+            let to = scratch.at(if from.is_empty() { "local" } else { "pulled" });
+            fs::create_dir(&to).unwrap();
+            chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
+            let run = Run::of(&program).args([options, "-e"]).arg(&shell);
+            let run = run.arg(format!("--dsync-path={}", program.display()));
+            let operand = |name: &str| format!("{from}{}/", scratch.at(name).display());
+            let run = run.arg(operand("one")).arg(operand("two")).arg(&to).as_user(NOBODY, NOBODY);
+            let _ = run.run().expect_code(23);
+            for name in ["f", "g", "l"] {
+                let of = |tree: &Path| {
+                    fs::read_link(tree.join(at).join(name)).map_or_else(
+                        |_| fs::read(tree.join(at).join(name)).unwrap(),
+                        |target| target.into_os_string().into_encoded_bytes(),
+                    )
+                };
+                assert!(of(&to) == of(&scratch.at("two")), "{closed} {from}{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn user_without_privileges_copies_what_rsync_copies() {
     needs_root!();
     let scratch = Scratch::new();

@@ -10,7 +10,10 @@ use std::{
     fmt, io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::prune::Looks;
@@ -81,24 +84,28 @@ struct Node {
     is_named: bool,
     /// Identity of the directory in each layer; empty in a walk that follows no links.
     passed: Box<[Passed]>,
+    /// Whether a layer may have names that could not be listed.
+    is_unsure: AtomicBool,
     open: Mutex<Vec<Weak<Dir>>>,
 }
 
 impl DirRef {
     pub(super) fn root(shared: Arc<Shared>, layers: Arc<[Step]>) -> Self {
-        let passed = Box::default();
-        Self(Arc::new(Node { shared, place: None, layers, is_named: true, passed, open: Mutex::default() }))
+        Self::of(shared, None, (layers, true), Box::default())
     }
 
-    pub(super) fn child(
-        &self,
-        name: Component,
+    pub(super) fn child(&self, name: Component, layers: (Arc<[Step]>, bool), passed: Box<[Passed]>) -> Self {
+        Self::of(Arc::clone(&self.0.shared), Some((self.clone(), name)), layers, passed)
+    }
+
+    fn of(
+        shared: Arc<Shared>,
+        place: Option<(Self, Component)>,
         (layers, is_named): (Arc<[Step]>, bool),
         passed: Box<[Passed]>,
     ) -> Self {
-        let shared = Arc::clone(&self.0.shared);
-        let place = Some((self.clone(), name));
-        Self(Arc::new(Node { shared, place, layers, is_named, passed, open: Mutex::default() }))
+        let (is_unsure, open) = <(AtomicBool, Mutex<_>)>::default();
+        Self(Arc::new(Node { shared, place, layers, is_named, passed, is_unsure, open }))
     }
 
     pub(super) fn layers(&self) -> &Arc<[Step]> {
@@ -109,7 +116,15 @@ impl DirRef {
     pub(super) fn needs_note(&self, layer: u32) -> bool {
         let steps = &self.0.layers;
         let mixed = || steps.len() > 1 && steps.iter().any(|step| step.by_path);
-        self.0.is_named && (steps.iter().all(|step| step.layer != layer) || mixed())
+        let is_elsewhere = || steps.iter().all(|step| step.layer != layer) || mixed();
+        let is_unsure = steps.len() > 1 && self.0.is_unsure.load(Ordering::Relaxed);
+        is_unsure || self.0.is_named && is_elsewhere()
+    }
+
+    /// Notes that a layer may have names that could not be listed, or are not to be. A lookup finds none
+    /// of them.
+    pub(super) fn be_unsure(&self) {
+        self.0.is_unsure.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn shared(&self) -> &Shared {

@@ -217,6 +217,9 @@ impl Reading {
             self.names_of_layer(&dir, layer, &mut sorter);
         }
 
+        if !self.problems.is_empty() {
+            self.handle.be_unsure();
+        }
         self.scopes = (!entered.is_empty()).then(|| entered.into());
         let mut named = named.into_iter().map(|(name, layer)| Name { name, layer, ino: 0 });
         let kept =
