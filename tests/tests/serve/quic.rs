@@ -4,6 +4,7 @@
 use std::{
     fs,
     net::{TcpListener, TcpStream, UdpSocket},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -26,6 +27,8 @@ use crate::{
 
 /// Bytes of a file that is under way for a second at [`SLOW`]: enough for a connection to be made.
 const BIG: usize = 6 << 20;
+/// Bytes of a packet on a path of Ethernet.
+const PACKET: usize = 1500;
 const SLOW: &str = "--bwlimit=6M";
 const QUIC: &str = "--transport=quic";
 const MOVED: &str = "then quic: asked for";
@@ -85,22 +88,49 @@ fn lanes_of_a_run_that_asks_for_quic_move_to_it_in_either_direction() {
 #[test]
 fn packets_that_the_kernel_joins_arrive_whole() {
     needs_dsync!();
-    let (mut nas, key) = Nas::offering("full");
-    let log = nas.scratch.at("calls");
-    let mut server = Command::new("strace");
-    // `-D`: the server is what is started, and strace runs beside it.
-    let calls = ["-D", "-f", "-qq", "-s", "1", "-e", "trace=recvmmsg", "-e", "abbrev=none", "-o"];
-    server.args(calls).arg(&log).arg(program());
-    server.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
-    nas.stand_by(server);
-    nas.know(&key);
-    fs::write(nas.scratch.src().join("big"), noise(3, BIG)).unwrap();
+    let (nas, log) = traced("trace=recvmmsg");
     let _ = push_by_quic(&nas, || nas.push(&["-v", QUIC, SLOW]));
 
     let calls = fs::read_to_string(&log).unwrap();
     let received = calls.lines().filter(|line| line.contains("recvmmsg") && line.contains("SOL_UDP"));
     assert!(received.count() > 0, "the kernel has joined nothing");
     assert_eq!(calls.matches("MSG_TRUNC").count(), 0, "packets were cut off");
+}
+
+/// Nor may it ask whether the kernel splits what is sent at once; then each packet cost a call.
+#[test]
+fn a_session_sends_many_packets_at_once() {
+    needs_dsync!();
+    let (nas, log) = traced("trace=sendmsg");
+    let _ = push_by_quic(&nas, || nas.push(&["-v", QUIC, SLOW]));
+    until_met(|| {
+        let _ = fs::remove_dir_all(nas.scratch.at("got"));
+        let pulled = nas.pull(&["-v", QUIC, SLOW]).expect_code(0);
+        assert_same(&nas.scratch.src(), &nas.scratch.at("got"), Scope::CONTENT);
+        pulled.all_text().contains(MOVED).then_some(())
+    });
+
+    let calls = fs::read_to_string(&log).unwrap();
+    let most = calls
+        .lines()
+        .filter(|line| line.contains("sendmsg") && line.contains("SOL_UDP"))
+        .filter_map(|line| line.rsplit_once(" = ")?.1.parse::<usize>().ok())
+        .max();
+    assert!(most.is_some_and(|bytes| bytes > 4 * PACKET), "at most {most:?} bytes were sent at once");
+}
+
+/// Starts a server whose calls of a kind are written to a file.
+fn traced(kind: &str) -> (Nas, PathBuf) {
+    let (mut nas, key) = Nas::offering("full");
+    let log = nas.scratch.at("calls");
+    let mut server = Command::new("strace");
+    // `-D`: the server is what is started, and strace runs beside it.
+    server.args(["-D", "-f", "-qq", "-s", "1", "-e", kind, "-e", "abbrev=none", "-o"]);
+    server.arg(&log).arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    nas.stand_by(server);
+    nas.know(&key);
+    fs::write(nas.scratch.src().join("big"), noise(3, BIG)).unwrap();
+    (nas, log)
 }
 
 #[test]

@@ -1,50 +1,83 @@
-//! A connected socket that no stranger's word ends.
+//! A connected socket that no stranger's word ends, and that needs no other socket beside it.
 //!
 //! A connected socket hears of every message of the network that a port is closed (ICMP), which whoever
 //! knows the addresses can forge, and quinn ends its endpoint on any error but a reset. What the path
 //! carries shows by what arrives.
+//!
+//! quinn's own socket asks the kernel with a second one whether it splits packets (GSO) and joins them
+//! (GRO). A caged session may open none: its packets would leave one by one, and of those that the kernel
+//! joins all but the first would be cut off. This one asks for itself.
 
 use std::{
+    fmt,
     io::{self, ErrorKind, IoSliceMut},
     net::{SocketAddr, UdpSocket},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
 };
 
+use nix::sys::socket::{getsockopt, sockopt::UdpGsoSegment};
 use quinn::{
-    AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller,
-    udp::{RecvMeta, Transmit},
+    AsyncUdpSocket, UdpPoller,
+    udp::{RecvMeta, Transmit, UdpSocketState},
 };
+use rustix::io::Errno;
+use tokio::{io::Interest, net};
 
 /// A socket without refusals.
 #[derive(Debug)]
-pub(super) struct Steady(Arc<dyn AsyncUdpSocket>);
+pub(super) struct Steady {
+    io: net::UdpSocket,
+    state: UdpSocketState,
+    /// Most packets that the kernel takes at once and splits.
+    split: AtomicUsize,
+}
 
 impl Steady {
-    /// Takes a socket that does not block. Must be called on a runtime's thread.
+    /// Takes a socket. Must be called on a runtime's thread.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self(TokioRuntime.wrap_udp_socket(socket)?)))
+        // It also sets the socket to not block.
+        let state = UdpSocketState::new((&socket).into())?;
+        let splits = getsockopt(&socket, UdpGsoSegment).is_ok();
+        let split = AtomicUsize::new(if splits { MOST } else { 1 });
+        Ok(Arc::new(Self { io: net::UdpSocket::from_std(socket)?, state, split }))
+    }
+
+    /// Takes note of a failed send. Returns the error if it says to wait.
+    fn judge(&self, error: io::Error, transmit: &Transmit<'_>) -> io::Result<()> {
+        if error.kind() == ErrorKind::WouldBlock {
+            return Err(error);
+        }
+
+        // Some drivers cannot split, which only a send shows.
+        let refused = matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::INVAL));
+        if refused && transmit.segment_size.is_some() && self.split.swap(1, Ordering::Relaxed) > 1 {
+            tracing::debug!(%error, "the network device splits no packets; each is sent by itself");
+        }
+        // As good as sent: a lost packet is sent again.
+        Ok(())
     }
 }
 
-/// Most packets that the kernel joins (`UDP_GRO_CNT_MAX` of Linux).
-const JOINED: usize = 64;
+/// Most packets that the kernel splits (`UDP_MAX_SEGMENTS` of Linux) and joins (`UDP_GRO_CNT_MAX`).
+const MOST: usize = 64;
 
 impl AsyncUdpSocket for Steady {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.0).create_io_poller()
+        Box::pin(Writable { socket: self, waiting: None })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        match self.0.try_send(transmit) {
-            // As good as sent: a lost packet is sent again.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-            sent => sent,
-        }
+        self.io
+            .try_io(Interest::WRITABLE, || self.state.try_send((&self.io).into(), transmit))
+            .or_else(|error| self.judge(error, transmit))
     }
 
     fn poll_recv(
@@ -54,29 +87,52 @@ impl AsyncUdpSocket for Steady {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         loop {
-            match ready!(self.0.poll_recv(context, buffers, meta)) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            ready!(self.io.poll_recv_ready(context))?;
+            match self.io.try_io(Interest::READABLE, || self.state.recv((&self.io).into(), buffers, meta)) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::WouldBlock) => {}
                 received => return Poll::Ready(received),
             }
         }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.io.local_addr()
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.0.max_transmit_segments()
+        self.split.load(Ordering::Relaxed)
     }
 
     fn max_receive_segments(&self) -> usize {
-        // Whether the kernel joins packets (GRO) is found out with a socket of its own, which a caged session
-        // may not open. The answer is then 1, though this socket joins them, and what is longer than the
-        // buffer would be cut off: lost packets, from the second of each burst on.
-        self.0.max_receive_segments().max(JOINED)
+        MOST
     }
 
     fn may_fragment(&self) -> bool {
-        self.0.may_fragment()
+        self.state.may_fragment()
+    }
+}
+
+/// Waits until a socket takes packets again.
+struct Writable {
+    socket: Arc<Steady>,
+    waiting: Option<Waiting>,
+}
+
+type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
+
+impl UdpPoller for Writable {
+    fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = Arc::clone(&self.socket);
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(async move { socket.io.writable().await }));
+        let writable = ready!(waiting.as_mut().poll(context));
+        self.waiting = None;
+        Poll::Ready(writable)
+    }
+}
+
+impl fmt::Debug for Writable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writable").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
