@@ -41,21 +41,21 @@ pub(crate) fn server_of(word: &OsStr) -> Option<String> {
 /// The port of a server that no address names.
 pub(crate) const PORT: u16 = 8730;
 
-/// The beginning of an address with a port.
+/// The beginning of an address with a port, in letters of either case (RFC 3986, section 3.1).
 const SCHEME: &[u8] = b"dsync://";
 
 /// Reads one operand; `None` if it names no share. The path is one in the share.
 fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
     let bytes = word.as_bytes();
 
-    let (place, port, rest) = match bytes.strip_prefix(SCHEME) {
-        Some(rest) => {
+    let (place, port, rest) = match bytes.split_at_checked(SCHEME.len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SCHEME) => {
             let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
             let (place, path) = rest.split_at(end);
             let (place, port) = split_port(place);
             (place, port, path.strip_prefix(b"/").unwrap_or(path))
         }
-        None => {
+        _ => {
             let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
             let at = bytes[..end].windows(2).position(|pair| pair == b"::")?;
             // An IPv6 address has colons of its own, inside brackets.
@@ -68,11 +68,11 @@ fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
         }
     };
 
-    // rsync's daemon has users; a key is one of its own here.
-    if place.is_empty() || place.contains(&b'@') {
-        return None;
+    // rsync's daemon has users; here a key stands for whoever has it.
+    if place.contains(&b'@') {
+        return Some(Err(UsageError::UserOfShare { operand: word.to_owned() }));
     }
-    Some(parts(word, place, port, rest))
+    (!place.is_empty()).then(|| parts(word, place, port, rest))
 }
 
 /// Makes an address of its parts.
@@ -217,8 +217,12 @@ mod tests {
         assert_eq!(found("dsync://nas/b//x"), is("nas", PORT, "b", "/x"));
         assert_eq!(found("[::1]::b/d"), is("::1", PORT, "b", "d"));
         assert_eq!(found("dsync://[2001:db8::1]:99/b"), is("2001:db8::1", 99, "b", ""));
-        for other in ["nas:dir", "dir/a::b", "./a::b", "u@nas::b", "::b", "[::1]:dir", "rsync://h/m", "a"] {
+        for other in ["nas:dir", "dir/a::b", "./a::b", "::b", "[::1]:dir", "rsync://h/m", "a"] {
             assert!(read(OsStr::new(other)).is_none(), "{other}");
+        }
+        assert_eq!(found("DSync://nas:99/b/d"), is("nas", 99, "b", "d"));
+        for user in ["u@nas::b", "dsync://u@nas/b", "u@::b"] {
+            assert!(matches!(read(OsStr::new(user)), Some(Err(UsageError::UserOfShare { .. }))), "{user}");
         }
         for wrong in ["nas::a b", "nas::-x/", "dsync://nas:0/b", "dsync://nas:x/b", "-x::b", "na$s::b"] {
             assert!(read(OsStr::new(wrong)).unwrap().is_err(), "{wrong}");

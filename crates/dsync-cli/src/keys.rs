@@ -8,6 +8,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{File, OpenOptions},
     io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Seek as _, Write as _},
+    net::IpAddr,
     os::unix::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, OpenOptionsExt as _},
@@ -270,13 +271,15 @@ impl KnownHosts {
             opened => opened.map_err(|error| self.fault(None, &system_words(&error)))?,
         };
 
-        let place = place(host, port);
         let (mut authorities, mut fault) = (Vec::new(), None);
-        for (number, line) in BufReader::new(file).lines().enumerate() {
+        for (number, line) in BufReader::new(file).split(b'\n').enumerate() {
             let at = Some(number + 1);
             let line = line.map_err(|error| self.fault(at, &system_words(&error)))?;
-            let Some((known, key)) = line.trim().split_once(' ') else { continue };
-            if known == place {
+            // A comment may be in any character set.
+            let line = String::from_utf8_lossy(&line);
+            let Some((known, key)) = line.trim().split_once(BLANKS) else { continue };
+            let key = key.trim_start();
+            if is_place(known, host, port) {
                 return key.parse().map(Known::Key).map_err(|_| self.fault(at, "is no key"));
             }
             if known == AUTHORITY {
@@ -352,17 +355,29 @@ impl KnownHosts {
 
 /// Returns the authority of a line's words behind [`AUTHORITY`], if it is one for a server.
 fn authority(words: &str, host: &str, port: u16) -> Result<Option<PublicKey>, String> {
-    let (place, key) = words.trim_start().split_once(' ').unwrap_or((words, ""));
+    let (place, key) = words.split_once(BLANKS).unwrap_or((words, ""));
     let (pattern, of_port) = place.rsplit_once(':').unwrap_or((place, ""));
     let is_pattern = pattern == "*" || CertificateKind::Server.admits(pattern);
     let of_port = of_port.parse::<u16>().ok().filter(|_| is_pattern);
     let of_port = of_port.ok_or_else(|| format!("'{place}' is no HOST:PORT, *.DOMAIN:PORT or *:PORT"))?;
-    let key = key.parse().map_err(|_| "is no key".to_owned())?;
+    let key = key.trim_start().parse().map_err(|_| "is no key".to_owned())?;
     Ok((of_port == port && (pattern == "*" || host_fits(pattern, host))).then_some(key))
 }
 
 fn place(host: &str, port: u16) -> String {
     format!("{host}:{port}")
+}
+
+/// Returns whether the first word of a line is this host and port, in whatever spelling.
+fn is_place(word: &str, host: &str, port: u16) -> bool {
+    let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(['.', ']']).to_ascii_lowercase();
+    let Some((name, of_port)) = word.rsplit_once(':') else { return false };
+    let (name, host) = (plain(name), plain(host));
+    let is_one = match (name.parse::<IpAddr>(), host.parse::<IpAddr>()) {
+        (Ok(name), Ok(host)) => name == host,
+        _ => name == host,
+    };
+    is_one && of_port.parse() == Ok(port)
 }
 
 /// Asks a question on the terminal that is answered with yes or no; `None` without a terminal.
@@ -377,6 +392,9 @@ pub(crate) fn agrees(question: &str) -> Option<bool> {
     BufReader::new(&terminal).read_line(&mut answer).ok()?;
     Some(answer.trim() == "yes")
 }
+
+/// Between the words of such a line.
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// The word before an authority in a file of known servers.
 const AUTHORITY: &str = "@authority";
@@ -410,6 +428,9 @@ mod tests {
             (format!("nas2:8730 {own}\n@authority nas.lan {one}\n"), Err(":2: 'nas.lan' is no HOST:PORT")),
             (format!("@authority n*s:8730 {one}\n"), Err(":1: 'n*s:8730' is no HOST:PORT")),
             ("@authority *:8730 ssh-ed25519 AAAA\n".to_owned(), Err(":1: is no key")),
+            (format!("NAS.lan.:8730\t \t{own}\r\n"), Ok(Known::Key(own))),
+            (format!("@authority\t*.lan:8730 \t {one}\n"), Ok(Known::Authorities(vec![one]))),
+            (format!("nas.lan:873 {one}\nnas.lan:08730 {own}\n"), Ok(Known::Key(own))),
         ];
 
         for (text, expected) in cases {
@@ -420,5 +441,20 @@ mod tests {
                 (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn a_line_counts_whatever_its_comment_is_and_however_its_address_is_written() {
+        let scratch = tempfile::tempdir().unwrap();
+        let known = KnownHosts { path: scratch.path().join("known-hosts") };
+        let own = PrivateKey::generate().unwrap().public();
+        let line = [format!("2001:DB8:0::1:8730 {own} ").as_bytes(), b"M\xfcller\n"].concat();
+        std::fs::write(&known.path, line).unwrap();
+        for host in ["2001:db8::1", "2001:db8:0:0::1"] {
+            assert_eq!(known.find(host, 8730), Ok(Known::Key(own)), "{host}");
+        }
+        assert_eq!(known.find("2001:db8::2", 8730), Ok(Known::Nothing));
+        std::fs::write(&known.path, format!("[::1]:99 {own}")).unwrap();
+        assert_eq!(known.find("::1", 99), Ok(Known::Key(own)));
     }
 }

@@ -61,6 +61,8 @@ pub(crate) enum UsageError {
     ListUnreadable { list: OsString, source: FileListError },
     /// The address of a share that is none.
     ShareAddress { operand: OsString },
+    /// The address of a share with a user, as a daemon of rsync has them.
+    UserOfShare { operand: OsString },
     /// An option about ssh, in a run that does not use it.
     NotForShare { option: &'static str },
     /// A batch file that cannot be used.
@@ -148,7 +150,8 @@ impl UsageError {
             Self::Unsupported(_)
             | Self::UnsupportedValue { .. }
             | Self::UnsupportedUse { .. }
-            | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
+            | Self::CommandMissing { .. }
+            | Self::UserOfShare { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
             Self::Batch { exit_code, .. } => *exit_code,
@@ -202,6 +205,12 @@ impl fmt::Display for UsageError {
             Self::ShareAddress { operand } => write!(
                 f,
                 "'{}' names no share: write HOST::SHARE/PATH or dsync://HOST:PORT/SHARE/PATH, and HOST:: alone for a list",
+                operand.display()
+            ),
+            Self::UserOfShare { operand } => write!(
+                f,
+                "'{}' names a user, as for rsync's daemon, which is not supported by dsync; 'dsync serve' knows its \
+                 clients by their keys: write HOST::SHARE/PATH, or USER@HOST:PATH for ssh",
                 operand.display()
             ),
             Self::NotForShare { option } => {
