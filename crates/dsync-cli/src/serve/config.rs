@@ -421,6 +421,7 @@ role = 'full'
                 12,
                 "'22-06' is no stretch of hours like 22:00-06:00",
             ),
+            ("'append'", "'append'\nhours = []", 12, "no hours are named"),
             ("[keys.admin]", "[server]\nsessions = 0", 5, "0 is no number of sessions"),
             ("[keys.admin]", "[server]\nsession = 1", 5, "did you mean 'sessions'?"),
         ];

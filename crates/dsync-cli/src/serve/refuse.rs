@@ -70,7 +70,8 @@ impl Refused {
 
     /// Returns the long names of the refused options.
     pub(crate) fn names(&self) -> Vec<&'static str> {
-        OPTIONS.iter().filter(|option| self.refuses(option)).map(|option| option.long).collect()
+        let every = OPTIONS.iter().chain([&LIST]);
+        every.filter(|option| self.refuses(option)).map(|option| option.long).collect()
     }
 
     fn refuses(&self, option: &Opt) -> bool {
@@ -358,6 +359,7 @@ mod tests {
         let options = SyncOptions::default();
         let list = Request::new(&options, false).reads_list(true);
         assert_eq!(refused(&["files-from"]).refused(&list).as_deref(), Some("--files-from"));
+        assert_eq!(refused(&["files-from"]).names(), ["files-from"]);
         assert_eq!(refused(&["*"]).refused(&list).as_deref(), Some("--files-from"));
     }
 

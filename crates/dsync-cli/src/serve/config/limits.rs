@@ -24,7 +24,7 @@ pub(super) fn read(table: &PartTable) -> Result<KeyLimits, Mistake> {
         rate: table.rate.as_ref().map(rate).transpose()?,
         sessions: table.sessions.as_ref().map(sessions).transpose()?,
         refused: refused(&table.refuse)?,
-        hours: hours(&table.hours)?,
+        hours: table.hours.as_ref().map(hours).transpose()?.unwrap_or_default(),
         fake_super: table.fake_super,
         usermap: map(table, table.usermap.as_ref())?,
         groupmap: map(table, table.groupmap.as_ref())?,
@@ -64,12 +64,16 @@ pub(super) fn stop_timeout(written: &Spanned<u64>) -> Result<Duration, Mistake> 
     Err(Mistake::at(&written.span(), text))
 }
 
-fn hours(written: &[Spanned<String>]) -> Result<Hours, Mistake> {
+fn hours(written: &Spanned<Vec<Spanned<String>>>) -> Result<Hours, Mistake> {
+    if written.get_ref().is_empty() {
+        let text = "no hours are named: leave it out for all hours, or write a stretch like 22:00-06:00";
+        return Err(Mistake::at(&written.span(), text.to_owned()));
+    }
     let read = |text: &Spanned<String>| {
         let parsed = text.get_ref().parse();
         parsed.map_err(|error: NotHours| Mistake::at(&text.span(), format!("'{}' {error}", text.get_ref())))
     };
-    written.iter().map(read).collect::<Result<_, _>>().map(Hours::new)
+    written.get_ref().iter().map(read).collect::<Result<_, _>>().map(Hours::new)
 }
 
 /// Reads a map of owners or groups.

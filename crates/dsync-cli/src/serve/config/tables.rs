@@ -75,8 +75,7 @@ pub(super) struct PartTable {
     pub(super) max_files: Option<u64>,
     pub(super) rate: Option<Spanned<Amount>>,
     pub(super) sessions: Option<Spanned<u32>>,
-    #[serde(default)]
-    pub(super) hours: Vec<Spanned<String>>,
+    pub(super) hours: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub(super) refuse: Vec<Spanned<String>>,
     #[serde(rename = "fake-super", default)]
