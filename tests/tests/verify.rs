@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, symlink},
+    },
     path::Path,
 };
 
@@ -12,6 +15,7 @@ use dsync_tests::{
     Outcome, Run, Scratch, Sshd, Via,
     mount::Mount,
     needs_dsync, program,
+    run::wait_for,
     scratch::slash,
     tree::{noise, set_mtime},
 };
@@ -476,6 +480,33 @@ fn what_a_disk_of_another_host_lost_is_found_although_its_memory_still_has_it() 
 
     let outcome = verify_there(sshd, &tree, &["-q", "--manifest", &list]).expect_code(23);
     assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
+}
+
+/// Pages that a program has mapped cannot be dropped from memory.
+#[test]
+fn what_a_disk_lost_of_a_program_that_runs_is_found() {
+    needs_dsync!();
+    for of_type in ["ext4", "xfs"] {
+        let scratch = Scratch::new();
+        let Some(disk) = Mount::of_type(of_type, &scratch.at("disk")) else { continue };
+        let tree = disk.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        // Of an odd length, as files are.
+        let program = [&fs::read("/bin/sleep").unwrap()[..], b"odd"].concat();
+        fs::write(tree.join("program"), &program).unwrap();
+        fs::set_permissions(tree.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+        let _ = verify(&tree, &["--record"]).expect_code(0);
+        let _ = Run::of("sync").run().expect_code(0);
+
+        let mut running = std::process::Command::new(tree.join("program")).arg("600").spawn().unwrap();
+        let maps = format!("/proc/{}/maps", running.id());
+        wait_for(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("/tree/program")));
+        disk.lose_block(&program[..4096]);
+        let found = verify(&tree, &["-q"]);
+        running.kill().unwrap();
+        let _ = running.wait().unwrap();
+        assert_eq!(found.expect_code(23).stdout_text(), "rot        program\n", "{of_type}");
+    }
 }
 
 /// Copies an entry with its times, as a restore does.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use dsync_delta::{ContentHasher, Key, ReadAt};
-use dsync_fs::{SourceFile, Stamp};
+use dsync_fs::{DISK_UNIT, SourceFile, Stamp};
 use dsync_wire::message::FileState;
 
 use crate::State;
@@ -49,7 +49,7 @@ impl Contents<'_> {
     /// the last.
     fn hash_from_disk(&self, listed: Option<Stamp>, file: &SourceFile) -> io::Result<[u8; 32]> {
         let is_listed = listed.is_none_or(|listed| listed == file.stamp());
-        file.forget_cached();
+        file.read_from_disk();
         let hash = hash(file, self.stopped)?;
         if is_listed && file.is_unchanged()? { Ok(hash) } else { Err(io::Error::other(Changed)) }
     }
@@ -104,7 +104,17 @@ fn hash_pieces(
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> io::Result<([u8; 32], u64)> {
     let mut hasher = ContentHasher::new();
-    let mut buffer = vec![0; READ_BYTES];
+    let piece = if file.passes_memory_by() {
+        // Nobody reads ahead for whoever asks the disk.
+        let whole = usize::try_from(file.len()).unwrap_or(usize::MAX);
+        whole.saturating_add(1).min(DISK_READ_BYTES).next_multiple_of(DISK_UNIT)
+    } else {
+        READ_BYTES
+    };
+    let mut buffer = vec![0; piece + DISK_UNIT];
+    let start = buffer.as_ptr().align_offset(DISK_UNIT).min(DISK_UNIT);
+    let buffer = &mut buffer[start..start + piece];
+
     let (mut offset, mut last) = (0, 0);
     while offset < len {
         if !go_on(last) {
@@ -174,3 +184,6 @@ pub(crate) fn state(stamp: &Stamp) -> FileState {
 
 /// Bytes of one read: what `pread` and the hash both like.
 pub(crate) const READ_BYTES: usize = 256 << 10;
+
+/// The same of a file that is read from the disk.
+const DISK_READ_BYTES: usize = 2 << 20;

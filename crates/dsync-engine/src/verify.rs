@@ -587,7 +587,7 @@ impl<'a> Reader<'a> {
             let attempt = || -> io::Result<_> {
                 let file = dir.open_source(name, None)?;
                 if self.from_disk {
-                    file.forget_cached();
+                    file.read_from_disk();
                 }
                 let hash = content::hash_while(&file, |bytes| self.go_on(bytes))?;
                 let is_steady = file.is_unchanged()? && file.stamp() == found.metadata.stamp();

@@ -101,7 +101,7 @@ pub use crate::{
     remove::{RemoveError, Spare},
     settled::{StableFilesystem, filesystem_time, wait_until_past},
     shared_path::SharedPath,
-    source_file::{Opening, SourceFile},
+    source_file::{DISK_UNIT, Opening, SourceFile},
     spelling::{Charset, Spelling, is_unspelled},
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Advice, AtFlags, OFlags, SeekFrom, fadvise, fstatfs},
+    fs::{Advice, AtFlags, OFlags, SeekFrom, fadvise, fcntl_getfl, fcntl_setfl, fstatfs},
     io::{Errno, ReadWriteFlags, preadv2},
 };
 
@@ -131,7 +131,13 @@ impl SourceFile {
     /// # Errors
     /// The system's error; an interrupted call is repeated.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        read_at(self.fd.as_fd(), offset, buf)
+        match read_at(self.fd.as_fd(), offset, buf) {
+            // Where the disk cannot be asked for that range, memory can.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                if self.read_through_memory()? { read_at(self.fd.as_fd(), offset, buf) } else { Err(error) }
+            }
+            result => result,
+        }
     }
 
     /// Fills `buf` from `offset` on; returns less than `buf.len()` only if the file ends.
@@ -139,7 +145,7 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn read_full_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        read_full_at(self.fd.as_fd(), offset, buf)
+        fill(offset, buf, |offset, buf| self.read_at(offset, buf))
     }
 
     /// Tells the kernel that the file will be read from front to back.
@@ -148,10 +154,23 @@ impl SourceFile {
         let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
     }
 
-    /// Drops what memory holds of the file and the disk has too, so that the next read asks the
-    /// disk. Pages that are mapped, or not written yet, stay.
-    pub fn forget_cached(&self) {
+    /// Makes reads ask the disk: drops what memory holds of the file and the disk has too, and passes by
+    /// what stays, as mapped pages do, where the filesystem can (`O_DIRECT`). See [`DISK_UNIT`].
+    pub fn read_from_disk(&self) {
         let _ = fadvise(&self.fd, 0, None, Advice::DontNeed);
+        let _ = fcntl_getfl(&self.fd).and_then(|flags| fcntl_setfl(&self.fd, flags | OFlags::DIRECT));
+    }
+
+    /// Returns whether reads pass by what memory holds of the file.
+    pub fn passes_memory_by(&self) -> bool {
+        fcntl_getfl(&self.fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
+    }
+
+    /// Reads through memory from now on, if reads have passed it by. Returns whether they had.
+    fn read_through_memory(&self) -> io::Result<bool> {
+        let flags = fcntl_getfl(&self.fd)?;
+        fcntl_setfl(&self.fd, flags - OFlags::DIRECT)?;
+        Ok(flags.contains(OFlags::DIRECT))
     }
 
     /// Returns whether reading the first byte would wait for a disk. Where the filesystem cannot say
@@ -237,15 +256,29 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Re
 }
 
 pub(crate) fn read_full_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fill(offset, buf, |offset, buf| read_at(fd, offset, buf))
+}
+
+/// Fills `buf` from `offset` on, unless the file ends.
+fn fill(
+    offset: u64,
+    buf: &mut [u8],
+    read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buf.len() {
-        match read_at(fd, offset + filled as u64, &mut buf[filled..])? {
+        match read(offset + filled as u64, &mut buf[filled..])? {
             0 => break,
             count => filled += count,
         }
     }
     Ok(filled)
 }
+
+/// Bytes of which the address of a buffer, its length and the offset are to be multiples where a file is
+/// [read from the disk](SourceFile::read_from_disk); otherwise it is read through memory from then on. The
+/// largest logical block of disks.
+pub const DISK_UNIT: usize = 4096;
 
 /// The type that `fstatfs` returns for tmpfs.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;

@@ -25,7 +25,7 @@ pub(super) struct Homes {
     /// The operator's directory of temporaries.
     temp_dir: Option<PathBuf>,
     temporaries: OnceLock<Arc<Dir>>,
-    /// Where files without a name are made.
+    /// The home of files without a name.
     spools: OnceLock<SpoolHome>,
     parts: PartHome,
     /// The name of the client, if it has one.
