@@ -4,8 +4,8 @@
 //! It shows a directory of the machine's own disk at a mount point, as far as a copy of directories
 //! and regular files needs it. There are no links, no extended attributes, and no way to remove a
 //! directory. The limit per call goes up and down with each call, from 1 byte to 9001, almost never
-//! a whole number of pages. On request, files cannot be read beyond some offset, or the case of a name's
-//! letters does not count.
+//! a whole number of pages. On request, files cannot be read beyond some offset, the case of a name's
+//! letters does not count, or times are kept in steps.
 
 use std::{
     collections::HashMap,
@@ -58,7 +58,7 @@ impl Stingy {
     /// # Panics
     /// If `backing` cannot be opened.
     pub fn mount(backing: &Path, at: &Path) -> Option<Self> {
-        Self::mount_readable_to(u64::MAX, backing, at)
+        Self::mount_as(PLAIN, backing, at)
     }
 
     /// Mounts the same; reads of a file at `readable` bytes and beyond end with EIO.
@@ -66,7 +66,7 @@ impl Stingy {
     /// # Panics
     /// If `backing` cannot be opened.
     pub fn mount_readable_to(readable: u64, backing: &Path, at: &Path) -> Option<Self> {
-        Self::mount_as(readable, false, backing, at)
+        Self::mount_as(Quirks { readable, ..PLAIN }, backing, at)
     }
 
     /// Mounts the same; a name finds the entry that has it in other case, as on FAT.
@@ -74,14 +74,23 @@ impl Stingy {
     /// # Panics
     /// If `backing` cannot be opened.
     pub fn mount_without_case(backing: &Path, at: &Path) -> Option<Self> {
-        Self::mount_as(u64::MAX, true, backing, at)
+        Self::mount_as(Quirks { folds: true, ..PLAIN }, backing, at)
     }
 
-    fn mount_as(readable: u64, folds: bool, backing: &Path, at: &Path) -> Option<Self> {
+    /// Mounts the same; modification times are kept in steps of so many nanoseconds, and are set only
+    /// together with access times, as the filesystems of libfuse 2 do that.
+    ///
+    /// # Panics
+    /// If `backing` cannot be opened.
+    pub fn mount_with_times_in(step: u32, backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(Quirks { step: Some(step), ..PLAIN }, backing, at)
+    }
+
+    fn mount_as(quirks: Quirks, backing: &Path, at: &Path) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let root = File::open(backing).expect("the directory to show");
         let nodes = Mutex::new(HashMap::from([(INodeNo::ROOT, Arc::new(root))]));
-        let shown = Shown { nodes, counts: Arc::clone(&counts), readable, folds };
+        let shown = Shown { nodes, counts: Arc::clone(&counts), quirks };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("stingy".to_owned())];
         let session = is_root().then(|| fuser::spawn_mount(shown, at, &config).ok()).flatten();
@@ -137,9 +146,35 @@ impl Counts {
 struct Shown {
     nodes: Mutex<HashMap<INodeNo, Arc<File>>>,
     counts: Arc<Counts>,
+    quirks: Quirks,
+}
+
+/// The ways in which it differs from other filesystems.
+#[derive(Clone, Copy)]
+struct Quirks {
+    /// Offset from which on files cannot be read.
     readable: u64,
     /// The case of letters does not count.
     folds: bool,
+    /// Times are kept in steps of so many nanoseconds, and are set both or not at all.
+    step: Option<u32>,
+}
+
+const PLAIN: Quirks = Quirks { readable: u64::MAX, folds: false, step: None };
+
+impl Quirks {
+    /// Returns the times that a call sets.
+    fn times(self, atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>) -> Timestamps {
+        let both = atime.is_some() && mtime.is_some();
+        let (mut last_access, mut last_modification) = (timespec(atime), timespec(mtime));
+        if let Some(step) = self.step {
+            match both {
+                true => last_modification.tv_nsec -= last_modification.tv_nsec % i64::from(step),
+                false => (last_access, last_modification) = (timespec(None), timespec(None)),
+            }
+        }
+        Timestamps { last_access, last_modification }
+    }
 }
 
 impl Filesystem for Shown {
@@ -180,10 +215,7 @@ impl Filesystem for Shown {
             size.map_or(Ok(()), |size| node.set_len(size))?;
             fchown(&node, uid, gid)?;
             mode.map_or(Ok(()), |mode| node.set_permissions(Permissions::from_mode(mode & 0o7777)))?;
-            futimens(
-                &node,
-                &Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) },
-            )?;
+            futimens(&node, &self.quirks.times(atime, mtime))?;
             attr(&node)
         };
         match set() {
@@ -290,7 +322,7 @@ impl Shown {
 
     fn child(&self, parent: INodeNo, name: &OsStr) -> PathBuf {
         let dir = self.path(parent);
-        let names = self.folds.then(|| fs::read_dir(&dir).expect("a directory").flatten());
+        let names = self.quirks.folds.then(|| fs::read_dir(&dir).expect("a directory").flatten());
         let mut names = names.into_iter().flatten().map(|entry| entry.file_name());
         let found = names.find(|other| other.eq_ignore_ascii_case(name));
         dir.join(found.as_deref().unwrap_or(name))
@@ -306,7 +338,7 @@ impl Shown {
     }
 
     fn read_short(&self, ino: INodeNo, offset: u64, asked: u32) -> io::Result<Vec<u8>> {
-        let readable = self.readable.saturating_sub(offset);
+        let readable = self.quirks.readable.saturating_sub(offset);
         if readable == 0 {
             self.counts.failed_reads.fetch_add(1, Ordering::AcqRel);
             return Err(rustix::io::Errno::IO.into());

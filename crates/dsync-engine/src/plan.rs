@@ -690,6 +690,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_the_same_as_far_as_a_filesystem_keeps_it() {
+        let time = |nanoseconds| Timestamp { seconds: 5, nanoseconds };
+        let whole = time(123_456_789);
+        for kept in [123_456_700, 123_456_000, 123_000_000, 120_000_000, 0] {
+            assert!(same_time(time(kept), whole) && same_time(whole, time(kept)), "{kept}");
+        }
+        for other in [123_456_780, 123_456_800, 123_450_000, 123_457_000, 124_000_000, 100_000_000] {
+            assert!(!same_time(time(other), whole) && !same_time(whole, time(other)), "{other}");
+        }
+    }
+
+    #[test]
     fn a_filesystem_that_shows_fractions_is_not_taken_for_a_coarse_one() {
         let policy = policy(SyncOptions::archive());
         let entry = file(4, 0o644, 5, 0);

@@ -131,7 +131,7 @@ pub(crate) fn apply(
         None => set_mode(fd, handle, mode, known).map(|()| Withheld::default())?,
         Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
     };
-    set_times(fd, handle, &wanted)?;
+    set_times(fd, handle, &wanted, now)?;
     Ok(Withheld { owner, ..withheld })
 }
 
@@ -226,7 +226,14 @@ pub(crate) fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result
     }
 }
 
-pub(crate) fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> io::Result<()> {
+/// Sets the times of an entry whose attributes were `now`. The access time always goes with the other one:
+/// many filesystems in user space (those of libfuse 2) silently set neither where one is left out.
+pub(crate) fn set_times(
+    fd: BorrowedFd<'_>,
+    handle: Handle,
+    wanted: &Wanted,
+    now: &Metadata,
+) -> io::Result<()> {
     if wanted.mtime.is_none() && wanted.atime.is_none() {
         return Ok(());
     }
@@ -236,7 +243,8 @@ pub(crate) fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> 
             Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds.min(999_999_999)) }
         }
     };
-    let times = Timestamps { last_access: time(wanted.atime), last_modification: time(wanted.mtime) };
+    let last_access = time(wanted.atime.or(Some(now.atime)));
+    let times = Timestamps { last_access, last_modification: time(wanted.mtime) };
     match handle {
         Handle::Open => rustix::fs::futimens(fd, &times)?,
         Handle::PathOnly => rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)?,

@@ -140,7 +140,7 @@ pub(crate) fn apply(
     let Wanted { mode, uid, gid, extended, .. } = wanted;
     if node.is_none() && mode.is_none() && uid.is_none() && gid.is_none() && extended.is_none() {
         // The source does not list this directory, so it keeps its type and bits.
-        return set_times(fd, handle, wanted).map(|()| Withheld::default());
+        return set_times(fd, handle, wanted, inode).map(|()| Withheld::default());
     }
 
     let mut now = *inode;
@@ -167,7 +167,7 @@ pub(crate) fn apply(
         }
     };
     withheld.extended = withheld.extended.or(store(&place, inode, &now, &stored)?.extended);
-    set_times(fd, handle, wanted)?;
+    set_times(fd, handle, wanted, inode)?;
     Ok(withheld)
 }
 

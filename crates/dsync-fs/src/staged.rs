@@ -334,7 +334,7 @@ impl StagedFile {
         }
         // Content that is the same has the same time, where this user may set one.
         let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
-        let _ = set_times(self.fd.as_fd(), Handle::Open, &wanted);
+        let _ = set_times(self.fd.as_fd(), Handle::Open, &wanted, &before);
         match reserved {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
                 Ok(())

@@ -59,8 +59,9 @@ pub(crate) struct Comparison {
     /// Take times that differ by at most N seconds as equal
     ///
     /// A whole number; with 0 and more only whole seconds are compared. By default, and with -1,
-    /// times must be equal to the nanosecond (or to the second, where one side knows no fractions).
-    /// A filesystem that keeps every second one only, as FAT does, needs 1; a run says so when it
+    /// times must be equal to the nanosecond, or as far as the filesystem of one side keeps them (100
+    /// nanoseconds on NTFS, micro- or milliseconds, 10 milliseconds on exFAT, whole seconds). A
+    /// filesystem that keeps every second one only, as FAT does, needs 1; a run says so when it
     /// copies files again for that.
     #[arg(short = '@', long, value_name = "N", allow_hyphen_values = true, value_parser = window)]
     pub(crate) modify_window: Option<Window>,

@@ -2,11 +2,22 @@
 
 use dsync_wire::message::Timestamp;
 
-/// Returns whether two modification times are the same: equal, or equal in seconds where one side's
-/// filesystem keeps no fraction.
+/// Returns whether two modification times are the same: equal, or as far as the filesystem of one side keeps
+/// them.
 pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
-    a.seconds == b.seconds && (a.nanoseconds == b.nanoseconds || a.nanoseconds == 0 || b.nanoseconds == 0)
+    let (nanoseconds, others) = (a.nanoseconds, b.nanoseconds);
+    let is_one = nanoseconds == others || is_cut(nanoseconds, others) || is_cut(others, nanoseconds);
+    a.seconds == b.seconds && is_one
 }
+
+/// Returns whether a fraction of a second is another one without what a filesystem does not keep.
+fn is_cut(kept: u32, whole: u32) -> bool {
+    STEPS.iter().any(|step| kept.is_multiple_of(*step) && whole - whole % step == kept)
+}
+
+/// Steps in which filesystems keep times, in nanoseconds: NTFS and SMB, those of microseconds and of
+/// milliseconds, exFAT, and those of whole seconds.
+const STEPS: [u32; 5] = [100, 1_000, 1_000_000, 10_000_000, 1_000_000_000];
 
 /// Returns whether `kept` is `wanted` as a filesystem keeps it that has times in steps of two
 /// seconds (FAT), or whose last time is before `wanted`.

@@ -8,7 +8,7 @@ use dsync_delta::ContentHasher;
 use dsync_wire::event::{Changes, FileType};
 
 use super::{Difference, Reading};
-use crate::manifest::Record;
+use crate::{manifest::Record, plan::same_time};
 
 /// Compares an entry, whose content may have been read, with its record.
 pub(super) fn difference(now: &Record, read: Read, record: &Record) -> Option<Difference> {
@@ -28,7 +28,7 @@ pub(super) fn difference(now: &Record, read: Read, record: &Record) -> Option<Di
     // Times of other types change with what is in them, or for no reason that matters.
     let is_file = now.kind == FileType::File;
     set(is_file && now.size != record.size, Changes::SIZE);
-    set(is_file && now.mtime != record.mtime, Changes::TIME);
+    set(is_file && !same_time(now.mtime, record.mtime), Changes::TIME);
 
     let is_same = match read {
         Read::Failed(error) => return Some(Difference::Unreadable(error)),

@@ -64,14 +64,20 @@ impl fmt::Debug for DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Remove it under the lock, so that nobody can lock a file that has lost its name without
-        // noticing.
-        if let Some((dir, fd)) = &self.file {
-            let removed = dir.keeping_time(|| dir.remove_lock_file(fd));
-            if removed.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                let _ = dir.keeping_time(|| dir.taking_back(|| dir.remove_lock_file(fd)));
-            }
-        }
+        let Some((dir, fd)) = self.file.take() else { return };
+        let _ = dir.keeping_time(|| {
+            // Remove it under the lock, so that nobody can lock a file that has lost its name without
+            // noticing.
+            let removed = match dir.remove_lock_file(&fd) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    dir.taking_back(|| dir.remove_lock_file(&fd))
+                }
+                removed => removed,
+            };
+            // A filesystem in user space may give an open file another name, which goes only now.
+            drop(fd);
+            removed
+        });
     }
 }
 
@@ -301,10 +307,10 @@ impl Dir {
 
     /// Changes the directory's names and preserves its time, if this user may set it.
     fn keeping_time<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let before = stat_fd(self.fd.as_fd())?.mtime;
+        let before = stat_fd(self.fd.as_fd())?;
         let changed = change()?;
-        let wanted = Wanted { mtime: Some(before), ..Wanted::default() };
-        let _ = set_times(self.fd.as_fd(), self.handle(), &wanted);
+        let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
+        let _ = set_times(self.fd.as_fd(), self.handle(), &wanted, &before);
         Ok(changed)
     }
 }

@@ -1,0 +1,39 @@
+//! A filesystem that keeps times in steps, as NTFS and exFAT do, and sets a file's two times together or not at
+//! all, as most filesystems in user space do: a second run finds nothing to do.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use dsync_tests::{Node, Scratch, Stingy, Tree, every_way, needs_dsync, tree::set_mtime};
+
+/// Nanoseconds of the source's times.
+const NANOSECONDS: i64 = 123_456_789;
+
+#[test]
+fn what_was_copied_to_a_filesystem_with_coarser_times_is_found_unchanged() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5000), Node::dir("d"), Node::file("d/g", 2, 10)]).plant(&scratch.src());
+    for path in ["f", "d/g", "d", "."] {
+        set_mtime(&scratch.src().join(path), (1_000_000_000, NANOSECONDS));
+    }
+
+    for step in [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000] {
+        for options in [&["-rt", "-i"][..], &["-rt", "-i", "--inplace"], &["-rt", "-i", "--delay-updates"]] {
+            every_way(&scratch, options, |copy, to| {
+                let behind = scratch.at("behind");
+                [to, &behind].into_iter().for_each(|directory| fs::create_dir(directory).unwrap());
+                let Some(disk) = Stingy::mount_with_times_in(step, &behind, to) else { return };
+                let _ = copy().run().expect_code(0);
+                for path in ["f", "d/g", "d", "."] {
+                    let found = fs::metadata(behind.join(path)).unwrap();
+                    let kept = NANOSECONDS - NANOSECONDS % i64::from(step);
+                    assert_eq!((found.mtime(), found.mtime_nsec()), (1_000_000_000, kept), "{path} {step}");
+                }
+                let again = copy().run().expect_code(0);
+                assert_eq!(again.stdout_text(), "", "{step} {options:?}");
+                drop(disk);
+                [to, &behind].into_iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
+            });
+        }
+    }
+}
