@@ -5,6 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Length of a segment of a file of less than 4 GiB.
+pub const SEGMENT: u64 = 1 << 20;
+
 /// Length of a record of the notes beside an unfinished file, in bytes.
 const RECORD: usize = 64;
 

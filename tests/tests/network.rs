@@ -16,19 +16,18 @@ use dsync_tests::{
     needs_dsync, needs_lab, program,
     run::{is_alive, send, wait_for},
     scratch::slash,
-    unfinished::{finished_segments, hidden},
+    unfinished::{SEGMENT, finished_segments, hidden},
 };
 use rustix::process::Signal;
 
 /// Longest silence that runs tolerate in tests about longer ones: more than a busy machine causes.
 const SILENCE: &str = "--timeout=8";
 
-/// A file of 32 segments.
+/// A file of 128 segments.
 const FILE_LEN: u64 = 128 << 20;
-const SEGMENT: u64 = 4 << 20;
 
 /// Bytes after which a path is cut, headers and retransmissions included. Sixteen lanes may each
-/// have an unfinished segment; six others are finished.
+/// have an unfinished segment; many others are finished.
 const CUT_AFTER: u64 = 112 << 20;
 
 /// Two hosts, a large file on one of them, and a run that copies it to the other.

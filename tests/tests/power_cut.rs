@@ -136,7 +136,7 @@ impl Bench {
             let _ = fs::remove_file(old.join("big"));
             let slowly = sshd.run(Via::Ssh).args(["-a", "--partial-dir=.parts", "--bwlimit=8m"]);
             let running = slowly.arg(sshd.operand(slash(&alone))).arg(&old).start();
-            let caught = catch(running.id(), || (1..4).contains(&finished_segments(&old.join(".parts"))));
+            let caught = catch(running.id(), || (1..12).contains(&finished_segments(&old.join(".parts"))));
             running.signal(Signal::INT);
             running.signal(Signal::CONT);
             let outcome = running.wait();

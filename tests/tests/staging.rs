@@ -13,14 +13,13 @@ use dsync_tests::{
     run::{catch, send, until_met, wait_for},
     scratch::slash,
     skip, strace,
-    unfinished::{finished_segments, hidden, kept},
+    unfinished::{SEGMENT, finished_segments, hidden, kept},
 };
 use rustix::process::Signal;
 
 const FILE_LEN: u64 = 64 << 20;
-const SEGMENT: u64 = 4 << 20;
 
-/// Plants a file of 16 segments in a directory.
+/// Plants a file of 64 segments in a directory.
 fn plant_large(scratch: &Scratch) {
     Tree::of([Node::dir("sub"), Node::file("sub/large", 7, FILE_LEN)]).plant(&scratch.src());
 }
@@ -51,7 +50,7 @@ fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
         let running = run.start();
         // Stopped while it writes.
         let writer = if push { remote.wait_for_id() } else { running.id() };
-        let caught = catch(writer, || (6..12).contains(&finished_segments(parts)));
+        let caught = catch(writer, || (6..16).contains(&finished_segments(parts)));
         running.signal(Signal::INT);
         send(writer, Signal::CONT);
         let outcome = running.wait();

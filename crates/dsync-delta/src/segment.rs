@@ -26,10 +26,10 @@ use crate::{
 ///
 /// // Threads may take one each.
 /// let segments = Segments::for_file(10 << 20)?;
-/// assert_eq!((segments.count(), segments.segment_len()), (3, 4 << 20));
-/// assert_eq!(segments.range(2), 8 << 20..10 << 20);
+/// assert_eq!((segments.count(), segments.segment_len()), (10, 1 << 20));
+/// assert_eq!(segments.range(2), 2 << 20..3 << 20);
 /// // A peer names the length that it cut its file with.
-/// assert_eq!(Segments::new(10 << 20, 22)?, segments);
+/// assert_eq!(Segments::new(10 << 20, 20)?, segments);
 /// # Ok::<(), dsync_delta::SegmentError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

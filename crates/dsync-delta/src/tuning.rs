@@ -55,6 +55,7 @@
 use crate::{
     block::{BlockLen, Layout},
     num::len_u64,
+    segment::Segments,
     signature::SumsFormat,
 };
 
@@ -97,24 +98,22 @@ pub fn refined_block_lens(len: u64) -> (BlockLen, BlockLen) {
     (coarse, BlockLen::from_log2(fine).min(coarse))
 }
 
-/// Chooses log2 of the segment length for a file of `len` bytes: 4 MiB below 256 MiB, 16 MiB below
-/// 4 GiB, else 64 MiB. That is enough segments to fill all lanes and cores, and few enough to cost
-/// nothing.
+/// Chooses log2 of the segment length for a file of `len` bytes: 1 MiB, and more only where that were over
+/// 4,096 segments, up to 64 MiB. What a broken connection loses of a file is the segments under way, one for
+/// each lane, so short ones are best on a slow path; and 1 GiB takes as long in segments of 1 MiB as in such
+/// of 16 MiB.
 ///
 /// ```
 /// use dsync_delta::{Segments, segment_log2};
 ///
 /// // The sender announces the exponent; the receiver cuts the file alike.
 /// let announced = segment_log2(5 << 30);
-/// assert_eq!(Segments::new(5 << 30, announced)?.count(), 80);
+/// assert_eq!(Segments::new(5 << 30, announced)?.count(), 2560);
 /// # Ok::<(), dsync_delta::SegmentError>(())
 /// ```
 pub fn segment_log2(len: u64) -> u8 {
-    match len {
-        0..0x1000_0000 => 22,
-        0x1000_0000..0x1_0000_0000 => 24,
-        _ => 26,
-    }
+    let needed = len.div_ceil(MOST_SEGMENTS).max(1).next_power_of_two().ilog2();
+    u8::try_from(needed).map_or(Segments::MAX_LOG2, |log2| log2.clamp(Segments::MIN_LOG2, Segments::MAX_LOG2))
 }
 
 /// Chooses the sums of a basis' first signature. `head` is the beginning of its content, a few KiB.
@@ -217,6 +216,9 @@ const MAX_BLOCKS_LOG2: u32 = 20;
 
 /// Length below which a whole file costs less than its sums and a round trip: 16 KiB.
 const MIN_DELTA_LEN: u64 = 16 << 10;
+
+/// Most segments of a file that is not longer than as many of the longest.
+const MOST_SEGMENTS: u64 = 4096;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -360,6 +362,15 @@ mod tests {
                 let literal: u64 = outcomes.iter().map(|outcome| outcome.literal_bytes).sum();
                 assert!(literal <= 2 * block_len.bytes(), "{len}: {literal}");
             }
+        }
+    }
+
+    #[test]
+    fn segments_are_short_and_never_very_many() {
+        let cases =
+            [(0, 20), (4 * GIB, 20), (4 * GIB + 1, 21), (8 * GIB, 21), (256 * GIB, 26), (u64::MAX, 26)];
+        for (len, log2) in cases {
+            assert_eq!(segment_log2(len), log2, "{len}");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
 /// # let basis: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
 /// # let new = [b"shifted".as_slice(), &basis].concat();
 /// let (layout, segments) =
-///     (Layout::new(1 << 20, BlockLen::new(8 << 10)?), Segments::for_file(new.len() as u64)?);
+///     (Layout::new(1 << 20, BlockLen::new(8 << 10)?), Segments::new(new.len() as u64, 22)?);
 /// let signature = signature_parallel(&key, layout, SumsFormat::StrongAndWeak, &basis)?;
 /// let (strong, weak) = signature.split();
 ///
