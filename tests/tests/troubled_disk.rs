@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use dsync_tests::{
-    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare,
+    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, every_way,
     mount::Mount,
     needs_dsync,
     power::{Disk, Format},
@@ -148,6 +148,47 @@ fn disk_without_inodes_ends_with_11_and_harms_nothing() {
     let outcome = finish(Run::dsync(), &scratch, &[]).expect_code(11);
     assert!(outcome.stderr_text().contains("the disk is full"), "{}", outcome.account());
     assert_whole(&scratch, &old, &outcome.account());
+}
+
+#[test]
+fn a_disk_that_has_room_for_one_new_file_at_a_time_is_enough_for_all() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let files = |seed: u64, len: u64| {
+        (0..60).map(move |number| Node::file(format!("f{number:02}"), seed + number, len))
+    };
+    Tree::of(files(1, 100_000)).plant(&scratch.src());
+    for options in [&["-a"][..], &["-a", "--durability=none"], &["-a", "--no-whole-file"]] {
+        every_way(&scratch, options, |copy, to| {
+            fs::create_dir(to).unwrap();
+            let Some(disk) = Mount::tmpfs(to, "size=8m") else { return };
+            Tree::of(files(1000, 110_000)).plant(to);
+            let _ = copy().run().expect_quiet_success();
+            assert_same(&scratch.src(), to, Scope::CONTENT);
+            drop(disk);
+            fs::remove_dir(to).unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_was_finished_when_the_disk_became_full_is_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let small = (0..300).map(|number| Node::file(format!("a{number:03}"), number, 1000));
+    Tree::of(small.chain([Node::file("m", 9, 12 << 20)])).plant(&scratch.src());
+    every_way(&scratch, &["-a"], |copy, to| {
+        fs::create_dir(to).unwrap();
+        let Some(disk) = Mount::tmpfs(to, "size=8m") else { return };
+        let outcome = copy().run().expect_code(11);
+        let there = survey(to).into_iter().filter(|(path, _)| !path.is_empty());
+        let source = survey(&scratch.src());
+        let there: Vec<_> =
+            there.inspect(|(path, facts)| assert_eq!(facts.content, source[path].content)).collect();
+        assert!(!there.is_empty(), "{}", outcome.account());
+        drop(disk);
+        fs::remove_dir(to).unwrap();
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,7 @@ use super::{
     files::Pending,
     known::Known,
     landed::{self, Unsent},
+    room::Room,
     settle::Outcome,
     site::Site,
     transfers::Transfers,
@@ -52,14 +53,54 @@ pub(super) enum Commit {
 /// its files have no name.
 pub(super) struct Outbox<'a> {
     transfers: &'a Transfers<'a>,
+    notes: Arc<Notes>,
+}
+
+/// The contents of an outbox. Whoever needs [room](super::room) hands them over as well.
+pub(super) struct Notes {
     committer: Sender<Vec<Commit>>,
-    commits: Vec<Commit>,
+    commits: Mutex<Vec<Commit>>,
+}
+
+impl Notes {
+    /// Hands everything over; an error if the committer has ended, for whose files nothing changes.
+    fn hand_over(&self, room: &Room) -> Result<(), SyncError> {
+        Self::send(&self.committer, lock(&self.commits), room)
+    }
+
+    /// Hands everything over, unless a file is just being added or the committer has ended.
+    pub(super) fn hand_over_if_idle(&self, room: &Room) {
+        if let Ok(commits) = self.commits.try_lock() {
+            // Its thread learns of it.
+            let _ = Self::send(&self.committer, commits, room);
+        }
+    }
+
+    fn send(
+        committer: &Sender<Vec<Commit>>,
+        mut commits: MutexGuard<'_, Vec<Commit>>,
+        room: &Room,
+    ) -> Result<(), SyncError> {
+        let files = commits.len();
+        if files == 0 {
+            return Ok(());
+        }
+        room.handed(files);
+        // The committer ends early only when the run has failed.
+        committer.send(std::mem::take(&mut *commits)).map_err(|SendError(unsent)| {
+            *commits = unsent;
+            room.settled(files, 0);
+            SyncError::Link(LinkError::Closed)
+        })
+    }
 }
 
 impl<'a> Outbox<'a> {
     /// Opens a way to the committer.
     pub(super) fn new(transfers: &'a Transfers<'a>, committer: Sender<Vec<Commit>>) -> Self {
-        Self { transfers, committer, commits: Vec::new() }
+        let notes = Arc::new(Notes { committer, commits: Mutex::default() });
+        transfers.site.room.add(&notes);
+        Self { transfers, notes }
     }
 
     /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the
@@ -71,36 +112,34 @@ impl<'a> Outbox<'a> {
         mtime: Timestamp,
     ) -> Result<(), SyncError> {
         let Some(prepared) = prepare(self.transfers, file, staged, mtime)? else { return Ok(()) };
+        let mut commits = lock(&self.notes.commits);
         // First, so that a run that fails here gives the file up and does not lose it.
-        self.commits.push(Commit::File(prepared, Arc::clone(file)));
+        commits.push(Commit::File(prepared, Arc::clone(file)));
         arrived(self.transfers, file)?;
-        if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
+        let enough = commits.len() >= MAX_TOGETHER || self.transfers.site.room.is_scarce();
+        drop(commits);
+        if enough { self.flush() } else { Ok(()) }
     }
 
     /// Hands an entry to the committer, so that the source hears of it once it is on the disk.
     pub(super) fn submit_unsent(&mut self, unsent: Unsent) -> Result<(), SyncError> {
-        self.commits.push(Commit::Unsent(unsent));
+        lock(&self.notes.commits).push(Commit::Unsent(unsent));
         self.flush()
     }
 
     /// Hands everything that is noted to the committer.
     pub(super) fn flush(&mut self) -> Result<(), SyncError> {
-        if self.commits.is_empty() {
+        if lock(&self.notes.commits).is_empty() {
             return Ok(());
         }
         point(Point::Send);
         self.transfers.call.work();
-        let commits = std::mem::take(&mut self.commits);
-        // The committer ends early only when the run has failed.
-        self.committer.send(commits).map_err(|SendError(commits)| {
-            give_up(self.transfers, commits);
-            SyncError::Link(LinkError::Closed)
-        })
+        self.notes.hand_over(&self.transfers.site.room).inspect_err(|_| self.give_up())
     }
 
     /// Abandons everything that is noted, as the run has failed.
-    pub(super) fn give_up(&mut self) {
-        give_up(self.transfers, std::mem::take(&mut self.commits));
+    pub(super) fn give_up(&self) {
+        give_up(self.transfers, std::mem::take(&mut *lock(&self.notes.commits)));
     }
 }
 
@@ -229,7 +268,10 @@ pub(super) fn run(
     record: Option<&Sender<Written>>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
     let mut group = CommitGroup::new(transfers.site.durability());
-    let Err(error) = commit_all(transfers, &commits, &mut group, record) else { return Ok(group) };
+    transfers.site.room.commits_here();
+    let committed = commit_all(transfers, &commits, &mut group, record);
+    transfers.site.room.over();
+    let Err(error) = committed else { return Ok(group) };
     let waiting = group.into_files().into_iter().map(|(prepared, file)| Commit::File(prepared, file));
     give_up(transfers, waiting.chain(commits.try_iter().flatten()));
     // Whoever hands in more learns of it.
@@ -245,7 +287,7 @@ fn commit_all(
 ) -> Result<(), SyncError> {
     let site = transfers.site;
     let mut opened = Instant::now();
-    let mut bytes = 0_u64;
+    let (mut bytes, mut replaced) = (0_u64, 0_u64);
     let mut idle = MIN_IDLE;
     let mut unsent = Vec::new();
     loop {
@@ -264,6 +306,9 @@ fn commit_all(
                         prepared.take_free_name();
                     }
                     bytes = bytes.saturating_add(file.size);
+                    // The old file goes with the new name, unless it is kept under another one.
+                    let is_freed = !file.slot.is_new && site.backups.get().is_none();
+                    replaced = replaced.saturating_add(if is_freed { file.size } else { 0 });
                     group.add(prepared, file);
                 }
                 Commit::Unsent(entry) => unsent.push(entry),
@@ -279,6 +324,7 @@ fn commit_all(
         if waiting > 0 && (quiet || full) {
             let started = Instant::now();
             flush(transfers, group, &std::mem::take(&mut unsent), record)?;
+            site.room.settled(waiting, std::mem::take(&mut replaced));
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);

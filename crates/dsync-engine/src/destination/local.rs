@@ -31,7 +31,8 @@ use dsync_wire::{
 };
 
 use super::{
-    Site, commit::Outbox, files::Pending, in_place, settle::Outcome, slot::Tail, transfers::Transfers, twin,
+    Site, commit::Outbox, files::Pending, in_place, room::is_full, settle::Outcome, slot::Tail,
+    transfers::Transfers, twin,
 };
 use crate::{
     SyncError,
@@ -193,7 +194,8 @@ impl Worker<'_> {
             return Ok(done);
         }
         let len = source.len();
-        let staged = match in_place::create(self.site, &file.slot, len, source.has_holes()) {
+        let create = || in_place::create(self.site, &file.slot, len, source.has_holes());
+        let staged = match self.site.room.retrying(create) {
             Ok(staged) => staged,
             Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         };
@@ -230,7 +232,7 @@ impl Worker<'_> {
         if !self.admit(len) {
             return Ok(());
         }
-        match self.range(&copy, &staged, 0..len) {
+        match self.range_with_room(&copy, &staged, 0..len) {
             Ok(()) => self.submit_copy(&copy, staged),
             Err(failure) => self.failed(file, failure),
         }
@@ -392,7 +394,7 @@ impl Worker<'_> {
                 if !self.admit(end - start) {
                     return Ok(());
                 }
-                if let Err(failure) = self.range(&large.copy, staged, start..end) {
+                if let Err(failure) = self.range_with_room(&large.copy, staged, start..end) {
                     lock(&large.failed).get_or_insert(failure);
                 }
             }
@@ -409,6 +411,22 @@ impl Worker<'_> {
             (Some(failure), _) => self.failed(&large.copy.file, failure),
             (None, Some(staged)) => self.submit_copy(&large.copy, staged),
             (None, None) => Ok(()),
+        }
+    }
+
+    /// Copies a range of a file, and again whenever room could be made for it.
+    fn range_with_room(
+        &mut self,
+        copy: &Copy,
+        staged: &StagedFile,
+        range: Range<u64>,
+    ) -> Result<(), Failure> {
+        loop {
+            let before = self.site.room.replaced();
+            match self.range(copy, staged, range.clone()) {
+                Err(Failure::Written(error)) if is_full(&error) && self.site.room.make(before) => {}
+                result => return result,
+            }
         }
     }
 

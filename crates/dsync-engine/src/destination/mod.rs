@@ -48,6 +48,7 @@ mod receive;
 mod records;
 mod refused_places;
 mod removal;
+mod room;
 mod rulings;
 mod secure;
 mod settle;

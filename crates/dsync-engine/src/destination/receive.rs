@@ -179,7 +179,7 @@ impl Lane<'_> {
             Err(cause) => return self.transfers.settle(&file, Outcome::Unsound(cause)),
         };
 
-        let staged = self.whole(&file, &record.content);
+        let staged = self.site.room.retrying(|| self.whole(&file, &record.content));
         self.outbox.submit(&file, staged, mtime)
     }
 

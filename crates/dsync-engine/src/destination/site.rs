@@ -32,6 +32,7 @@ use super::{
     known::Known,
     late::Delayed,
     locked::Locked,
+    room::{Room, is_full},
     tenure::Tenure,
     wanted_rulings::WantedRulings,
 };
@@ -65,6 +66,7 @@ pub(super) struct Site<'a> {
     pub(super) tree: Tree,
     /// The directories of unfinished files.
     pub(super) homes: Homes,
+    pub(super) room: Room,
     pub(super) open: OpenDirectories,
     /// The place beyond the client's reach for what is replaced and removed.
     pub(super) keep: Option<Arc<Keep>>,
@@ -133,6 +135,7 @@ impl<'a> Site<'a> {
             account: Account::new(audience, &options, session.tally.clone()),
             rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, start.holder(), session.halt.stop_flag()),
+            room: Room::new(session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
             start: start.clone(),
             xattr_rules,
@@ -279,7 +282,7 @@ impl<'a> Site<'a> {
         path: &RelPath,
         error: io::Error,
     ) -> Result<Cause, SyncError> {
-        use io::ErrorKind::{Interrupted, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        use io::ErrorKind::{Interrupted, ReadOnlyFilesystem};
         // Work that was cut short with the run is no failure of its entry.
         if error.kind() == Interrupted && self.stopped() {
             return Err(SyncError::Link(LinkError::Closed));
@@ -290,7 +293,12 @@ impl<'a> Site<'a> {
         );
         let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
         let read_only = error.kind() == ReadOnlyFilesystem && !self.tree.is_on_read_only(path);
-        if broken || read_only || matches!(error.kind(), StorageFull | QuotaExceeded) {
+        let full = is_full(&error);
+        if full {
+            // Whatever is finished gets its name before the run ends.
+            self.room.make(u64::MAX);
+        }
+        if broken || read_only || full {
             let path = self.place_of(operation, path);
             return Err(SyncError::Filesystem { operation, path, source: error });
         }

@@ -26,6 +26,7 @@ use super::{
     in_place::{self, Rewriting},
     journal::{Head, Journal},
     kept::{self, Part},
+    room::Room,
     signing::NewSignature,
     slot::Slot,
 };
@@ -181,7 +182,7 @@ impl Stage {
             _ if unselected.is_some() => Err(io::ErrorKind::Unsupported.into()),
             (Some(part), _) => Ok((part.done, part.file, Some(part.journal))),
             (None, Some(clone)) => Ok((Runs::default(), clone, None)),
-            (None, None) => Self::begin(site, slot, &head, &key),
+            (None, None) => site.room.retrying(|| Self::begin(site, slot, &head, &key)),
         };
 
         // At once: where a file grows as it is written, XFS reserves space ahead, over holes as
@@ -358,7 +359,7 @@ impl Stage {
     }
 
     /// Carries out one step of a segment.
-    fn write(&self, step: &Step<'_>, work: &mut Work, buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn write(&self, step: &Step<'_>, work: &mut Work, buffer: &mut Vec<u8>, room: &Room) -> io::Result<()> {
         let guard = self.file.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file = guard.as_ref();
         let Work { hasher, holes, rewriting } = work;
@@ -372,7 +373,7 @@ impl Stage {
                         return self.leave_hole(file, rewriting, at..at + bytes.len() as u64);
                     }
                     rewriting.literal(at, bytes.len() as u64);
-                    file.map_or(Ok(()), |file| file.write_all_at(at, bytes))
+                    file.map_or(Ok(()), |file| room.retrying(|| file.write_all_at(at, bytes)))
                 })
             }
             Step::Zero { offset, len } => {
@@ -400,7 +401,7 @@ impl Stage {
             Step::Copy { basis_offset, offset, len } => {
                 let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
                 rewriting.copy(basis_offset, offset, len);
-                let write = |at, bytes: &[u8]| self.write_copy(file, holes, rewriting, at, bytes);
+                let write = |at, bytes: &[u8]| self.write_copy((file, room), holes, rewriting, at, bytes);
                 let read = |at, buffer: &mut [u8]| basis.file.read_at(at, buffer);
                 let must_wait = || file.is_some_and(StagedFile::is_being_written);
                 copy(read, write, must_wait, (basis_offset, offset), len, hasher, buffer)
@@ -413,7 +414,7 @@ impl Stage {
     /// Writes bytes of the basis.
     fn write_copy(
         &self,
-        file: Option<&StagedFile>,
+        (file, room): (Option<&StagedFile>, &Room),
         holes: &Holes,
         rewriting: &mut Rewriting,
         offset: u64,
@@ -426,7 +427,9 @@ impl Stage {
                 (Some(_), true) => rewriting.blank(at, bytes.len() as u64),
                 (Some(_), false) => {}
                 (None, true) => self.leave_hole(file, rewriting, at..at + bytes.len() as u64)?,
-                (None, false) => file.map_or(Ok(()), |file| file.write_all_at(at, bytes))?,
+                (None, false) => {
+                    file.map_or(Ok(()), |file| room.retrying(|| file.write_all_at(at, bytes)))?;
+                }
             }
             Ok(())
         })
@@ -489,7 +492,7 @@ impl Incoming {
                 Step::Zero { len, .. } => zero += len,
                 _ => {}
             }
-            stage.write(&step, work, buffer)
+            stage.write(&step, work, buffer, &site.room)
         });
 
         slot.received(site, literal, matched, zero);
