@@ -74,7 +74,7 @@ In authorized_keys, command="dsync \-\-server \-\-restrict /srv/backups,append",
 for that directory only: rw, both ways; ro, copying from it; wo, copying to it; append, copying from it and adding to it,
 while nothing that is there is changed, replaced or removed; write, both ways, while nothing is removed. All paths of the client start there and end there.
 .SH "EXIT STATUS"
-0 done; 1 wrong command line; 2 incompatible peer; 3 a source or destination cannot be used; 4 not supported;
+0 done; 1 wrong command line; 2 incompatible peer; 3 a directory that an operand or option names cannot be used; 4 not supported;
 5 the remote end could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
 error; 13 standard output could not be written; 20 interrupted; 23 some entries could not be copied; 24 some
 entries vanished or kept changing; 25 limit on deletions reached; 30 timeout; 35 no connection in time; 40
@@ -238,14 +238,16 @@ mod tests {
     dsync serve --status [--json] [--config FILE]
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
-brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host
-may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
+brackets. A remote path that does not start with `/` starts where the remote shell starts dsync, with ssh at the home
+directory; a second source on the same host may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
 
 Letters can be put together (`-avz`), values follow `=` or stand in the next word. Each switch has an opposite under
-its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners. Older
-spellings that are taken as well are in [from-rsync.md](from-rsync.md#options).
+its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners. Options
+that exclude each other are refused, and say so. Older spellings that are taken as well are in [from-rsync.md](from-rsync.md#options).
 
-Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Under `--watch` each run also prints
+Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing, but for the lines `skipping non-regular file`
+and `skipping directory` that rsync prints too, where an option like `-l`, `-D` or `-r` is missing; `-q` leaves both out, and
+`--info=nonreg0` the former. Under `--watch` each run also prints
 a summary, to standard error; with `-q` it does not. Results go to standard output, all else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
 could stumble over. DSYNC_LOG=debug in the environment logs to standard error: ports, the carrier and why it is that one, and of
 each entry what is done and why; DSYNC_LOG=dsync=debug leaves the libraries out.
@@ -262,7 +264,7 @@ later versions. A local file with one of these names is written `./status` where
 `explain [OPTIONS] SRC DST PATH...` prints for each path what `dsync [OPTIONS] SRC DST` would do with it and why, and writes nothing:
 what differs, the option that leaves it alone, or the rule that hides it or protects it from deletion, by the words of the command
 line or by file and line, whichever end it stands at. PATH is written as `-v` lists it. `--json` prints an event `explained` for each;
-the exit code is 23 where a path is at neither end. A remote end tells of no other path than these and the directories above them.
+the exit code is that of the run, as 25 where it would reach `--max-delete`, and else 23 where a path is at neither end. A remote end tells of no other path than these and the directories above them.
 
 `verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.
 `verify DIR` reads the directory again, from the disk even where memory has it ([limits.md](limits.md) says where not), and prints a line for each difference: `rot` (the content

@@ -219,7 +219,9 @@ pub(crate) fn meaning(code: u8) -> &'static str {
         exit_code::OK => "done",
         exit_code::USAGE => "the command line is wrong",
         exit_code::INCOMPATIBLE => "the two ends do not understand each other",
-        exit_code::FILE_SELECTION => "a destination cannot be used, or a tree to verify",
+        exit_code::FILE_SELECTION => {
+            "a destination, the directory of --files-from, the alternate ones or a tree to verify cannot be used"
+        }
         exit_code::UNSUPPORTED => "not supported by dsync",
         exit_code::START => "the remote end could not be started",
         exit_code::SOCKET => "the connection failed",

@@ -45,7 +45,7 @@ PATH is written as -v lists it, from the root of the transfer on: with SRC 'phot
 it is 'photos/a.jpg'. An absolute path below a local SRC or DST is taken as well. OPTIONS are those of the run.
 
 --json prints the events `start`, `explained` for each path, and `summary` (docs/events.schema.json).
-The exit code is 0, 23 where a path is at neither end or an entry cannot be read, else that of the run.
+The exit code is that of the run, as 25 where it would reach --max-delete, and else 23 where a path is at neither end.
 ";
 
 /// Carries the command out and returns the exit code.

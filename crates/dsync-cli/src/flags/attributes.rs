@@ -71,7 +71,8 @@ pub(crate) struct Attributes {
     pub(crate) owner: bool,
     /// Give everything to this owner, this group or both
     ///
-    /// Same as --usermap=*:USER --groupmap=*:GROUP: USER, USER:GROUP or :GROUP.
+    /// Same as --usermap=*:USER --groupmap=*:GROUP: USER, USER:GROUP or :GROUP. Not with --usermap
+    /// where USER is given, nor with --groupmap where GROUP is.
     #[arg(long, value_name = "USER:GROUP", value_parser = id_rules::parse_owner)]
     pub(crate) chown: Option<Owner>,
     /// Give what is one user's to another: FROM:TO,...; implies --owner

@@ -66,6 +66,8 @@ pub(crate) struct Comparison {
     #[arg(short = '@', long, value_name = "N", allow_hyphen_values = true, value_parser = window)]
     pub(crate) modify_window: Option<Window>,
     /// Send changed files whole, without looking for equal blocks
+    ///
+    /// Not with --append or --append-verify.
     #[arg(short = 'W', long)]
     pub(crate) whole_file: bool,
     /// Make new files from similar ones of their directory at the destination; twice: also of

@@ -15,20 +15,26 @@ pub(crate) struct Deletion {
     /// Remove what the source does not have
     ///
     /// Nothing is removed when something of the source could not be read, in a directory that was
-    /// not listed completely, or where the source is empty. Needs -r. By default entries go when
-    /// everything has arrived.
+    /// not listed completely, or where the source is empty. --delete-before and --delete-during
+    /// remove before that is known of all of the source. Needs -r or -d. By default entries go when
+    /// everything has arrived. Only one of --delete-before, --delete-during, --delete-delay and
+    /// --delete-after may be given.
     #[arg(long)]
     pub(crate) delete: bool,
     /// Remove in each directory as soon as it has been compared (implies --delete)
     ///
-    /// With --delete-all-or-nothing, or a --max-delete of N%, the removals still come at the end, when
+    /// As with rsync, the rest of the source has not been read by then: where a file or a directory
+    /// turns out to be unreadable later, what was removed before stays removed. With
+    /// --delete-all-or-nothing, or a --max-delete of N%, the removals still come at the end, when
     /// their number is known.
     #[arg(long, visible_alias = "del")]
     pub(crate) delete_during: bool,
     /// Remove before anything is written, to make room (implies --delete)
     ///
     /// Then nothing is written before all of the source is listed, and the source's end needs
-    /// memory for the list: some 100 bytes for each entry.
+    /// memory for the list: some 100 bytes for each entry. As with rsync, no file of the source has
+    /// been read by then: a directory that cannot be listed withholds all removals, a file that
+    /// turns out to be unreadable none.
     #[arg(long)]
     pub(crate) delete_before: bool,
     /// Remove when everything has arrived, by the files of rules that did (implies --delete)
@@ -47,7 +53,8 @@ pub(crate) struct Deletion {
     ///
     /// A directory that is not empty only with --delete or --force.
     /// The directory that the source was in must exist, with -R or --files-from
-    /// the one that its path begins in. Whatever --delete says.
+    /// the one that its path begins in; where it does not exist, nothing is removed, without a word,
+    /// and the exit code is 0. Whatever --delete says.
     #[arg(long)]
     pub(crate) delete_missing_args: bool,
     /// Remove files at the source once they are at the destination and on its disk
@@ -97,6 +104,8 @@ pub(crate) struct Deletion {
     #[arg(long)]
     pub(crate) allow_empty_source: bool,
     /// Remove also in '/' and in the home directory themselves
+    ///
+    /// The home directory is that of the user's account, whatever HOME says.
     #[arg(long)]
     pub(crate) force_root: bool,
 }

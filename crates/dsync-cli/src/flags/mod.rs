@@ -102,8 +102,8 @@ pub(crate) struct Flags {
 const OPERANDS_HELP: &str = "Sources, then the destination: paths or [USER@]HOST:PATH
 
 A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A directory with a \
-trailing '/' stands for what is in it, without one for itself. A remote path begins at the home directory there, \
-HOST:~USER/PATH at that of another user.";
+trailing '/' stands for what is in it, without one for itself. A remote path begins where the remote shell starts \
+dsync, with ssh at the home directory there, HOST:~USER/PATH at that of another user.";
 
 /// The help's text on the commands of this version.
 pub(crate) const COMMANDS: &str = "Commands, as the first word:

@@ -67,7 +67,7 @@ pub(crate) struct Output {
     /// backup, removed, progress, retry, summary. Entries are told when they are done, with -n as planned; -vv or -ii
     /// also those that are up to date. The summary has the exit code, all counts, and each failed
     /// path with operation, cause and what to do. A wrong command line is told on standard error
-    /// only.
+    /// only. Not with -q.
     #[arg(long)]
     pub(crate) json: bool,
     /// Choose the lines that are printed, kind by kind: --info=help names the kinds
@@ -119,7 +119,7 @@ pub(crate) struct Output {
     /// run wrote or, with -c, compared; other files have no hash and are verified by size and time. Entries
     /// that failed are left out. FILE appears whole when the run has ended, also with 23 or 24; a run that did not end,
     /// or -n, leaves an old one. It costs another read of what was written, and a walk through the destination. Keep FILE out of
-    /// the destination where that is remote.
+    /// the destination where that is remote. Not with --list-only, --only-write-batch or --iconv.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = name())]
     pub(crate) write_manifest: Option<OsString>,
     /// Print names byte for byte, control characters excepted
@@ -132,7 +132,8 @@ pub(crate) struct Output {
     pub(crate) stderr: Option<Stream>,
     /// When lines of the list are written: L or N at once, B in blocks
     ///
-    /// By default at once on a terminal, and into a pipe or a file several times a second.
+    /// Of a longer word the first letter counts, as with rsync. By default at once on a terminal, and
+    /// into a pipe or a file several times a second.
     #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = buffering)]
     pub(crate) outbuf: Option<Buffering>,
     /// Whether `--no-h` came after all `-h`.

@@ -84,7 +84,8 @@ pub(crate) struct Remote {
     pub(crate) timeout: Option<Duration>,
     /// Connect again when the connection breaks, up to N times in a row; 5 by default
     ///
-    /// Each time the pause before it doubles, from 1 second to 30. The run goes on where it stood:
+    /// Each time the pause before it doubles, from 1 second to 30, and is up to a quarter longer or
+    /// shorter, so that many runs do not come back at once. The run goes on where it stood:
     /// what was finished is not sent again, and of an unfinished file only what is missing. 0 ends
     /// the run at once. What was refused (a login, a full disk) is not tried again, nor is a first
     /// connection that fails.
@@ -105,8 +106,8 @@ pub(crate) struct Remote {
     pub(crate) port: Option<Ports>,
     /// Send at most RATE bytes per second; 0 for no limit
     ///
-    /// In KiB without a suffix; K, M, G, T and P are powers of 1024, KB, MB and so on of 1000, B
-    /// single bytes:
+    /// At least 512 bytes. In KiB without a suffix; K, M, G, T and P are powers of 1024, KB, MB and so
+    /// on of 1000, B single bytes:
     /// --bwlimit=1.5m. What both ends send is limited, before encryption. --no-bwlimit takes it back.
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) bwlimit: Option<Rate>,

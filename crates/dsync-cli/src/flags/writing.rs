@@ -88,12 +88,16 @@ pub(crate) struct Writing {
     pub(crate) append_verify: bool,
     /// Make holes of zeros that fill blocks, wherever they are in new content
     ///
-    /// Without it a file has holes where the source's has them, and only there. With --inplace the
+    /// Without it a file has holes where the source's has them, and only there, or none with
+    /// --preallocate. With --inplace the
     /// space of the old file is given back where zeros go. A file that is not transferred stays as
     /// it is. Local copies then share no extents with their source.
     #[arg(short = 'S', long)]
     pub(crate) sparse: bool,
     /// Reserve the space of each new file before it is written
+    ///
+    /// Such a file has no holes, whatever the source's has. With -S the space of zeros is given back,
+    /// so only that of other bytes stays reserved.
     #[arg(long)]
     pub(crate) preallocate: bool,
     /// Write new content in DIR until it is complete
@@ -122,16 +126,20 @@ pub(crate) struct Writing {
     /// Copy only what differs from DIR
     ///
     /// DIR is relative to the destination directory, as in --compare-dest=../full; up to 20 may be
-    /// given. What a DIR has unchanged is not copied, and removed from the destination.
+    /// given. What a DIR has unchanged is not copied, and removed from the destination. Where none of
+    /// them exists the exit code is 3, unless no directory but the destination is where they should be,
+    /// as before the first of a row of copies. Not with --copy-dest or --link-dest.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) compare_dest: Vec<OsString>,
     /// Take what is unchanged from DIR, by copying it there
+    ///
+    /// DIR is as with --compare-dest. Not with --compare-dest or --link-dest.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) copy_dest: Vec<OsString>,
     /// Take what is unchanged from DIR, by a hard link
     ///
     /// With --link-dest=../yesterday each run makes a whole tree that takes only the space of what
-    /// changed.
+    /// changed. DIR is as with --compare-dest. Not with --compare-dest or --copy-dest.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = name())]
     pub(crate) link_dest: Vec<OsString>,
     /// Keep unfinished files when the run ends early, however it ends
