@@ -52,7 +52,12 @@ pub(super) fn directory(path: &Path) -> Vec<Finding> {
 
 fn missing(path: &Path, error: &io::Error) -> Finding {
     let text = format!("'{}' cannot be opened: {}", path.display(), words::system_words(error));
-    Finding::fail("directory", text, "make it, or name another; --mkpath makes all that is missing")
+    let advice = match error.kind() {
+        io::ErrorKind::NotADirectory => "name a directory: this one, or one on the way to it, is a file",
+        io::ErrorKind::PermissionDenied => "run this as a user who may search it, or name another",
+        _ => "make it, or name another; --mkpath makes all that is missing",
+    };
+    Finding::fail("directory", text, advice)
 }
 
 fn user(trials: Option<Trials>) -> Finding {
@@ -194,6 +199,18 @@ mod tests {
         let lacking = filesystem(Trials::default());
         assert_eq!(lacking.iter().filter(|finding| finding.verdict == Verdict::Warn).count(), 6);
         assert!(lacking.iter().all(|finding| finding.verdict == Verdict::Ok || !finding.advice.is_empty()));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_opened_has_its_own_cure() {
+        for (path, cure) in [
+            ("/dev/null", "name a directory"),
+            ("/dev/null/x", "name a directory"),
+            ("/nonexistent/way/to/it", "--mkpath makes"),
+        ] {
+            let findings = directory(Path::new(path));
+            assert!(matches!(findings.as_slice(), [one] if one.advice.contains(cure)), "{findings:?}");
+        }
     }
 
     #[test]

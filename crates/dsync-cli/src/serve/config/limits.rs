@@ -87,8 +87,14 @@ fn map(table: &PartTable, written: Option<&Spanned<String>>) -> Result<Option<Id
 }
 
 fn rate(written: &Spanned<Amount>) -> Result<NonZeroU64, Mistake> {
-    let rate = NonZeroU64::new(written.get_ref().0).filter(|rate| rate.get() >= SLOWEST);
-    let slow = || format!("is less than {SLOWEST} bytes per second, at which no session would get on");
+    let bytes = written.get_ref().0;
+    let rate = NonZeroU64::new(bytes).filter(|rate| rate.get() >= SLOWEST);
+    let slow = || {
+        format!(
+            "'rate' is {bytes} bytes per second, and {SLOWEST} are the least at which a session gets on; without \
+             'rate' there is no limit"
+        )
+    };
     rate.ok_or_else(|| Mistake::at(&written.span(), slow()))
 }
 
