@@ -187,12 +187,18 @@ fn run(flags: &Flags) -> u8 {
     };
 
     let stopped = || stop.as_ref().is_some_and(|reached| reached.load(Ordering::Acquire));
+    let delays = flags.writing.delay_updates;
     let sums_up = has_bar || is_watched && !report.voice.quiet;
     let once = |job: Job| {
         let console = open_console(&report, Arc::clone(&bar));
         let outcome = perform(flags, job, &report, (&console, &cancel));
-        let words =
-            Words { rules: &rules, doubtful: &doubtful, stopped: stopped(), dialled: share.is_some() };
+        let words = Words {
+            rules: &rules,
+            doubtful: &doubtful,
+            stopped: stopped(),
+            delays,
+            dialled: share.is_some(),
+        };
         let code = finish(&outcome, &console, &words, &report, sums_up);
         let at_limit = outcome.as_ref().is_ok_and(|summary| summary.report.deletions_over_limit > 0);
         Ran { code, ended: outcome.is_ok(), at_limit }
@@ -210,7 +216,7 @@ fn run(flags: &Flags) -> u8 {
         }
     };
     Watch::new(&cancel).go(again).unwrap_or_else(|| {
-        let (code, line) = interrupted(stopped());
+        let (code, line) = interrupted(stopped(), false);
         say(&line);
         code
     })
@@ -326,6 +332,8 @@ struct Words<'a> {
     doubtful: &'a [OsString],
     /// Whether the run stopped because its time was over.
     stopped: bool,
+    /// Whether files get their names at the end.
+    delays: bool,
     /// Whether the run went to a share, without ssh.
     dialled: bool,
 }
@@ -341,7 +349,7 @@ fn finish(
     let (code, last_words) = match outcome {
         Ok(summary) => conclude(summary, console, report, has_bar),
         Err(SyncError::Cancelled) => {
-            let (code, line) = interrupted(words.stopped);
+            let (code, line) = interrupted(words.stopped, words.delays);
             (code, Some(line))
         }
         Err(error) if words.dialled && serve::undialled(error).is_some() => {
@@ -383,14 +391,19 @@ fn finish(
 }
 
 /// Returns the exit code and the last line of a run that was interrupted, or whose time was over.
-fn interrupted(stopped: bool) -> (u8, String) {
+fn interrupted(stopped: bool, delays: bool) -> (u8, String) {
     // rsync's words.
     let (code, what) = if stopped {
         (exit_code::TIMEOUT, "stopping at requested limit")
     } else {
         (exit_code::INTERRUPTED, "interrupted")
     };
-    (code, format!("dsync: {what}; what was finished is kept (exit code {code})"))
+    let rest = if delays {
+        "with --delay-updates nothing was put in place, unless the run was at its end"
+    } else {
+        "what was finished is kept"
+    };
+    (code, format!("dsync: {what}; {rest} (exit code {code})"))
 }
 
 /// Prints statistics and summary; returns the exit code and the line that comes last.
@@ -440,4 +453,22 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
     }
 
     (code, closing.problems(report.max_delete, report.all_or_nothing).map(|line| format!("dsync: {line}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_run_tells_what_it_leaves() {
+        let kept = "what was finished is kept";
+        let delayed = "with --delay-updates nothing was put in place, unless the run was at its end";
+        for (stopped, delays, code, line) in [
+            (false, false, 20, format!("dsync: interrupted; {kept} (exit code 20)")),
+            (false, true, 20, format!("dsync: interrupted; {delayed} (exit code 20)")),
+            (true, true, 30, format!("dsync: stopping at requested limit; {delayed} (exit code 30)")),
+        ] {
+            assert_eq!(interrupted(stopped, delays), (code, line));
+        }
+    }
 }

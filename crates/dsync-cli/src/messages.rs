@@ -254,8 +254,8 @@ fn cause_words(cause: Cause) -> String {
         Cause::Os(CROSSES_DEVICES) => "something is mounted there, or the way leads to another filesystem".into(),
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::DirectoryInTheWay => {
-            "a directory that is not empty is in the way (--delete or --force removes it, but for what a rule or a \
-             backup beside it keeps)"
+            "a directory that is not empty is in the way (--delete or --force removes it, but for what a rule, a \
+             backup beside it or --max-delete keeps)"
                 .into()
         }
         other => other.to_string(),
