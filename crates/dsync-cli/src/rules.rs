@@ -36,7 +36,12 @@ pub(crate) struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     CommandLine,
-    File { name: OsString, line: u32 },
+    /// A `--filter` with these words.
+    Filter(Vec<u8>),
+    File {
+        name: OsString,
+        line: u32,
+    },
 }
 
 impl Rules {
@@ -87,7 +92,7 @@ impl Rules {
         if text.is_empty() {
             return Ok(());
         }
-        let place = Place::CommandLine;
+        let place = Place::Filter(text.to_vec());
         let rule = ParsedRule::read(text).map_err(|fault| place.refusal(text, fault))?;
         self.add_parsed(rule, &place, reader, 0)
     }
@@ -113,6 +118,10 @@ impl Rules {
                 self.add_parsed(*rule, place, reader, depth)?;
             }
             ParsedRule::Merge(file) => self.add_file(&file, reader, depth + 1)?,
+            // One word stands for many rules: each is shown by its pattern.
+            ParsedRule::Cvs(template) if matches!(place, Place::Filter(_)) => {
+                self.add_cvs(&template, &Place::CommandLine, reader.cvs);
+            }
             ParsedRule::Cvs(template) => self.add_cvs(&template, place, reader.cvs),
             _ => {}
         }
@@ -167,6 +176,7 @@ impl Rules {
             RulePlace::PartialDir => "of --partial-dir".to_owned(),
             RulePlace::Command(at) => match self.at(*at) {
                 Some((_, Place::File { name, line })) => format!("{}:{line}", Escaped(name.as_bytes())),
+                Some((_, Place::Filter(words))) => format!("'{}' of the command line", Escaped(words)),
                 Some((rule, Place::CommandLine)) => {
                     let sign = if rule.include { '+' } else { '-' };
                     let comma = if rule.modifiers.is_empty() { "" } else { "," };
@@ -293,12 +303,15 @@ impl Place {
     fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
         // The text of a file is not shown: the file may be one that only this program may read.
         let rule = match self {
-            Self::CommandLine => format!("'{}'", String::from_utf8_lossy(text)),
+            Self::CommandLine | Self::Filter(_) => format!("'{}'", String::from_utf8_lossy(text)),
             Self::File { name, line } => format!("at {}:{line}", name.to_string_lossy()),
         };
         let why = match fault {
             RuleFault::Xattrs => Refused::Unsupported,
             _ if text.contains(&0) => Refused::Nul,
+            RuleFault::UnknownModifier => Refused::UnknownModifier,
+            RuleFault::NoPattern => Refused::NoPattern,
+            RuleFault::SideStatedTwice => Refused::SideStatedTwice,
             _ => Refused::Malformed,
         };
         UsageError::FilterRule { rule, why }
@@ -398,6 +411,40 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_is_shown_by_its_words_on_the_command_line() {
+        let words =
+            ["--exclude=*.o", "-f", "P extra", "--filter=hide,p_x y", "-FF", "-f", "-C", "--include=+ k"];
+        let rules = collect(&words).unwrap();
+        let last = u32::try_from(rules.list().len() - 1).unwrap();
+        for (at, shown) in [
+            (0, "- *.o"),
+            (1, "P extra"),
+            (2, "hide,p_x y"),
+            (3, ": /.rsync-filter"),
+            (5, "-,p RCS"),
+            (last, "+ k"),
+        ] {
+            let expected = format!("'{shown}' of the command line");
+            assert_eq!(rules.shown(&RulePlace::Command(at), "source"), expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_read_is_refused_with_its_fault() {
+        for (rule, fault) in [
+            ("x foo", "no rule begins like this"),
+            ("-z a", "this kind of rule has no such modifier"),
+            ("-*.o", "this kind of rule has no such modifier"),
+            ("-", "the pattern or name is missing"),
+            ("protect", "the pattern or name is missing"),
+            (":", "the pattern or name is missing"),
+        ] {
+            let error = collect(&[&format!("--filter={rule}")]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("filter rule '{rule}': {fault}")), "{error}");
+        }
+    }
+
+    #[test]
     fn files_of_rules_may_name_others_and_are_read_to_a_depth() {
         let at = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
@@ -449,6 +496,20 @@ mod tests {
         assert_eq!(shown(&collect(&["-FFF"]).unwrap()), ["-/.rsync-filter :", "-.rsync-filter"]);
         assert_eq!(shown(&collect(&["-F", "-0"]).unwrap()), ["-/.rsync-filter :0"]);
         assert_eq!(shown(&collect(&["--exclude", "-F", "-FF"]).unwrap()).len(), 3);
+        for (words, expected) in [
+            (&["-F", "--no-F", "--exclude=a"][..], &["-a"][..]),
+            (
+                &["--exclude=a", "-F", "--exclude=b", "-F", "--exclude", "-Fx"],
+                &["-a", "-/.rsync-filter :", "-b", "-.rsync-filter", "--Fx"],
+            ),
+            (&["-FF", "--no-F", "--exclude=a", "-F"], &["-a", "-/.rsync-filter :"]),
+            (
+                &["-F", "--no-F", "--exclude=a", "-F", "--exclude=b", "-F"],
+                &["-a", "-/.rsync-filter :", "-b", "-.rsync-filter"],
+            ),
+        ] {
+            assert_eq!(shown(&collect(words).unwrap()), expected, "{words:?}");
+        }
         let cvs = CvsNames { file: b"q  w\n! z".to_vec(), variable: b"v".to_vec(), protect: true };
         let flags = flags::parse(["-f", "-Cs"].iter().map(OsString::from)).unwrap();
         let rules = Rules::collect(&flags.selection, &OperatorFiles::default(), &cvs).unwrap();

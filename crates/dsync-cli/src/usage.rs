@@ -282,6 +282,22 @@ impl UsageError {
             Self::FilterRule { rule, why: Refused::Nul } => {
                 write!(
                     f,
+            Self::FilterRule { rule, why: Refused::UnknownModifier } => {
+                write!(
+                    f,
+                    "filter rule {rule}: this kind of rule has no such modifier; a space or '_' ends the modifiers, \
+                     as in '- PATTERN'"
+                )
+            }
+            Self::FilterRule { rule, why: Refused::NoPattern } => {
+                write!(f, "filter rule {rule}: the pattern or name is missing, as in '- PATTERN' or ': NAME'")
+            }
+            Self::FilterRule { rule, why: Refused::SideStatedTwice } => {
+                write!(
+                    f,
+                    "filter rule {rule}: the rule of its file has stated the side already; leave it out here"
+                )
+            }
                     "filter rule {rule}: a NUL byte cannot be part of a rule; -0 is for files whose rules end with one"
                 )
             }

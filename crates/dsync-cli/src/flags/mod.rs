@@ -253,13 +253,18 @@ impl Flags {
     }
 }
 
-/// Returns the position of the first `-F`; clap keeps that of the last.
+/// Returns the position of the first `-F`, of those that no `--no-F` takes back; clap keeps that of the
+/// last.
 fn first_rule_file(words: &[OsString]) -> Option<usize> {
     let is_candidate = |word: &OsString| matches!(word.as_encoded_bytes(), [b'-', rest @ ..] if rest.contains(&b'F') && !rest.starts_with(b"-"));
     let ends = words.iter().enumerate().filter(|(_, word)| is_candidate(word)).map(|(at, _)| at + 1);
-    // The word may be a value of the one before it: then these words have no `-F`.
-    ends.filter_map(|end| command().try_get_matches_from(words.get(..end)?).ok())
-        .find(|matches| matches.get_count("rule_files") > 0)
+    let before = |end: usize| command().try_get_matches_from(words.get(..end)?).ok();
+    let has_any = |matches: &ArgMatches| matches.get_count("rule_files") > 0;
+
+    // The word may be a value of the one before it: then the words before it cannot be read alone.
+    ends.filter(|end| before(end - 1).is_some_and(|matches| !has_any(&matches)))
+        .filter_map(before)
+        .rfind(has_any)
         .and_then(|matches| matches.indices_of("rule_files")?.max())
 }
 
@@ -292,7 +297,7 @@ impl fmt::Display for NotInRange {
 impl Error for NotInRange {}
 
 /// Parses a whole number: digits only, so `+5`, `0x5`, `5K` and an empty value are refused.
-fn whole_number(value: &str, lowest: u64, highest: u64) -> Result<u64, NotInRange> {
+pub(crate) fn whole_number(value: &str, lowest: u64, highest: u64) -> Result<u64, NotInRange> {
     let refuse = || NotInRange { value: value.to_owned(), lowest, highest };
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refuse());

@@ -139,7 +139,7 @@ const TAKEN_BACK: &[(&str, &str)] = &[
 const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress", "iconv"];
 
 /// Switches that choose what the program is, not how a run goes.
-const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "rule_files"];
+const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server"];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

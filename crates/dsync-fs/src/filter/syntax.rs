@@ -121,6 +121,12 @@ pub enum RuleFault {
     /// It is none of the rules.
     #[error("it is not a filter rule")]
     Malformed,
+    /// It begins like a rule and has a modifier that this kind of rule does not know.
+    #[error("this kind of rule has no such modifier")]
+    UnknownModifier,
+    /// It ends where a pattern or the name of a file belongs.
+    #[error("it has no pattern")]
+    NoPattern,
     /// It makes a whole file of rules one about names of extended attributes, or of what CVS ignores.
     #[error("a rule about the names of extended attributes is one of its own")]
     Xattrs,
@@ -256,7 +262,7 @@ impl ParsedRule {
         let is_cvs = spec.rule_file.is_some_and(|file| file.lines == RuleLines::CvsPatterns);
         spec.pattern = match rest {
             [] if is_cvs => b".cvsignore".to_vec(),
-            [] if !said.cvs => return Err(RuleFault::Malformed),
+            [] if !said.cvs => return Err(RuleFault::NoPattern),
             rest => rest.to_vec(),
         };
         let excluded = said.excluded.then(|| Self::new_exclude(&spec));
@@ -420,7 +426,7 @@ impl Kind {
                 b'e' if is_file => said.excluded = true,
                 b'n' if is_file => file.own_only = true,
                 b'w' if is_file => file.words = true,
-                _ => return Err(RuleFault::Malformed),
+                _ => return Err(RuleFault::UnknownModifier),
             }
         }
 
@@ -555,7 +561,7 @@ mod tests {
         let spec = RuleSpec::gitignore();
         assert_eq!(spec.modifiers(), ":G");
         assert_eq!(RuleSpec::from_modifiers(false, ":G", b".gitignore"), Some(spec));
-        assert_eq!(ParsedRule::read(b":G .gitignore"), Err(RuleFault::Malformed));
+        assert_eq!(ParsedRule::read(b":G .gitignore"), Err(RuleFault::UnknownModifier));
     }
 
     proptest! {
