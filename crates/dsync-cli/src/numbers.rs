@@ -73,15 +73,28 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotASize {
     value: String,
+    fault: SizeFault,
+}
+
+/// The reason why a word is no number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SizeFault {
+    /// The word has another form.
+    Form,
+    /// The number is beyond [`u64::MAX`].
+    TooLarge,
 }
 
 impl fmt::Display for NotASize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is no size: a number, then nothing or B, K, M, G, T or P (KB, MB: of 1000)",
-            self.value
-        )
+        let value = &self.value;
+        match self.fault {
+            SizeFault::Form => write!(
+                f,
+                "'{value}' is no size: a number, then nothing or B, K, M, G, T or P (KB, MB: of 1000)"
+            ),
+            SizeFault::TooLarge => write!(f, "'{value}' is too large: {} bytes are the most", u64::MAX),
+        }
     }
 }
 
@@ -93,10 +106,10 @@ impl Size {
     /// K or KiB is 1024 bytes, KB 1000, and so on; the case does not matter. rsync's `+1` and `-1`
     /// behind the unit add and subtract one byte.
     pub(crate) fn parse(word: &str, unit: char) -> Result<Self, NotASize> {
-        Self::read(word, unit).map(Self).ok_or_else(|| NotASize { value: word.to_owned() })
+        Self::read(word, unit).map(Self).map_err(|fault| NotASize { value: word.to_owned(), fault })
     }
 
-    fn read(word: &str, unit: char) -> Option<u64> {
+    fn read(word: &str, unit: char) -> Result<u64, SizeFault> {
         let (word, shift) = match (word.strip_suffix("+1"), word.strip_suffix("-1")) {
             (Some(rest), _) => (rest, 1),
             (_, Some(rest)) => (rest, -1),
@@ -105,18 +118,27 @@ impl Size {
         let end = word.bytes().position(|byte| !byte.is_ascii_digit() && byte != b'.').unwrap_or(word.len());
         let (number, suffix) = word.split_at(end);
         let suffix = if suffix.is_empty() { unit.to_string() } else { suffix.to_owned() };
-        let unit = unit_bytes(&suffix.to_ascii_uppercase())?;
+        let unit = unit_bytes(&suffix.to_ascii_uppercase()).ok_or(SizeFault::Form)?;
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && part.is_empty() || part.contains('.') {
-            return None;
+            return Err(SizeFault::Form);
         }
-        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+
+        // All of them are digits: more than the type holds is all that can be wrong.
+        let digits = |text: &str| match text {
+            "" => Ok(0_u128),
+            text => text.parse().map_err(|_| SizeFault::TooLarge),
+        };
+        let whole = digits(whole)?;
         // More digits than this do not change a byte.
         let part = &part[..part.len().min(18)];
-        let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
-        let part: u128 = if part.is_empty() { 0 } else { part.parse().ok()? };
-        let bytes = whole.checked_mul(unit)?.checked_add(part * unit / scale)?;
-        u64::try_from(bytes).ok()?.checked_add_signed(shift)
+        let scale = 10_u128.pow(u32::try_from(part.len()).map_err(|_| SizeFault::Form)?);
+        let part = digits(part)? * unit / scale;
+
+        let bytes = whole.checked_mul(unit).and_then(|bytes| bytes.checked_add(part));
+        let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok()).ok_or(SizeFault::TooLarge)?;
+        let shifted = bytes.checked_add_signed(shift);
+        shifted.ok_or(if shift < 0 { SizeFault::Form } else { SizeFault::TooLarge })
     }
 }
 
@@ -218,6 +240,12 @@ mod tests {
         ] {
             assert_eq!(Size::parse(word, 'K').ok().map(|size| size.0), bytes, "{word}");
         }
+        let refused = |word| Size::parse(word, 'B').map_err(|error| error.to_string());
+        for word in ["99999999P", "18446744073709551616", "99999999999999999999999999999999999999999"] {
+            let text = format!("'{word}' is too large: 18446744073709551615 bytes are the most");
+            assert_eq!(refused(word), Err(text));
+        }
+        assert!(refused("0-1").is_err_and(|text| text.starts_with("'0-1' is no size")));
     }
 
     #[test]

@@ -20,8 +20,10 @@ use jiff::{ToSpan as _, Zoned, civil::Date};
 use crate::{flags::Stopping, usage::UsageError};
 
 /// A point in time of which parts may be left open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
+    /// The words, for a message.
+    text: String,
     year: Option<Year>,
     month: Option<i8>,
     day: Option<i8>,
@@ -38,11 +40,19 @@ enum Year {
 
 /// The error for words that are no point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NotAMoment;
+pub(crate) enum NotAMoment {
+    /// The words have another form.
+    Words,
+    /// The month has no such day, or not in the year that the words name.
+    NoSuchDay,
+}
 
 impl fmt::Display for NotAMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is no time like 2026-12-31T23:59, 12-31, 23:59 or :30")
+        f.write_str(match self {
+            Self::Words => "is no time like 2026-12-31T23:59, 12-31, 23:59 or :30",
+            Self::NoSuchDay => "is no day of the calendar",
+        })
     }
 }
 
@@ -57,28 +67,41 @@ impl Moment {
             None => (text, ""),
         };
         if date.is_empty() && time.is_empty() {
-            return Err(NotAMoment);
+            return Err(NotAMoment::Words);
         }
 
-        let mut moment = Self::default();
+        let mut moment = Self { text: text.to_owned(), ..Self::default() };
         if !date.is_empty() {
             let parts: Vec<&str> = date.split(['-', '/']).collect();
             let (year, month, day) = match *parts.as_slice() {
                 [day] => (None, None, day),
                 [month, day] => (None, Some(month), day),
                 [year, month, day] => (Some(year), Some(month), day),
-                _ => return Err(NotAMoment),
+                _ => return Err(NotAMoment::Words),
             };
             moment.year = year.map(Year::parse).transpose()?;
             moment.month = month.map(|month| number(month, 1..=12)).transpose()?;
             moment.day = Some(number(day, 1..=31)?);
         }
         if !time.is_empty() {
-            let (hour, minute) = time.split_once(':').ok_or(NotAMoment)?;
+            let (hour, minute) = time.split_once(':').ok_or(NotAMoment::Words)?;
             moment.hour = if hour.is_empty() { None } else { Some(number(hour, 0..=23)?) };
             moment.minute = Some(number(minute, 0..=59)?);
         }
-        Ok(moment)
+        if moment.has_possible_day() { Ok(moment) } else { Err(NotAMoment::NoSuchDay) }
+    }
+
+    /// Returns whether the month has the day, in the year if one is given.
+    fn has_possible_day(&self) -> bool {
+        let year = match self.year {
+            Some(Year::Full(year)) => year,
+            Some(Year::InCentury(year)) => LEAP_YEAR + year,
+            None => LEAP_YEAR,
+        };
+        match (self.month, self.day) {
+            (Some(month), Some(day)) => Date::new(year, month, day).is_ok(),
+            _ => true,
+        }
     }
 
     /// Returns the first time after `now` that has all the given parts.
@@ -124,7 +147,7 @@ impl Year {
         match text.len() {
             4 => Ok(Self::Full(year)),
             1 | 2 => Ok(Self::InCentury(year)),
-            _ => Err(NotAMoment),
+            _ => Err(NotAMoment::Words),
         }
     }
 }
@@ -135,9 +158,9 @@ fn number<T: std::str::FromStr + PartialOrd>(
     range: std::ops::RangeInclusive<T>,
 ) -> Result<T, NotAMoment> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(NotAMoment);
+        return Err(NotAMoment::Words);
     }
-    text.parse().ok().filter(|number| range.contains(number)).ok_or(NotAMoment)
+    text.parse().ok().filter(|number| range.contains(number)).ok_or(NotAMoment::Words)
 }
 
 /// Returns the time at which a run that starts now has to stop.
@@ -148,12 +171,12 @@ pub(crate) fn time(flags: &Stopping) -> Result<Option<SystemTime>, UsageError> {
     if let Some(minutes) = flags.stop_after {
         return Ok(SystemTime::now().checked_add(Duration::from_secs(minutes.saturating_mul(60))));
     }
-    let Some(moment) = flags.stop_at else { return Ok(None) };
+    let Some(moment) = &flags.stop_at else { return Ok(None) };
     match moment.after(&Zoned::now()) {
         Some(time) => Ok(Some(SystemTime::from(time.timestamp()))),
         None => Err(UsageError::ValueInvalid {
             option: "--stop-at".to_owned(),
-            reason: "the time is not in the future".to_owned(),
+            reason: format!("'{}' is not in the future", moment.text),
         }),
     }
 }
@@ -176,6 +199,9 @@ pub(crate) fn watch(time: SystemTime, cancel: CancelToken) -> io::Result<Arc<Ato
     Ok(reached)
 }
 
+/// A leap year, for a day whose year is not given or lacks its century.
+const LEAP_YEAR: i16 = 2000;
+
 /// Time between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -191,7 +217,8 @@ mod tests {
     fn next(text: &str) -> String {
         let now: Zoned = "2026-11-22T20:56:30[UTC]".parse().unwrap();
         match Moment::parse(text) {
-            Err(NotAMoment) => "invalid".to_owned(),
+            Err(NotAMoment::Words) => "invalid".to_owned(),
+            Err(NotAMoment::NoSuchDay) => "no day".to_owned(),
             Ok(moment) => moment
                 .after(&now)
                 .map_or_else(|| "past".to_owned(), |time| time.strftime("%F %H:%M").to_string()),
@@ -220,7 +247,12 @@ mod tests {
             (":59", "2026-11-22 20:59"),
             (":5", "2026-11-22 21:05"),
             ("23T:30", "2026-11-23 00:30"),
-            ("2027-2-30", "past"),
+            ("2027-2-30", "no day"),
+            ("2027-2-29", "no day"),
+            ("27-2-29", "no day"),
+            ("28-2-29", "2028-02-29 00:00"),
+            ("2-30T12:00", "no day"),
+            ("4-31", "no day"),
         ] {
             assert_eq!(next(text), wanted, "{text}");
         }

@@ -124,6 +124,9 @@ impl UsageError {
             }
             ErrorKind::ValueValidation => {
                 let reason = error.source().map_or_else(String::new, ToString::to_string);
+                if let Some(known) = reason.strip_prefix("use ") {
+                    return Self::ValueUnknown { option, value, known: known.to_owned() };
+                }
                 // Some say what the value is not, and leave it out.
                 let reason = if reason.starts_with("is ") { format!("'{value}' {reason}") } else { reason };
                 Self::ValueInvalid { option, reason }
@@ -279,9 +282,6 @@ impl UsageError {
                     "filter rule {rule}: no rule begins like this; '- PATTERN' excludes and '+ PATTERN' includes"
                 )
             }
-            Self::FilterRule { rule, why: Refused::Nul } => {
-                write!(
-                    f,
             Self::FilterRule { rule, why: Refused::UnknownModifier } => {
                 write!(
                     f,
@@ -298,6 +298,9 @@ impl UsageError {
                     "filter rule {rule}: the rule of its file has stated the side already; leave it out here"
                 )
             }
+            Self::FilterRule { rule, why: Refused::Nul } => {
+                write!(
+                    f,
                     "filter rule {rule}: a NUL byte cannot be part of a rule; -0 is for files whose rules end with one"
                 )
             }
@@ -446,6 +449,25 @@ mod tests {
             assert_eq!(refusal(&[&format!("--max-delete={value}")]), (1, text.clone()));
         }
         assert_eq!(refusal(&["--zl=x"]), (1, "--compress-level: 'x' is no whole number".into()));
+        for (word, range) in [
+            ("--checksum-seed=x", "0 to 4294967295"),
+            ("--zt=-", "0 to 4294967295"),
+            ("--protocol=19", "20 to 32"),
+        ] {
+            let (option, value) = word.split_once('=').unwrap();
+            let option = if option == "--zt" { "--compress-threads" } else { option };
+            let text = format!("{option}: '{value}' is not a whole number from {range}");
+            assert_eq!(refusal(&[word]), (1, text));
+        }
+        assert_eq!(
+            refusal(&["-@-2"]),
+            (1, "--modify-window: '-2' is neither -1 nor a whole number from 0 to 4294967295".into())
+        );
+        assert_eq!(
+            refusal(&["--port=0"]),
+            (1, "--port: '0' is no port from 1 to 65535, nor two with a '-' between them, the lower one first".into())
+        );
+        assert_eq!(refusal(&["--stop-at=2-30"]), (1, "--stop-at: '2-30' is no day of the calendar".into()));
         assert_eq!(
             refusal(&["--max-stall=0"]),
             (1, "--max-stall: must be at least 1 s (0 would disable it)".into())
@@ -466,6 +488,14 @@ mod tests {
             refusal(&["--durability=x"]),
             (1, "--durability: unknown value 'x' (use batch, file, none)".into())
         );
+        for (option, known) in [
+            ("--progress", "bar, plain, json or none"),
+            ("--stderr", "errors, all or client"),
+            ("--outbuf", "N, L or B; the first letter counts"),
+        ] {
+            let text = format!("{option}: unknown value 'x' (use {known})");
+            assert_eq!(refusal(&[&format!("{option}=x")]), (1, text));
+        }
         assert_eq!(refusal(&["--timeout"]), (1, "--timeout: a value is missing".into()));
         assert_eq!(refusal(&["--transport="]), (1, "--transport: a value is missing".into()));
         assert_eq!(refusal(&["--perms=3"]), (1, "--perms takes no value".into()));

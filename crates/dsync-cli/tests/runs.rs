@@ -115,6 +115,11 @@ fn unusable_ends_are_named() {
         assert_eq!(run(at.path(), line), (code, String::new(), format!("dsync: error: {text}\n")), "{line}");
     };
     fails("-a nowhere dst", 23, "source 'nowhere': no such file or directory");
+    fails(
+        "-aR src/../file dst",
+        1,
+        "sources: 'src/../file' has '..' in the part that is copied with its directories: write './' where that part is to begin",
+    );
     fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist. --mkpath makes it.");
     fs::write(at.path().join("file"), "kept").unwrap();
     fails("-a src/ file", 3, "the destination has to be a directory, and 'file' is none");

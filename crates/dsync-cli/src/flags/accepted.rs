@@ -9,6 +9,7 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, builder::ValueParser};
 
+use super::whole_number;
 use crate::numbers::Size;
 
 /// An option of rsync that has no effect here.
@@ -100,7 +101,7 @@ fn text() -> ValueParser {
 
 /// Protocol numbers that rsync 3.5.0 speaks.
 fn protocol() -> ValueParser {
-    clap::value_parser!(u8).range(20..=32).into()
+    ValueParser::from(|word: &str| whole_number(word, 20, 32))
 }
 
 fn size() -> ValueParser {
@@ -150,7 +151,7 @@ impl fmt::Display for NotAChecksum {
 impl std::error::Error for NotAChecksum {}
 
 fn number() -> ValueParser {
-    clap::value_parser!(u32).into()
+    ValueParser::from(|word: &str| whole_number(word, 0, u32::MAX.into()))
 }
 
 const OLD: &str = "it chooses a form of zlib, and dsync compresses with zstd or lz4 by itself";

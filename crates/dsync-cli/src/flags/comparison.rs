@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, builder::TypedValueParser as _};
 
-use super::{Group, NotInRange, name, whole_number};
+use super::{Group, name, whole_number};
 
 /// How files are compared, and which of those that differ are skipped.
 #[derive(Debug, Clone, Args)]
@@ -100,11 +100,13 @@ pub(crate) struct Comparison {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window(pub(crate) Option<u32>);
 
-fn window(value: &str) -> Result<Window, NotInRange> {
+fn window(value: &str) -> Result<Window, String> {
     if value == "-1" {
         return Ok(Window(None));
     }
-    whole_number(value, 0, u64::from(u32::MAX)).map(|seconds| Window(u32::try_from(seconds).ok()))
+    let seconds = whole_number(value, 0, u64::from(u32::MAX));
+    let seconds = seconds.map_err(|_| format!("is neither -1 nor a whole number from 0 to {}", u32::MAX))?;
+    Ok(Window(u32::try_from(seconds).ok()))
 }
 
 impl Group for Comparison {

@@ -1,6 +1,6 @@
 //! The compression of data in transit.
 
-use std::fmt;
+use std::{fmt, num::IntErrorKind};
 
 use clap::{Args, ValueEnum};
 
@@ -60,9 +60,14 @@ pub(crate) const DEFAULT_LEVEL: u8 = 3;
 
 /// Returns the nearest level to a number, as rsync takes it.
 fn zstd_level(value: &str) -> Result<u8, NotALevel> {
-    match value.parse::<i64>().map_err(|_| NotALevel(value.to_owned()))? {
-        0 => Ok(DEFAULT_LEVEL),
-        number => Ok(u8::try_from(number.max(1)).map_or(19, |level| level.min(19))),
+    match value.parse::<i64>() {
+        Ok(0) => Ok(DEFAULT_LEVEL),
+        Ok(number) => Ok(u8::try_from(number.max(1)).map_or(19, |level| level.min(19))),
+        Err(error) => match error.kind() {
+            IntErrorKind::PosOverflow => Ok(19),
+            IntErrorKind::NegOverflow => Ok(1),
+            _ => Err(NotALevel(value.to_owned())),
+        },
     }
 }
 
@@ -81,5 +86,26 @@ impl std::error::Error for NotALevel {}
 impl Group for Compressing {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![("compress", &mut self.compress)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_beyond_the_levels_is_the_nearest_one() {
+        for (word, level) in [
+            ("0", Some(DEFAULT_LEVEL)),
+            ("7", Some(7)),
+            ("300", Some(19)),
+            ("-1", Some(1)),
+            ("99999999999999999999", Some(19)),
+            ("-99999999999999999999", Some(1)),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(zstd_level(word).ok(), level, "{word}");
+        }
     }
 }

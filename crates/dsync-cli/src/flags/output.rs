@@ -223,7 +223,7 @@ struct NotBuffering;
 
 impl fmt::Display for NotBuffering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("use N, L or B")
+        f.write_str("use N, L or B; the first letter counts")
     }
 }
 

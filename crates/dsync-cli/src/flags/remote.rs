@@ -234,7 +234,7 @@ pub(crate) struct NotPorts;
 
 impl fmt::Display for NotPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is a port from 1 to 65535, or two with a '-' between them, the lower one first")
+        f.write_str("is no port from 1 to 65535, nor two with a '-' between them, the lower one first")
     }
 }
 

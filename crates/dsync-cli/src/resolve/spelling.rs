@@ -19,8 +19,12 @@ pub(super) fn spelling(
     let is_remote = matches!(ends.0, Source::Remote { .. }) || matches!(ends.1, Destination::Remote { .. });
     let (here, there) = sets.split_once(',').unwrap_or((sets, sets));
     if there == LOCALE && is_remote {
-        return Err(UsageError::UnsupportedUse {
-            text: "--iconv: dsync does not ask the other end for its locale: name its character set, as in --iconv=.,UTF-8",
+        return Err(UsageError::UnsupportedValue {
+            option: "--iconv".to_owned(),
+            value: sets.to_owned(),
+            known: "the name of the other end's character set, as in --iconv=.,UTF-8: dsync does not ask for the \
+                    locale there"
+                .to_owned(),
         });
     }
 
@@ -32,6 +36,12 @@ pub(super) fn spelling(
 }
 
 fn known(name: &str) -> Result<Charset, UsageError> {
+    if name.is_empty() {
+        return Err(UsageError::ValueInvalid {
+            option: "--iconv".to_owned(),
+            reason: "the name of a character set is empty (unset variable in a script?)".to_owned(),
+        });
+    }
     Charset::named(name).ok_or_else(|| UsageError::UnsupportedValue {
         option: "--iconv".to_owned(),
         value: name.to_owned(),
@@ -48,8 +58,12 @@ fn of_locale(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Charset, 
     match (name, name.split_once('.')) {
         (_, Some((_, set))) => known(set),
         ("C" | "POSIX", None) => known("US-ASCII"),
-        _ => Err(UsageError::UnsupportedUse {
-            text: "--iconv=.: the locale of the environment names no character set: name it instead of '.'",
+        _ => Err(UsageError::UnsupportedValue {
+            option: "--iconv".to_owned(),
+            value: LOCALE.to_owned(),
+            known: format!(
+                "the name of a set: the locale '{locale}' of the environment names no character set"
+            ),
         }),
     }
 }
@@ -111,9 +125,14 @@ mod tests {
     fn sets_that_cannot_be_had_are_refused_by_name() {
         for (words, message) in [
             (["--iconv=utf8,shift_jis", "a", "b"], "shift_jis"),
-            (["--iconv=,", "a", "b"], "--iconv"),
-            (["--iconv=utf8,.", "a", "h:b"], "name its character set"),
-            (["--iconv=.", "h:a", "b"], "name its character set"),
+            (["--iconv=,", "a", "b"], "--iconv: the name of a character set is empty"),
+            (["--iconv=", "a", "b"], "--iconv: the name of a character set is empty"),
+            (["--iconv=utf8,", "a", "b"], "--iconv: the name of a character set is empty"),
+            (
+                ["--iconv=utf8,.", "a", "h:b"],
+                "--iconv=utf8,. is not supported by dsync; use the name of the other end's character set",
+            ),
+            (["--iconv=.", "h:a", "b"], "--iconv=. is not supported by dsync; use the name of"),
         ] {
             let error = of(&words, &[]).unwrap_err();
             assert!(error.contains(message), "{error}");

@@ -38,7 +38,13 @@ fn partial_dir(
         environment("RSYNC_PARTIAL_DIR")
             .filter(|_| writing.partial && writing.in_place().is_none() && !writing.delay_updates)
     };
-    let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
+    let (dir, refusal) = match (&writing.partial_dir, wished()) {
+        (Some(dir), _) => (dir.clone(), "--partial-dir with a relative path of several names"),
+        (None, Some(dir)) => {
+            (dir, "RSYNC_PARTIAL_DIR in the environment, with a relative path of several names,")
+        }
+        (None, None) => return Ok(None),
+    };
     let dir = dir.as_bytes();
     if dir.starts_with(b"/") {
         return Ok(Some(dir.to_vec()));
@@ -46,9 +52,7 @@ fn partial_dir(
     let mut steps = dir.split(|&byte| byte == b'/').filter(|step| ![&b""[..], b"."].contains(step));
     match (steps.next(), steps.next()) {
         (None, _) => Ok(None),
-        (Some([b'.', b'.']), _) | (_, Some(_)) => {
-            Err(UsageError::UnsupportedUse { text: "--partial-dir with a relative path of several names" })
-        }
+        (Some([b'.', b'.']), _) | (_, Some(_)) => Err(UsageError::UnsupportedUse { text: refusal }),
         (Some(name), None) => Ok(Some(name.to_vec())),
     }
 }
@@ -142,5 +146,10 @@ mod tests {
         assert_eq!(refusal("--partial-dir=p --inplace a b").0, 1);
         assert_eq!(refusal("--partial-dir=p/q a b").0, 4);
         assert_eq!(refusal("--partial-dir=.. a b").0, 4);
+
+        let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("p/q"));
+        let refused = |line: &str| partial_dir(&parsed(line).writing, &environment).unwrap_err().to_string();
+        assert!(refused("--partial").starts_with("RSYNC_PARTIAL_DIR in the environment"));
+        assert!(refused("--partial-dir=r/s").starts_with("--partial-dir with a relative path"));
     }
 }

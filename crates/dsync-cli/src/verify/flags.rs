@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use crate::flags::name;
+use crate::flags::{NotInRange, name, whole_number};
 
 /// The words behind `dsync verify`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(super) struct Flags {
     pub(super) record: bool,
 
     /// Read the content of this share of the files, others each time; compare all others by size and time
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = percent)]
     pub(super) percent: u8,
 
     /// Read no content: compare all files by size and time, and change no times of --max-age
@@ -74,11 +74,15 @@ pub(super) struct Flags {
     pub(super) quiet: bool,
 }
 
+fn percent(text: &str) -> Result<u8, NotInRange> {
+    whole_number(text, 0, 100).map(|number| u8::try_from(number).unwrap_or(100))
+}
+
 /// Reads an age in the form of GNU and systemd programs. A month has no fixed length.
 fn age(text: &str) -> Result<Duration, &'static str> {
     let span = text.parse::<jiff::Span>().ok();
     let length = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
     length
         .and_then(|length| Duration::try_from(length).ok())
-        .ok_or("an age is a number and a unit: 30d, 12h, 90m")
+        .ok_or("is no age: a number and a unit, as 30d, 12h or 90m")
 }

@@ -13,7 +13,11 @@
 
 mod paths;
 
-use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use dsync_fs::{
     Component, FileList, FilterSet, InvalidRelative, Naming, OperandForm, OperandPaths, PathSorter, RelPath,
@@ -135,7 +139,7 @@ pub(crate) fn of_operands(paths: &[PathBuf], options: &SyncOptions) -> Result<As
         if options.relative {
             let form = RelativeForm::of(path.as_os_str().as_bytes()).map_err(|error| match error {
                 InvalidRelative::Name(error) => invalid(error),
-                _ => upwards(),
+                _ => upwards(path),
             })?;
             let mut below = form.path.as_bytes().to_vec();
             if below.is_empty() {
@@ -157,10 +161,12 @@ pub(crate) fn of_operands(paths: &[PathBuf], options: &SyncOptions) -> Result<As
 }
 
 /// Returns the error of an operand that a relative run cannot have.
-pub(crate) fn upwards() -> SyncError {
-    let why =
-        "have '..' in a path that is copied with its directories: write './' where the path is to begin";
-    SyncError::InvalidOption { option: "sources", why: why.to_owned() }
+pub(crate) fn upwards(path: &Path) -> SyncError {
+    let why = format!(
+        "'{}' has '..' in the part that is copied with its directories: write './' where that part is to begin",
+        path.display()
+    );
+    SyncError::InvalidOption { option: "sources", why }
 }
 
 /// Returns the rules by which a source leaves entries out: the run's own, and not the destination's

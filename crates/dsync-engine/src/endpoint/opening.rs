@@ -109,7 +109,7 @@ fn invalid(paths: &[PathBuf], error: WalkError) -> SyncError {
             path: path(index),
             source: io::Error::new(io::ErrorKind::InvalidInput, source),
         },
-        WalkError::Upwards { .. } => asked::upwards(),
+        WalkError::Upwards { index } => asked::upwards(&path(index)),
         _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
     }
 }
