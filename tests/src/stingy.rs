@@ -49,6 +49,8 @@ struct Counts {
     short_reads: AtomicU64,
     short_writes: AtomicU64,
     failed_reads: AtomicU64,
+    synced_files: AtomicU64,
+    synced_directories: AtomicU64,
 }
 
 impl Stingy {
@@ -108,6 +110,12 @@ impl Stingy {
     /// Returns how many writes so far took less than was passed.
     pub fn short_writes(&self) -> u64 {
         self.counts.short_writes.load(Ordering::Acquire)
+    }
+
+    /// Returns how many files and how many directories it was asked to sync so far.
+    pub fn syncs(&self) -> (u64, u64) {
+        let Counts { synced_files, synced_directories, .. } = &*self.counts;
+        (synced_files.load(Ordering::Acquire), synced_directories.load(Ordering::Acquire))
     }
 
     /// Returns how many reads so far began where nothing can be read.
@@ -303,6 +311,16 @@ impl Filesystem for Shown {
             Ok(taken) => reply.written(taken),
             Err(error) => reply.error(error.into()),
         }
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.counts.synced_files.fetch_add(1, Ordering::AcqRel);
+        answer(self.node(ino).sync_all(), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.counts.synced_directories.fetch_add(1, Ordering::AcqRel);
+        answer(self.node(ino).sync_all(), reply);
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {

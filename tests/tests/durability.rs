@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, differences, needs_dsync,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Stingy, Tree, Via, assert_same, differences, needs_dsync,
     power::{Disk, Format},
     scratch::slash,
 };
@@ -45,6 +45,35 @@ fn exit_zero_survives_a_power_cut() {
         let _ = copy(&scratch, &to, options);
         disk.cut_power();
         assert_same(&scratch.src(), &to, Scope::full());
+    }
+}
+
+/// A filesystem in user space hears of no sync but those of files and directories.
+#[test]
+fn exit_zero_survives_a_power_cut_below_a_filesystem_in_user_space() {
+    needs_dsync!();
+    for options in [&[][..], &["--durability=file"]] {
+        let scratch = Scratch::new();
+        let Some(disk) = disk(&scratch) else { return };
+        let files = (0..40).map(|number| Node::file(format!("d/f{number}"), number, 3000));
+        Tree::of([Node::dir("d")].into_iter().chain(files)).plant(&scratch.src());
+        let (behind, to) = (disk.path().join("behind"), scratch.at("to"));
+        fs::create_dir_all(behind.join("tree")).unwrap();
+        fs::write(behind.join("tree/old"), "old").unwrap();
+        fs::create_dir(&to).unwrap();
+        let _ = Run::of("sync").run().expect_code(0);
+
+        let Some(shown) = Stingy::mount(&behind, &to) else { return };
+        let _ = copy(&scratch, &to.join("tree"), &[&["--no-o", "--no-g"], options].concat());
+        let (files, directories) = shown.syncs();
+        assert!(files >= 40 && directories >= 1, "{files} files and {directories} directories were synced");
+        drop(shown);
+        disk.cut_power();
+        for number in 0..40 {
+            let name = format!("d/f{number}");
+            let there = fs::read(behind.join("tree").join(&name)).unwrap_or_default();
+            assert!(there == fs::read(scratch.src().join(&name)).unwrap(), "{name} {options:?}");
+        }
     }
 }
 

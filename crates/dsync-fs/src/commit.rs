@@ -8,15 +8,15 @@
 //!
 //! Why one `syncfs` per group: it costs about as much as one `fsync`, and covers data, attributes
 //! and names of any number of files. The price is that it also writes the data of other programs
-//! there.
+//! there. A filesystem in user space never hears of it; there each file and each directory is synced by
+//! itself under [`Durability::Batch`] too.
 
-use std::{
-    collections::{HashMap, HashSet},
-    io, mem,
-    sync::Arc,
+use std::{collections::HashMap, io, mem, sync::Arc};
+
+use crate::{
+    dir::{Dir, unless_unknown},
+    staged::PreparedFile,
 };
-
-use crate::{dir::Dir, staged::PreparedFile};
 
 /// The time when data must be on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -189,7 +189,7 @@ impl<T> CommitGroup<T> {
         commit: &mut dyn FnMut(PreparedFile, &T) -> Result<(), CommitError>,
     ) -> Vec<(T, Result<(), CommitError>)> {
         let mut synced: HashMap<u64, Result<(), Arc<io::Error>>> = HashMap::new();
-        let mut outcomes = Vec::with_capacity(pending.len());
+        let mut committed = Vec::with_capacity(pending.len());
         for (file, _) in &pending {
             if let Ok(device) = file.dir().device() {
                 synced.entry(device).or_insert_with(|| self.sync_filesystem(device));
@@ -197,6 +197,7 @@ impl<T> CommitGroup<T> {
         }
 
         for (file, tag) in pending {
+            let dir = Some(Arc::clone(file.dir())).filter(|dir| dir.is_synced_by_file());
             let result = match file.dir().device().map(|device| (device, synced.get(&device).cloned())) {
                 Ok((device, Some(Ok(())))) => {
                     self.mark(device);
@@ -206,10 +207,10 @@ impl<T> CommitGroup<T> {
                 Ok((_, None)) => Err(CommitError::Sync { source: Arc::new(io::ErrorKind::NotFound.into()) }),
                 Err(source) => Err(CommitError::Stat { source: Arc::new(source) }),
             };
-            outcomes.push((tag, result));
+            committed.push((tag, dir, result));
         }
 
-        outcomes
+        self.with_directories(committed, |dir| unless_unknown(dir.sync()))
     }
 
     fn flush_files(
@@ -217,36 +218,38 @@ impl<T> CommitGroup<T> {
         pending: Vec<(PreparedFile, T)>,
         commit: &mut dyn FnMut(PreparedFile, &T) -> Result<(), CommitError>,
     ) -> Vec<(T, Result<(), CommitError>)> {
-        let mut dirs = Vec::new();
-        let mut seen = HashSet::new();
         let mut committed = Vec::with_capacity(pending.len());
         for (file, tag) in pending {
-            let dir = Arc::clone(file.dir());
-            let address = Arc::as_ptr(&dir) as usize;
+            let dir = Some(Arc::clone(file.dir()));
             // The sync of its data, made in `prepare`.
             self.syncs += 1;
             let result = commit(file, &tag);
-            committed.push((tag, address, result));
-            if seen.insert(address) {
-                dirs.push((address, dir));
-            }
+            committed.push((tag, dir, result));
         }
 
-        let mut failed: HashMap<usize, Arc<io::Error>> = HashMap::new();
-        for (address, dir) in dirs {
+        self.with_directories(committed, Dir::sync)
+    }
+
+    /// Syncs the directories of committed files, each once, and returns the files with their results.
+    fn with_directories(
+        &mut self,
+        committed: Vec<(T, Option<Arc<Dir>>, Result<(), CommitError>)>,
+        sync: impl Fn(&Dir) -> io::Result<()>,
+    ) -> Vec<(T, Result<(), CommitError>)> {
+        let address = |dir: &Arc<Dir>| Arc::as_ptr(dir) as usize;
+        let mut synced: HashMap<usize, Option<Arc<io::Error>>> = HashMap::new();
+        for dir in committed.iter().filter_map(|(_, dir, _)| dir.as_ref()) {
+            if synced.contains_key(&address(dir)) {
+                continue;
+            }
             self.syncs += 1;
-            if let Err(error) = dir.sync() {
-                let error = self.remember(error);
-                failed.insert(address, error);
-            }
+            let failure = sync(dir).err().map(|error| self.remember(error));
+            synced.insert(address(dir), failure);
         }
 
-        let durable = |(tag, address, result): (T, usize, Result<(), CommitError>)| {
-            let result = match failed.get(&address) {
-                Some(source) => result.and_then(|()| Err(CommitError::Sync { source: Arc::clone(source) })),
-                None => result,
-            };
-            (tag, result)
+        let durable = |(tag, dir, result): (T, Option<Arc<Dir>>, Result<(), CommitError>)| {
+            let failure = dir.and_then(|dir| synced.get(&address(&dir))?.clone());
+            (tag, failure.map_or(result.clone(), |source| result.and(Err(CommitError::Sync { source }))))
         };
 
         committed.into_iter().map(durable).collect()

@@ -15,7 +15,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, fstatvfs, fsync, openat, readlinkat, statx, syncfs,
+        AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, fstatfs, fstatvfs, fsync, openat, readlinkat,
+        statx, syncfs,
     },
     io::Errno,
     time::{ClockId, clock_gettime},
@@ -72,6 +73,8 @@ pub struct Dir {
     /// See [`Dir::metered`].
     meter: Option<Arc<Meter>>,
     device: OnceLock<u64>,
+    /// See [`Dir::is_synced_by_file`].
+    by_file: OnceLock<bool>,
 }
 
 /// The entries of a directory at the time of listing.
@@ -100,6 +103,7 @@ impl Dir {
             adds_only: false,
             meter: None,
             device: OnceLock::new(),
+            by_file: OnceLock::new(),
         }
     }
 
@@ -493,6 +497,12 @@ impl Dir {
         Ok(syncfs(&self.fd)?)
     }
 
+    /// Returns whether a sync of the whole filesystem ends in the kernel: one in user space (FUSE) hears of
+    /// syncs of files and directories only. Asks the kernel once.
+    pub(crate) fn is_synced_by_file(&self) -> bool {
+        *self.by_file.get_or_init(|| fstatfs(&self.fd).is_ok_and(|found| found.f_type == FUSE))
+    }
+
     /// Returns another handle of the same directory.
     ///
     /// # Errors
@@ -500,8 +510,9 @@ impl Dir {
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         let Self { path_only, own_links, fake_super, spelling, links, adds_only, .. } = *self;
-        let (reach, meter, device) = (self.reach.clone(), self.meter.clone(), OnceLock::new());
-        Ok(Self { fd, path_only, own_links, fake_super, spelling, links, reach, adds_only, meter, device })
+        let made =
+            Self { path_only, own_links, fake_super, spelling, links, adds_only, ..Self::new(fd, false) };
+        Ok(Self { reach: self.reach.clone(), meter: self.meter.clone(), ..made })
     }
 
     /// Returns the number of the directory's filesystem. Asks the kernel once.
@@ -519,17 +530,32 @@ impl Dir {
     fn readable(&self) -> io::Result<Self> {
         let fd = openat(&self.fd, c".", LIST_FLAGS, Mode::empty())?;
         Ok(Self {
-            fd,
-            path_only: false,
-            own_links: None,
             fake_super: self.fake_super,
             spelling: self.spelling,
             links: self.links,
             reach: self.reach.of_child(),
             adds_only: self.adds_only,
             meter: self.meter.clone(),
-            device: OnceLock::new(),
+            ..Self::new(fd, false)
         })
+    }
+}
+
+/// The type that `fstatfs` returns for filesystems in user space.
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
+
+/// Takes a sync that a filesystem does not know for one that was made.
+pub(crate) fn unless_unknown(synced: io::Result<()>) -> io::Result<()> {
+    match synced {
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+            ) =>
+        {
+            Ok(())
+        }
+        synced => synced,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     blank,
     commit::{CommitError, Durability},
     component::Component,
-    dir::{Dir, retry, wrong_type},
+    dir::{Dir, retry, unless_unknown, wrong_type},
     extended::Withheld,
     extents::{CopyError, Sharing},
     metadata::{Kind, Stamp},
@@ -515,15 +515,8 @@ impl StagedFile {
         if is_device {
             sync_device(&fd, durability)?;
             let (last_step, withheld) = (LastStep::Nothing, Withheld::default());
-            return Ok(PreparedFile {
-                dir,
-                target,
-                last_step,
-                basis,
-                displaces: false,
-                is_new: false,
-                withheld,
-            });
+            let (displaces, is_new) = (false, false);
+            return Ok(PreparedFile { dir, target, last_step, basis, displaces, is_new, withheld });
         }
 
         let now = stat_fd(fd.as_fd())?;
@@ -533,6 +526,8 @@ impl StagedFile {
         let withheld = dir.apply(fd.as_fd(), Handle::Open, &now, &at_once)?;
         if durability == Durability::File {
             retry(|| fdatasync(&fd))?;
+        } else if durability == Durability::Batch && dir.is_synced_by_file() {
+            unless_unknown(retry(|| fdatasync(&fd)))?;
         }
         let last_step = match temp {
             Some(temp) => LastStep::Rename(temp),
