@@ -88,6 +88,14 @@ impl Stingy {
         Self::mount_as(Quirks { step: Some(step), ..PLAIN }, backing, at)
     }
 
+    /// Mounts the same; modes and times cannot be set.
+    ///
+    /// # Panics
+    /// If `backing` cannot be opened.
+    pub fn mount_without_attributes(backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(Quirks { refuses: true, ..PLAIN }, backing, at)
+    }
+
     fn mount_as(quirks: Quirks, backing: &Path, at: &Path) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let root = File::open(backing).expect("the directory to show");
@@ -166,9 +174,11 @@ struct Quirks {
     folds: bool,
     /// Times are kept in steps of so many nanoseconds, and are set both or not at all.
     step: Option<u32>,
+    /// Modes and times cannot be set.
+    refuses: bool,
 }
 
-const PLAIN: Quirks = Quirks { readable: u64::MAX, folds: false, step: None };
+const PLAIN: Quirks = Quirks { readable: u64::MAX, folds: false, step: None, refuses: false };
 
 impl Quirks {
     /// Returns the times that a call sets.
@@ -219,6 +229,9 @@ impl Filesystem for Shown {
         reply: ReplyAttr,
     ) {
         let node = self.node(ino);
+        if self.quirks.refuses && (mode.is_some() || atime.is_some() || mtime.is_some()) {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
         let set = || {
             size.map_or(Ok(()), |size| node.set_len(size))?;
             fchown(&node, uid, gid)?;

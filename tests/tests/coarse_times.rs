@@ -1,9 +1,9 @@
-//! A filesystem that keeps times in steps, as NTFS and exFAT do, and sets a file's two times together or not at
-//! all, as most filesystems in user space do: a second run finds nothing to do.
+//! Filesystems that keep times in steps, as NTFS and exFAT do, set a file's two times together or not at all, as
+//! many in user space do, or set no attributes: a second run finds nothing to do, and the content is there.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
-use dsync_tests::{Node, Scratch, Stingy, Tree, every_way, needs_dsync, tree::set_mtime};
+use dsync_tests::{Node, Scope, Scratch, Stingy, Tree, assert_same, every_way, needs_dsync, tree::set_mtime};
 
 /// Nanoseconds of the source's times.
 const NANOSECONDS: i64 = 123_456_789;
@@ -35,5 +35,24 @@ fn what_was_copied_to_a_filesystem_with_coarser_times_is_found_unchanged() {
                 [to, &behind].into_iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
             });
         }
+    }
+}
+
+#[test]
+fn what_gets_no_attributes_gets_its_content() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5000), Node::dir("d"), Node::file("d/g", 2, 300_000)]).plant(&scratch.src());
+    for options in [&["-r"][..], &["-rt"], &["-rtp", "--delay-updates"], &["-rp", "--inplace"]] {
+        every_way(&scratch, options, |copy, to| {
+            let behind = scratch.at("behind");
+            [to, &behind].into_iter().for_each(|directory| fs::create_dir(directory).unwrap());
+            let Some(disk) = Stingy::mount_without_attributes(&behind, to) else { return };
+            let outcome = copy().run().expect_code(23);
+            assert!(outcome.stderr_text().contains("cannot set attributes of 'f'"), "{}", outcome.account());
+            assert_same(&scratch.src(), &behind, Scope::CONTENT);
+            drop(disk);
+            [to, &behind].into_iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
+        });
     }
 }

@@ -112,7 +112,8 @@ pub(crate) enum Handle {
 }
 
 /// Sets the wanted attributes of the entry behind `fd`, whose present attributes are `now`. An owner that
-/// may not be given, and lists and extended attributes that the target cannot hold, are left out and reported.
+/// may not be given, what the filesystem does not set, and lists and extended attributes that the target cannot
+/// hold are left out and reported.
 pub(crate) fn apply(
     fd: BorrowedFd<'_>,
     handle: Handle,
@@ -128,11 +129,11 @@ pub(crate) fn apply(
     let mode = wanted.mode.filter(|_| now.kind != Kind::Symlink);
     let known = (!chowned).then_some(now.mode);
     let withheld = match &wanted.extended {
-        None => set_mode(fd, handle, mode, known).map(|()| Withheld::default())?,
+        None => Withheld { plain: refusal(set_mode(fd, handle, mode, known))?, ..Withheld::default() },
         Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
     };
-    set_times(fd, handle, &wanted, now)?;
-    Ok(Withheld { owner, ..withheld })
+    let times = refusal(set_times(fd, handle, &wanted, now))?;
+    Ok(Withheld { owner, plain: withheld.plain.or(times), ..withheld })
 }
 
 /// Sets the owner and the group. Returns the error number if one of them may not be given: a root without
@@ -149,7 +150,8 @@ fn set_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Resu
 
 /// Returns the error number of a refusal; other errors are failures.
 fn refusal(result: io::Result<()>) -> io::Result<Option<i32>> {
-    const REFUSALS: &[Errno] = &[Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::OPNOTSUPP, Errno::OVERFLOW];
+    const REFUSALS: &[Errno] =
+        &[Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::OVERFLOW];
     match result {
         Ok(()) => Ok(None),
         Err(error) if Errno::from_io_error(&error).is_some_and(|errno| REFUSALS.contains(&errno)) => {

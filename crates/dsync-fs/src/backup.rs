@@ -94,7 +94,10 @@ impl BackupPlace {
                 Some(Errno::PERM) if from.stat(name).is_ok_and(|now| now.kind == Kind::Dir) => {
                     Err(Errno::ISDIR.into())
                 }
-                Some(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => self.take_here(from, name),
+                // Some filesystems in user space answer with EIO that they know no hard links.
+                Some(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO) => {
+                    self.take_here(from, name)
+                }
                 _ => Err(error),
             },
             Ok(()) => Ok(()),

@@ -99,9 +99,16 @@ pub struct Withheld {
     pub owner: Option<i32>,
     /// Some list or extended attribute.
     pub extended: Option<i32>,
+    /// The mode or a time.
+    pub plain: Option<i32>,
 }
 
 impl Withheld {
+    /// Returns an error if a mode or a time could not be set.
+    pub(crate) fn unless_plain(self) -> io::Result<()> {
+        self.plain.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
+    }
+
     /// Withholds lists or extended attributes.
     pub(crate) fn extended(error: Errno) -> Self {
         Self { extended: Some(error.raw_os_error()), ..Self::default() }

@@ -627,7 +627,7 @@ impl PreparedFile {
             LastStep::Retag(wanted) => {
                 return dir
                     .set_attributes(&target, Kind::File, &wanted)
-                    .map(|_| ())
+                    .and_then(Withheld::unless_plain)
                     .map_err(|error| CommitError::Attributes { source: Arc::new(error) });
             }
         };

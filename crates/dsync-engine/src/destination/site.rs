@@ -252,6 +252,9 @@ impl<'a> Site<'a> {
 
     /// Counts and tells an entry that could not get its owner, or all of its lists and attributes.
     pub(super) fn withheld(&self, path: &RelPath, withheld: Withheld) -> Result<(), SyncError> {
+        if let Some(number) = withheld.plain {
+            self.problem(Operation::SetAttributes, path, Cause::Os(number))?;
+        }
         let Some(number) = withheld.owner.or(withheld.extended) else { return Ok(()) };
         if self.account.tells_peer() && self.peer_features & LACKING == 0 {
             self.account.amend(|report| report.attributes_withheld += 1);

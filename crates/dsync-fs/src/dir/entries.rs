@@ -41,7 +41,8 @@ pub enum Special {
 /// it has the most that its filesystem allows, is on another filesystem, or is on one without hard
 /// links.
 pub fn cannot_link(error: &io::Error) -> bool {
-    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS];
+    // Some filesystems in user space answer with EIO what they do not know.
+    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::IO];
     Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
 }
 
@@ -131,8 +132,9 @@ impl Dir {
         let temp = self.spelled(&temp)?;
         self.in_turn(|| link(&temp))?;
         let placed = self.placing(name, &mut None, || Ok(renameat(&self.fd, &*temp, &self.fd, &*target)?));
-        if placed.is_err() {
-            // The next run's cleaning removes the leftover; nothing more can be done here.
+        // In user space (FUSE) the numbers may not show that both are names of one entry.
+        if placed.is_err() || self.is_synced_by_file() {
+            // The next run's cleaning removes a leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, &*temp, AtFlags::empty());
         }
         placed
