@@ -5,11 +5,13 @@ use super::{
     case::{Carrier, Case},
     dice::{Dice, mixed},
     judge::{Class, Finding, changes},
+    options,
     world::{Survey, World},
 };
 use crate::{
-    compare::{Scope, compare, show},
-    tree::Kind,
+    compare::{Facts, Scope, compare, show},
+    run::Outcome,
+    tree::{Kind, Node},
 };
 
 /// Returns the breaches of a case in whose run dsync made `ours`, and after which it had nothing more to
@@ -42,7 +44,7 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
 
     // A dry run tells that it may not look into a directory, which the run opens.
     let sees = dry.code() == Some(0);
-    let (foreseen, done) = (changes(&dry), changes(&again));
+    let (foreseen, done) = (listed(case, &dry), listed(case, &again));
     let unforeseen = done.iter().filter(|line| sees && !foreseen.contains(line));
     // Attributes of two names of one file are listed with each in a dry run, and set once.
     let is_of_names =
@@ -55,6 +57,18 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
     lines.into_iter().map(|line| Finding { class: Class::Law, line }).collect()
 }
 
+/// Returns the changes that a run lists. Attributes of two names of one file are compared with each in a
+/// dry run, and set once: which of them show with a file that is sent is left out of these.
+fn listed(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let mut lines = changes(outcome);
+    if has_names_of_one_file(case) {
+        let is_sent = |line: &&mut String| line.starts_with(['<', '>']) && line.get(ATTRIBUTES).is_some();
+        lines.iter_mut().filter(is_sent).for_each(|line| line.replace_range(ATTRIBUTES, "......"));
+        lines.sort_unstable();
+    }
+    lines
+}
+
 /// Returns whether the destination has entries of several names.
 fn has_names_of_one_file(case: &Case) -> bool {
     case.world.iter().any(|node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::HardLink(_)))
@@ -62,10 +76,12 @@ fn has_names_of_one_file(case: &Case) -> bool {
 
 /// Returns whether a difference is one of the run's own. Only a run that ends well gives a directory that it
 /// does not copy its time back, what a process of the other end had may be there for as long as it lives, and a
-/// file that could not be linked to an alternate one is a copy that needs nothing more. What `--append` adds to,
-/// it does not look at: which of a file's names was added to decides what the others have. Nobody looks again
-/// at times within the window, nor, with `--ignore-existing`, at attributes that could not be set and names
-/// that were to be linked.
+/// file that could not be linked to an alternate one is a copy that needs nothing more: it lacks what only the
+/// alternate has. What `--append` adds to, it does not look at: which of a file's names was added to decides
+/// what the others have, and a file to which all was added lacks its attributes for good. Nobody looks again at
+/// times within the window, nor, with `--ignore-existing`, at attributes that could not be set, as of a device
+/// that is made under its own name, and names that were to be linked. With `--existing`, an empty directory
+/// that went before the file of its name came is no entry that is there.
 fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
     let about = |fact: &str| line.contains(&format!("': {fact} is "));
     let is_temporary = line.starts_with("extra: ") && line.contains("/.dsync-tmp-");
@@ -73,11 +89,22 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
         && (line.contains("not one file: ")
             || line.contains("should not be one file: ")
             || line.contains("/temp': mtime is ") && case.has(&["--temp-dir"])
-            || about("extended attributes") && !case.has_letter('X'));
+            || about("extended attributes") && !case.has_letter('X')
+            || about("owner") && "og".chars().any(|letter| !case.has_letter(letter))
+            || about("mode") && !case.has_letter('p'));
     let is_left = about("mtime") && case.has(&["--modify-window"])
         || line.starts_with("missing: ") && case.has(&["--modify-window"]) && case.has(&["--compare-dest"])
         || (about("extended attributes") || line.contains("not one file: "))
-            && case.has(&["--ignore-existing"]);
+            && case.has(&["--ignore-existing"])
+        || ["owner", "mode", "mtime", "extended attributes"].iter().any(|fact| about(fact))
+            && kind_of(ours, line).is_some_and(|kind| match kind {
+                "file" => case.has(&["--append", "--append-verify"]),
+                // Each run goes into directories.
+                "dir" => false,
+                // All others get their attributes after their names.
+                _ => case.has(&["--ignore-existing"]),
+            })
+        || case.has(&["--existing"]) && was_an_empty_directory(case, line);
     line.starts_with("'w/d': mtime is ")
         || is_temporary && case.carrier != Carrier::Local
         || is_copy
@@ -86,9 +113,24 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
         || is_access_of_the_moment(case, ours, line)
 }
 
+/// Returns the type of the entry that a difference is about.
+fn kind_of(ours: &Survey, line: &str) -> Option<&'static str> {
+    let is_it = |(path, _): &(&Vec<u8>, &Facts)| line.starts_with(&format!("{}: ", show(path)));
+    ours.iter().find(is_it).map(|(_, facts)| facts.kind)
+}
+
+/// Returns whether an entry is missing that was to take the place of a directory of the destination.
+fn was_an_empty_directory(case: &Case, line: &str) -> bool {
+    let is_it = |node: &Node| {
+        matches!(node.kind, Kind::Dir) && node.path.starts_with(b"w/d/") && line.ends_with(&show(&node.path))
+    };
+    line.starts_with("missing: ") && case.world.iter().any(is_it)
+}
+
 /// Returns whether a directory has another mode or owner for a reason: one of the tree of backups has those that
-/// its original had before the run that made it, which the disturbed run may have changed, and without `-p` a
-/// directory that keeps its owner out stays open to it (docs/limits.md).
+/// its original had before the run that made it, one above it those that the directory around it had then, which
+/// the disturbed run may have changed, and without `-p` a directory that keeps its owner out stays open to it
+/// (docs/limits.md).
 fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let is_access = line.contains("': mode is ") || line.contains("': owner is ");
     let about =
@@ -97,8 +139,14 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let Some((path, facts)) = directory else { return false };
     let is_in_tree = path.starts_with(b"w/d/");
     let is_closed = is_in_tree && !case.has_letter('p') && facts.mode & 0o700 != 0o700;
+    let is_below = |path: &[u8], above: &[u8]| {
+        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    let places = case.options.iter().filter_map(|option| option.strip_prefix("--backup-dir="));
+    let mut places = places.map(options::place);
+    // What is made above it takes over the setgid bit of the directory around it.
     let is_backups = !is_in_tree
-        || [&b"/.bk/"[..], b"/bk/"].iter().any(|dir| path.windows(dir.len()).any(|part| part == *dir));
+        || places.any(|place| is_below(path, place.as_bytes()) || is_below(place.as_bytes(), path));
     case.has(&["--backup-dir"]) && is_backups || is_closed && line.contains("': mode is ")
 }
 
@@ -113,6 +161,9 @@ fn counts_for_itself(case: &Case) -> bool {
 pub(super) fn selects(seed: u64) -> bool {
     mixed(seed ^ DISTURBANCES).is_multiple_of(4)
 }
+
+/// Columns of the attributes in a line of `-i`: permissions to extended attributes.
+const ATTRIBUTES: std::ops::Range<usize> = 5..11;
 
 /// Most calls of a thread before it is disturbed: few make more in trees of this size.
 const MOST_STEPS: usize = 12;

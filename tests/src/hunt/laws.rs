@@ -82,6 +82,9 @@ fn got_the_sources(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
 /// the very content that the destination had under the name before, or a directory as it had there. A
 /// directory of backups gives way too, with all that is in it.
 fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
+    if gave_way_beside(case, trees, path) {
+        return true;
+    }
     let value = case.options.iter().find_map(|option| option.strip_prefix("--backup-dir="));
     let place = value.map(options::place);
     let Some(place) = place.filter(|place| path.starts_with(&[place.as_bytes(), b"/"].concat())) else {
@@ -97,6 +100,25 @@ fn gave_way_to_a_backup(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
         let here = trees.ours.get(taken).filter(|here| taken == path || here.kind != "dir");
         old.zip(here).is_some_and(|(old, here)| (old.kind, &old.content) == (here.kind, &here.content))
     })
+}
+
+/// Returns whether a backup beside its original gave way to that of a file for which an alternate
+/// directory has another one. rsync makes no backup of such a file, so the older one stays.
+fn gave_way_beside(case: &Case, trees: &Trees<'_>, path: &[u8]) -> bool {
+    const ALTERNATES: &[&str] = &["--link-dest", "--copy-dest", "--compare-dest"];
+    if !case.has(&["-b"]) || case.has(&["--backup-dir"]) || !case.has(ALTERNATES) {
+        return false;
+    }
+    let suffix = case.options.iter().find_map(|option| option.strip_prefix("--suffix=")).unwrap_or("~");
+
+    // A name that the source has is no backup's, which is then a suffix longer.
+    let originals = std::iter::successors(path.strip_suffix(suffix.as_bytes()), |name| {
+        name.strip_suffix(suffix.as_bytes())
+    });
+    let here = trees.ours.get(path);
+    originals
+        .filter_map(|name| trees.before.get(name))
+        .any(|old| here.is_some_and(|here| (old.kind, &old.content) == (here.kind, &here.content)))
 }
 
 /// Returns the contents of all files that have any, each with a name.

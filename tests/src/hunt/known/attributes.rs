@@ -101,13 +101,22 @@ pub(super) const ENTRIES: &[Known] = &[
                     |wanted: &str| seen.case.options.iter().rposition(|given| options::name(given) == wanted);
                 at(map).is_some_and(|map| at(option).is_some_and(|option| option > map))
             };
+            let maps = |option: &str, map: &str| is_last(option, map) || is_last(option, "--chown");
+            let (of_group, of_owner) = (maps("--no-g", "--groupmap"), maps("--no-o", "--usermap"));
+            // A user may not set what they map to, and rsync sets nothing behind that.
+            let calls = ["chgrp \"", "chown \""];
+            let is_refused = seen.case.is_nobody
+                && (seen.is(Class::Exit)
+                    && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                    && calls.iter().any(|call| seen.rsync.stderr_text().contains(call))
+                    || seen.about(&["mode", "mtime", "extended attributes"])
+                        && calls.iter().any(|call| seen.rsync_says_of_it(call)));
             let ids = seen.values().filter(|_| seen.about(&["owner"]));
             let ids = ids.and_then(|(ours, theirs)| Some((ours.split_once(", ")?, theirs.split_once(", ")?)));
-            ids.is_some_and(|(ours, theirs)| {
-                let maps = |option: &str, map: &str| is_last(option, map) || is_last(option, "--chown");
-                let is_of_group = ours.0 == theirs.0 && maps("--no-g", "--groupmap");
-                is_of_group || ours.1 == theirs.1 && maps("--no-o", "--usermap")
-            })
+            is_refused && (of_group || of_owner)
+                || ids.is_some_and(|(ours, theirs)| {
+                    ours.0 == theirs.0 && of_group || ours.1 == theirs.1 && of_owner
+                })
         },
     },
     Known {
@@ -218,7 +227,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has_letter('X')
                 && !seen.case.has_letter('A')
                 && seen.namesakes().any(has_list);
-            is_shown || is_copied || is_other || is_unmasked
+            // So it sends that, and removes it at the source.
+            let is_sent = seen.case.has(&alternates)
+                && seen.case.has(&["--remove-sent-files"])
+                && seen.case.has_letter('X')
+                && seen.finding.line.starts_with("extra: ")
+                && seen.path().starts_with("w/s")
+                && seen.namesakes().any(has_list);
+            is_shown || is_copied || is_other || is_unmasked || is_sent
         },
     },
     Known {

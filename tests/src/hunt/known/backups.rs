@@ -78,21 +78,26 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = ["mkdir_defmode", "make_bak_dir", "keep_backup failed", "Failed to make backup"];
             let rsync_fails = fails.iter().any(|words| seen.rsync.stderr_text().contains(words));
             let stays = seen.is(Class::Tree) && is_in_the_way && rsync_fails;
-            // Or the link came first: rsync goes through it, and loses what it was to back up.
+            // Or the link came first: rsync goes through it, and loses what it was to back up. Or a file or
+            // special file did.
+            let is_taken = says
+                .lines()
+                .any(|line| line.contains("cannot commit '") && line.ends_with(": Not a directory"));
             let is_behind_a_link = seen.dsync.code() == Some(23)
-                && says.contains("its name or depth is not possible here")
+                && (is_taken || says.contains("its name or depth is not possible here"))
                 && (seen.is(Class::Tree) || seen.is(Class::Exit));
-            // Or an alternate directory has the entry of that name, which nothing need be made of.
-            let is_alternates = seen.is(Class::Exit)
+            // Or nothing is made of the entry of that name: an alternate directory has it, or `--existing`
+            // leaves it out.
+            let is_unmade = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
-                && seen.case.has(&["--compare-dest"])
+                && seen.case.has(&["--compare-dest", "--existing"])
                 && seen.places_of(&["--backup-dir"]).iter().any(|place| {
-                    let name = place.strip_prefix("w/d/").filter(|name| !name.contains('/'));
+                    let name = place.strip_prefix("w/d/").and_then(|within| within.split('/').next());
                     name.is_some_and(|name| rsync_finds_in_the_way(seen, name))
                 });
             seen.case.has(&["--backup-dir"])
                 && seen.has_place_inside()
-                && (stays || is_behind_a_link || is_alternates)
+                && (stays || is_behind_a_link || is_unmade)
         },
     },
     Known {
@@ -222,9 +227,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_beside = seen.case.has(&["-b"]) && !seen.case.has(&["--backup-dir"]);
             let is_own = seen.is_sources_own_beside_its_backup(suffix) || seen.has_a_sources_name(suffix);
-            // rsync puts a backup in the place of a directory, with all that is in it.
-            let is_in_one =
-                seen.finding.line.starts_with("extra: ") && seen.is_in_a_sources_directory_named(suffix);
+            // rsync puts a backup in the place of a directory, with all that is in it, and may then copy
+            // the source's anew.
+            let is_gone = seen.finding.line.starts_with("extra: ")
+                || seen.about(&["size", "content", "mtime", "mode", "owner", "extended attributes"]);
+            let is_in_one = is_gone && seen.is_in_a_sources_directory_named(suffix);
             let is_own = is_own || is_in_one;
             let is_kept = seen.is(Class::Tree) && (is_own || seen.is_backup_below_a_sources_name(suffix));
             // rsync has put a backup in the place of a directory.

@@ -1,9 +1,9 @@
 //! Known differences: the changes that `-i` lists where both programs leave the same tree.
 
-use super::{Known, Seen};
+use super::{Known, Seen, reads_rule_files};
 use crate::{
     compare::Facts,
-    hunt::options,
+    hunt::{areas, options},
     tree::{Kind, Node},
 };
 
@@ -41,6 +41,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 && codes(seen).is_some_and(|(ours, theirs)| {
                     without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
                 });
+            // Each is compared with what was there before, and has its own after that.
+            let is_own = seen.has_links_in_destination()
+                && codes(seen).is_some_and(|(ours, theirs)| {
+                    let kind = ours.get(..2).filter(|kind| kind.starts_with('.'));
+                    kind.is_some()
+                        && without(ours, &[4, 5, 6, 7, 9, 10]) == without(theirs, &[4, 5, 6, 7, 9, 10])
+                });
             // Of two sources' links that are one at the destination, each gets its own time by turns.
             let by_turns = seen.has_links_in_destination()
                 && seen.case.operands.len() > 2
@@ -48,7 +55,7 @@ pub(super) const ENTRIES: &[Known] = &[
                     let are_links = [ours, theirs].iter().all(|code| code.starts_with(".L"));
                     are_links && without(ours, &[4, 6, 7]) == without(theirs, &[4, 6, 7])
                 });
-            let is_done = is_done || by_turns;
+            let is_done = is_done || is_own || by_turns;
             // A link that is followed is one more name.
             let is_followed = seen.case.has_letter('L')
                 && seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)))
@@ -140,13 +147,27 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A file that `--append-verify` or `--inplace` has to send again is listed once.",
+        says: "With `-U`, a file of rules may be listed with the access time that reading its rules gave it.",
         explains: |seen| {
-            let is_again = seen.rsync.stderr_text().contains("failed verification -- update retained");
-            // rsync lists it twice.
-            let is_one = |(ours, theirs): (&str, &str)| theirs.split(' ').any(|code| code == ours);
-            let is_written_in_place = seen.case.has(&["--append-verify", "--inplace"]);
-            is_written_in_place && is_again && codes(seen).is_some_and(is_one)
+            let is_more =
+                codes(seen).is_some_and(|(ours, theirs)| without(ours, &[8]) == without(theirs, &[8]));
+            let is_only = only(seen).is_some_and(|code| without(code, &[1, 8]) == ".........");
+            let is_of_rules = areas::FILES.iter().any(|name| seen.path().ends_with(name));
+            seen.case.has_letter('U') && reads_rule_files(seen.case) && is_of_rules && (is_more || is_only)
+        },
+    },
+    Known {
+        says: "A file that has to be sent again is listed once.",
+        explains: |seen| {
+            let is_again = seen.rsync_says_of_it(" failed verification -- update ");
+            // rsync lists it twice, on XFS with the attribute that is its list.
+            let is_listed = seen.namesakes().any(has_list);
+            let is_it = |ours: &str, code: &str| {
+                ours == code
+                    || is_listed && code.ends_with('x') && without(ours, &[10]) == without(code, &[10])
+            };
+            let is_one = |(ours, theirs): (&str, &str)| theirs.split(' ').any(|code| is_it(ours, code));
+            is_again && codes(seen).is_some_and(is_one)
         },
     },
     Known {
@@ -182,12 +203,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_only = only(seen).is_some_and(|code| without(code, &[2, 10]).ends_with("......."));
             let is_theirs = is_only && seen.finding.line.starts_with("only rsync lists ");
             let is_either = is_theirs || codes(seen).is_some_and(is_less);
-            seen.case.has_letter('X')
-                && is_either
-                && [Some(seen.theirs), Some(seen.ours), seen.before]
-                    .into_iter()
-                    .flatten()
-                    .any(|survey| survey.iter().any(is_it))
+            // With `-U` nobody has looked before the runs.
+            let was_there = seen.before.is_none() && seen.namesakes().any(has_list);
+            let is_there = [Some(seen.theirs), Some(seen.ours), seen.before]
+                .into_iter()
+                .flatten()
+                .any(|survey| survey.iter().any(is_it));
+            seen.case.has_letter('X') && is_either && (was_there || is_there)
         },
     },
     Known {
@@ -217,10 +239,9 @@ pub(super) const ENTRIES: &[Known] = &[
                 theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
             });
             let is_either = is_theirs || is_less;
-            seen.case.has(&["--fake-super"])
-                && seen.case.has_letter('X')
-                && is_either
-                && seen.namesakes().any(is_others)
+            let has_some = seen.namesakes().any(is_others)
+                || seen.is_of_one_entry() && seen.case.world.iter().any(is_others);
+            seen.case.has(&["--fake-super"]) && seen.case.has_letter('X') && is_either && has_some
         },
     },
     Known {
@@ -392,10 +413,20 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_whole = seconds
                 .iter()
                 .any(|one| one.1 == 0 && seconds.iter().any(|other| one.0 == other.0 && other.1 != 0));
-            is_less && is_whole
+            // What an alternate directory has is listed for that alone.
+            let is_only = seen.finding.line.starts_with("only rsync lists c")
+                && only(seen).is_some_and(|code| {
+                    code.get(4..5) == Some("t") && without(code, &[0, 1, 2, 4]) == "......."
+                });
+            (is_less || is_only) && is_whole
         },
     },
 ];
+
+/// Returns whether an entry has an access control list.
+fn has_list(node: &Node) -> bool {
+    node.xattrs.iter().any(|(name, _)| name.starts_with("system.posix_acl_"))
+}
 
 /// Returns what a name is listed with by dsync and by rsync.
 fn codes<'a>(seen: &'a Seen<'_>) -> Option<(&'a str, &'a str)> {

@@ -1,6 +1,6 @@
 //! Known differences: deleting.
 
-use super::{Known, seen::PLACES};
+use super::{Known, reads_rule_files, seen::PLACES};
 use crate::{
     hunt::{case::NOBODY, judge::Class},
     tree::{Kind, Node},
@@ -23,7 +23,14 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_limited = [seen.dsync, seen.rsync].iter().any(|outcome| {
                 outcome.code() == Some(25) || outcome.all_text().contains("--max-delete limit")
             });
-            seen.case.has(&["--max-delete"]) && is_limited && (seen.is(Class::Tree) || is_refused)
+            // Nor may the user look into what the limit keeps, which rsync does.
+            let looks = ["[generator] opendir \"", "[generator] readlink_stat(\""];
+            let is_unseen = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(25))
+                && seen.case.is_nobody
+                && looks.iter().any(|words| says.contains(words));
+            let is_other_code = is_refused || is_unseen;
+            seen.case.has(&["--max-delete"]) && is_limited && (seen.is(Class::Tree) || is_other_code)
         },
     },
     Known {
@@ -90,7 +97,8 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.dsync.code() == Some(23)
                 && seen.dsync.stderr_text().contains(stays)
                 && (seen.is(Class::Tree) || !seen.rsync.stderr_text().contains("could not make way"))
-                && seen.case.has(&["--exclude", "--exclude-from", "--filter"])
+                && (seen.case.has(&["--exclude", "--exclude-from", "--filter"])
+                    || reads_rule_files(seen.case))
                 && (seen.is(Class::Exit) || seen.is_presence() || seen.is(Class::Tree))
         },
     },
@@ -189,15 +197,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A file that a list names by several ways is copied by each before `--remove-source-files` removes it.",
+        says: "A file that the run comes to by several ways is copied by each before `--remove-source-files` removes it.",
         explains: |seen| {
+            let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
+                || seen.case.has(&["--copy-unsafe-links"]);
             let words = "file has vanished: ";
             let is_told = seen.is(Class::Exit) && seen.rsync.code() == Some(24);
             let is_copied = (seen.finding.line.starts_with("extra: ")
                 || seen.finding.line.starts_with("missing: ") && seen.path().starts_with("w/s"))
                 && seen.rsync_says_of_it(words);
             seen.case.has(&["--remove-source-files", "--remove-sent-files"])
-                && seen.case.has(&["--files-from"])
+                && (follows || seen.case.has(&["--files-from"]))
                 && seen.rsync.all_text().contains(words)
                 && (is_told || is_copied)
         },

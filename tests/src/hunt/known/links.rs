@@ -293,11 +293,11 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Without `-H`, two names of one file at the destination have the attributes of either.",
+        says: "Two names of one file at the destination have the attributes of either, if the source has two files of these names.",
         explains: |seen| {
-            let is_shared = seen.case.has_letter('H') || !seen.has_links_in_destination();
+            let is_two = !seen.case.has_letter('H') || seen.is_one_of_two_sources();
             let is_attribute = seen.about(&["mode", "owner", "mtime", "extended attributes"]);
-            !is_shared && is_attribute && seen.is_linked()
+            seen.has_links_in_destination() && is_two && is_attribute && seen.is_linked()
         },
     },
     Known {

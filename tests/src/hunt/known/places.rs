@@ -37,7 +37,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync takes a link of that name for the directory, and the file itself for its part: it
             // writes into that.
             let is_link = |node: &Node| {
-                matches!(node.kind, Kind::Symlink(_))
+                matches!(node.kind, Kind::Symlink(_) | Kind::HardLink(_))
                     && [&b"/.part"[..], b"/sub"].iter().any(|name| node.path.ends_with(name))
             };
             // The file's other names change with it.
@@ -69,8 +69,18 @@ pub(super) const ENTRIES: &[Known] = &[
             let fails = |line: &str| {
                 calls.iter().any(|call| line.contains(call)) && line.contains("Is a directory (21)")
             };
-            let is_copied = seen.finding.line.starts_with("extra: ") && seen.is_sources_own();
-            let is_in_the_way = seen.rsync.stderr_text().lines().any(fails)
+            let is_new = seen.finding.line.starts_with("extra: ")
+                || seen.about(&["size", "content", "mtime", "mode", "owner", "extended attributes"]);
+            let is_copied = is_new && (seen.is_of_one_entry() || seen.is_sources_own());
+            // Or its old part is another user's, which it may not write to.
+            let is_others = |line: &str| {
+                let is_part = ["/.part/", "/sub/", "/part/"].iter().any(|dir| line.contains(dir));
+                let is_refused = ["Permission denied", "Operation not permitted"];
+                line.contains("[receiver] open \"")
+                    && is_part
+                    && is_refused.iter().any(|words| line.contains(words))
+            };
+            let is_in_the_way = seen.rsync.stderr_text().lines().any(|line| fails(line) || is_others(line))
                 && (is_copied || seen.is(Class::Exit) && seen.dsync.code() == Some(0));
             seen.case.has(&["--partial-dir"])
                 && (is_in_it

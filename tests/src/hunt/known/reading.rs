@@ -63,7 +63,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 says.contains("cannot read the attributes of '") && says.contains("Permission denied");
             let is_told = says.contains("error: cannot open source '") || is_missing || is_locked;
             let others = seen.rsync.stderr_text();
-            let is_of_list = seen.case.has(&["--files-from"]) && others.contains("The temp-dir ");
+            let is_of_list = seen.case.has(&["--files-from"])
+                && ["The temp-dir ", "] mkdir \""].iter().any(|words| others.contains(words));
             let is_told = is_told || is_of_list && says.contains("cannot read the attributes of '");
             let is_others = is_of_list
                 || others.contains("] change_dir")
@@ -186,7 +187,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_dry = seen.case.has(&["-n"]);
             // The old one stays, as its successor cannot be written.
             let is_left = seen.dsync.code() == Some(23) && seen.dsync_says_of_it("cannot write '");
-            seen.about(&["atime"]) && (!is_copy || is_of_rules || is_dry || is_left || seen.is_linked())
+            // What was moved is looked for there.
+            let is_compared = seen.case.has(&["--detect-renamed"]);
+            let is_read = is_of_rules || is_dry || is_left || is_compared || seen.is_linked();
+            seen.about(&["atime"]) && (!is_copy || is_read)
         },
     },
     Known {

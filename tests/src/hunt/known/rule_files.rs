@@ -16,7 +16,9 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "A file that is no rule, or cannot be read, costs its directory only.",
         explains: |seen| {
             let ends = |code| seen.rsync.code() == Some(code);
-            let rsync_gives_up = ends(1) && seen.rsync.stderr_text().contains("(code 1) at exclude.c")
+            // In a pull it is the other end that gives up.
+            let rsync_gives_up = (ends(1) || ends(12))
+                && seen.rsync.stderr_text().contains("(code 1) at exclude.c")
                 || ends(11) && seen.rsync.stderr_text().contains("(code 11) at exclude.c");
             let dsync_says = seen.dsync.stderr_text().contains("cannot follow the filter rules of '")
                 // The first run copies the file, and the second goes by it.
@@ -51,8 +53,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["mtime", "size", "content", "type", "mode", "owner", "extended attributes"]);
             // A file that rsync left out is made anew each time, where times are not kept.
             let is_told = seen.finding.line.contains("skipping non-regular file");
-            let is_again = seen.is(Class::Second) && (!seen.case.has_letter('t') || is_told);
-            reads_files(seen) && is_several && (of_tree || is_again)
+            let is_made_again = !seen.case.has_letter('t') || seen.case.has_letter('I');
+            let is_again = seen.is(Class::Second) && (is_made_again || is_told);
+            // What only rsync copies finds a directory in the way.
+            let is_in_the_way = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && seen.rsync.all_text().contains("could not make way for new ");
+            reads_files(seen) && is_several && (of_tree || is_again || is_in_the_way)
         },
     },
     Known {

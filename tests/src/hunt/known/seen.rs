@@ -56,6 +56,11 @@ impl Seen<'_> {
         self.case.cwd == "w" && !self.case.world.iter().any(is_there)
     }
 
+    /// Returns whether the one source is a single entry, which may get another name.
+    pub(super) fn is_of_one_entry(&self) -> bool {
+        self.case.operands.len() == 2 && !self.case.operands[0].ends_with(['/', '.'])
+    }
+
     /// Returns whether the line reports an entry that only one of the programs has.
     pub(super) fn is_presence(&self) -> bool {
         self.is(Class::Tree)
@@ -74,8 +79,36 @@ impl Seen<'_> {
 
     /// Returns whether the path's entry has the source's type and content after dsync.
     pub(super) fn is_sources_own(&self) -> bool {
-        let Some(within) = self.path().strip_prefix("w/d/") else { return false };
-        let Some(here) = find(self.ours, self.path()) else { return false };
+        self.is_sources_own_at(self.path())
+    }
+
+    /// Returns whether another name of the path's file has the source's type and content after dsync, or
+    /// the path itself.
+    pub(super) fn is_one_with_a_sources_own(&self) -> bool {
+        let names = || self.ours.iter().map(|(path, facts)| (path.escape_ascii().to_string(), facts.inode));
+        let inode = names().find(|(path, _)| path == self.path()).and_then(|(_, inode)| inode);
+        let is_own = |(path, other): (String, Option<_>)| other == inode && self.is_sources_own_at(&path);
+        self.is_sources_own() || inode.is_some() && names().any(is_own)
+    }
+
+    /// Returns whether the path's file has several names after dsync that are not one file at the source.
+    pub(super) fn is_one_of_two_sources(&self) -> bool {
+        let names = || self.ours.iter().map(|(path, facts)| (path.escape_ascii().to_string(), facts.inode));
+        let inode_of = |wanted: &str| names().find(|(path, _)| path == wanted).map(|(_, inode)| inode);
+        let Some(Some(here)) = inode_of(self.path()) else { return false };
+        let all = names().filter(|(_, inode)| *inode == Some(here)).map(|(path, _)| path);
+        let mut sources = all.filter_map(|path| {
+            let within = path.strip_prefix("w/d/")?.to_owned();
+            ["w/s/", "w/s2/", "w/"].iter().find_map(|root| inode_of(&format!("{root}{within}")))
+        });
+        let first = sources.next().flatten();
+        sources.any(|other| other.is_none() || other != first)
+    }
+
+    /// Returns whether the entry of a path has the source's type and content after dsync.
+    fn is_sources_own_at(&self, path: &str) -> bool {
+        let Some(within) = path.strip_prefix("w/d/") else { return false };
+        let Some(here) = find(self.ours, path) else { return false };
         let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
         // One that was moved is gone, or still there after rsync, if that did not copy it.
         let surveys = || [Some(self.ours), Some(self.theirs), self.before].into_iter().flatten();

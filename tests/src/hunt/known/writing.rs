@@ -37,10 +37,18 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `--append`, what an alternate directory has is no reason to leave a file out.",
         explains: |seen| {
+            // What rsync does not come to may be what the user may not write, or read.
+            let is_refused = seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.case.is_nobody
+                && ["cannot write '", "cannot read '"]
+                    .iter()
+                    .any(|words| seen.dsync.stderr_text().contains(words));
             seen.case.has(&["--append", "--append-verify"])
                 && (seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest", "--fuzzy"])
                     || seen.case.has_letter('y'))
-                && (seen.finding.line.starts_with("should not be one file: ")
+                && (is_refused
+                    || seen.finding.line.starts_with("should not be one file: ")
                     || (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
                         && seen.is_sources_own()
                     // An old file that is as long stays, whatever it is.
@@ -68,8 +76,8 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let says = seen.rsync.stderr_text();
             let is_verifying = seen.case.has(&["--append-verify"]) && says.contains("failed verification");
-            let has_its_content =
-                seen.about(&["mtime"]) || seen.about(&["content", "size"]) && seen.is_sources_own();
+            let has_its_content = seen.about(&["mtime"])
+                || seen.about(&["content", "size"]) && seen.is_one_with_a_sources_own();
             let is_second = seen.case.has(&["--append"]) && has_its_content && seen.is_linked();
             let has_links = seen.case.world.iter().any(|node| matches!(node.kind, Kind::HardLink(_)));
             !seen.case.has_letter('H') && (is_verifying && has_links || is_second)
@@ -135,7 +143,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]));
             let is_copied = is_copied || (is_in_one || is_moved) && seen.rsync.stderr_text().contains(skips);
             // A file that is replaced there changes the directory's time, which a single file does not set.
-            let is_replaced = calls.iter().any(|call| seen.rsync_says_of_it(call)) && seen.is_sources_own();
+            let is_replaced = calls.iter().any(|call| seen.rsync_says_of_it(call))
+                && (seen.is_of_one_entry() || seen.is_sources_own());
             let is_its_time = |node: &Node| {
                 is_locked(node) && seen.about(&["mtime"]) && node.path == seen.path().as_bytes()
             };
