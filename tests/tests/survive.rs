@@ -161,6 +161,27 @@ fn most_of_what_had_arrived_on_a_slow_path_is_not_sent_again() {
     assert!(literal <= LEN - ARRIVED / 3, "{literal} bytes came again\n{}", outcome.account());
 }
 
+/// A local run keeps parts only where its rate is limited.
+#[test]
+fn a_local_run_that_copies_a_file_removes_the_part_that_a_killed_one_left() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    one_large_file(&scratch);
+    let copy =
+        |options: &[&str]| Run::dsync().arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.dst());
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let running = copy(&["--bwlimit=32m"]).start();
+        let caught = catch(running.id(), || kept(&scratch.dst(), ".dsync-part-").is_some());
+        running.signal(Signal::KILL);
+        let _ = running.wait();
+        (caught && kept(&scratch.dst(), ".dsync-note-").is_some()).then_some(())
+    });
+    let _ = copy(&[]).run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(hidden(&scratch.dst()), 0, "something is left");
+}
+
 #[test]
 fn a_run_that_gave_up_keeps_its_part_for_the_next() {
     needs_dsync!();

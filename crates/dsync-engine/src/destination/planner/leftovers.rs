@@ -63,7 +63,8 @@ impl Leftovers {
         self.found.push(name);
     }
 
-    /// Takes up a part of a file that is about to be asked for. Returns whether there may be one.
+    /// Takes up a part of a file that is about to be asked for, or removes it where content is not asked for
+    /// but copied. Returns whether there may be one.
     pub(super) fn claim_part(
         &mut self,
         transfers: &Transfers<'_>,
@@ -71,12 +72,20 @@ impl Leftovers {
         decision: &Decision,
         size: u64,
     ) -> bool {
-        if !asks(decision) || transfers.is_local() {
+        if !asks(decision) {
             return false;
         }
         let Some(names) = kept::existing(transfers.site, place.directory, place.name, size) else {
             return false;
         };
+
+        if transfers.is_local() {
+            if let Some(dir) = &place.directory.dir {
+                let reap = |name| transfers.site.hands.reap(|| reap_kept(dir, name));
+                let _ = (reap(&names.content), reap(&names.notes));
+            }
+            return false;
+        }
         self.taken_up.extend([names.content, names.notes]);
         true
     }
