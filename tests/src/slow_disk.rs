@@ -247,7 +247,7 @@ impl Filesystem for Shown {
         if last == 0 && matches!(self.how, Reads::InCompany) {
             self.listings.wait();
         }
-        stingy::list(&self.path(ino), last, reply);
+        stingy::list(&self.path(ino), last, reply, None);
     }
 }
 

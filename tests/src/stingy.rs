@@ -96,6 +96,14 @@ impl Stingy {
         Self::mount_as(Quirks { refuses: true, ..PLAIN }, backing, at)
     }
 
+    /// Mounts the same; each directory has a name more, which is longer than 255 bytes, as NTFS has them.
+    ///
+    /// # Panics
+    /// If `backing` cannot be opened.
+    pub fn mount_with_long_names(backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(Quirks { has_long_names: true, ..PLAIN }, backing, at)
+    }
+
     fn mount_as(quirks: Quirks, backing: &Path, at: &Path) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let root = File::open(backing).expect("the directory to show");
@@ -176,9 +184,12 @@ struct Quirks {
     step: Option<u32>,
     /// Modes and times cannot be set.
     refuses: bool,
+    /// Each directory also has a name that is longer than 255 bytes.
+    has_long_names: bool,
 }
 
-const PLAIN: Quirks = Quirks { readable: u64::MAX, folds: false, step: None, refuses: false };
+const PLAIN: Quirks =
+    Quirks { readable: u64::MAX, folds: false, step: None, refuses: false, has_long_names: false };
 
 impl Quirks {
     /// Returns the times that a call sets.
@@ -337,7 +348,8 @@ impl Filesystem for Shown {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {
-        list(&self.path(ino), last, reply);
+        let long = "\u{6f22}".repeat(86);
+        list(&self.path(ino), last, reply, self.quirks.has_long_names.then_some(&long));
     }
 }
 
@@ -407,8 +419,8 @@ impl Shown {
 }
 
 /// Lists the entries of a directory in the order of their inode numbers, so that a change meanwhile
-/// moves none.
-pub(crate) fn list(dir: &Path, last: u64, mut reply: ReplyDirectory) {
+/// moves none. One more name may come behind them.
+pub(crate) fn list(dir: &Path, last: u64, mut reply: ReplyDirectory, more: Option<&String>) {
     let mut entries: Vec<_> = match fs::read_dir(dir) {
         Ok(entries) => entries.flatten().filter(|entry| entry.ino() > last).collect(),
         Err(error) => return reply.error(error.into()),
@@ -417,8 +429,11 @@ pub(crate) fn list(dir: &Path, last: u64, mut reply: ReplyDirectory) {
     for entry in entries {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if reply.add(INodeNo(entry.ino()), entry.ino(), kind(is_dir), entry.file_name()) {
-            break;
+            return reply.ok();
         }
+    }
+    if let Some(name) = more.filter(|_| last < LAST) {
+        let _ = reply.add(INodeNo(LAST), LAST, FileType::RegularFile, name);
     }
     reply.ok();
 }
@@ -472,6 +487,9 @@ const MOST: u64 = 9001;
 
 /// Without it the kernel would take a short read for the end of the file.
 const DIRECT: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
+
+/// Offset of the last name of a directory.
+const LAST: u64 = i64::MAX as u64;
 
 /// Time for which the kernel may cache answers: it asks anew each time.
 const UNCACHED: Duration = Duration::ZERO;

@@ -56,3 +56,21 @@ fn what_gets_no_attributes_gets_its_content() {
         });
     }
 }
+
+#[test]
+fn a_name_that_no_call_takes_is_told_and_withholds_deletions() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5000)]).plant(&scratch.src());
+    every_way(&scratch, &["-rt", "--delete"], |copy, to| {
+        let behind = scratch.at("behind");
+        [to, &behind].into_iter().for_each(|directory| fs::create_dir(directory).unwrap());
+        fs::write(behind.join("old"), "old").unwrap();
+        let Some(disk) = Stingy::mount_with_long_names(&behind, to) else { return };
+        let outcome = copy().run().expect_code(23);
+        assert!(outcome.stderr_text().contains("File name too long"), "{}", outcome.account());
+        assert!(behind.join("old").exists() && behind.join("f").exists());
+        drop(disk);
+        [to, &behind].into_iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
+    });
+}

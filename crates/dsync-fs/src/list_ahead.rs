@@ -8,6 +8,8 @@
 
 use std::{io, sync::Arc};
 
+use rustix::io::Errno;
+
 use crate::{
     component::Component,
     dir::Dir,
@@ -122,13 +124,15 @@ fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
             kept = sorter.push(Name { name, layer: 0, ino });
         }
     });
+    // Some filesystems in user space have names that are longer than the system's calls take.
+    let error = error.or_else(|| (!complete).then(|| Errno::NAMETOOLONG.into()));
     let sorted = kept.and_then(|()| sorter.finish());
     let (names, error) = match sorted {
         Ok(names) => (names, error),
         Err(lost) => (Names::Few(Vec::new()), error.or_else(|| Some(io::Error::other(lost)))),
     };
 
-    let ending = Ending { complete: complete && error.is_none(), error };
+    let ending = Ending { complete: error.is_none(), error };
     let names = match names {
         Names::Few(names) => return done(part(dir, names, true, ending)),
         Names::Many(names) => Arc::new(names),

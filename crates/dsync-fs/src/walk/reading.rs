@@ -299,7 +299,7 @@ impl Reading {
         } else if let Err(error) = kept {
             self.problem(None, WalkOperation::ReadDirectory, io::Error::other(error));
         } else if !complete {
-            let error = io::Error::from(rustix::io::Errno::ILSEQ);
+            let error = io::Error::from(rustix::io::Errno::NAMETOOLONG);
             self.problem(None, WalkOperation::ReadDirectory, error);
         }
     }
