@@ -59,6 +59,27 @@ fn plant(scratch: &Scratch) {
     }
 }
 
+#[test]
+fn trees_are_compared_through_a_key_that_may_only_read_the_other_way_round() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let here = scratch.src().display().to_string();
+    for access in ["ro", "append"] {
+        let shell = forced(&scratch, &format!(",{access}"));
+        let verify = |tree: &str, against: &str| {
+            let run = Run::dsync().args(["verify", "-q", "-e"]).arg(&shell);
+            run.args([tree, "--against", against]).run()
+        };
+        let refused = verify("host:tree", &here).expect_code(42);
+        let cure = format!("dsync verify {here} --against host:tree");
+        assert!(refused.stderr_text().contains(&cure), "{access}: {}", refused.account());
+        if access == "ro" {
+            let _ = verify(&here, "host:tree").expect_code(23);
+        }
+    }
+}
+
 fn push(scratch: &Scratch, access: &str, options: &[&str], to: &str) -> Outcome {
     through(scratch, access)
         .arg("-a")

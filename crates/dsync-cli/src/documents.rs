@@ -285,7 +285,8 @@ What a run has written is kept by the next run with `-c --state`, which reads it
 with `--record` writes it. The other end lists its tree and reads the files that are due, from its disk; only names, attributes and hashes are sent. Whoever may copy from there may
 verify; a key that may only write is refused with 42. The exit code is 3 where there is no such directory. The findings are the other end's own word, and numbers of devices are not compared.
 
-`verify DIR --against SRC` compares two trees and needs no manifest. One of the two may be `HOST:DIR` or `HOST::SHARE/DIR`. Both ends read what they have, only hashes are sent, and nothing
+`verify DIR --against SRC` compares two trees and needs no manifest. One of the two may be `HOST:DIR` or `HOST::SHARE/DIR`; through a key that may
+only read, SRC. Both ends read what they have, only hashes are sent, and nothing
 is changed. `missing` and `new` are entries of SRC and of DIR only, `edited` files differ in size or time too, `differs` in content alone or because DIR's cannot be read.
 `-e` and `--dsync-path` reach the host, here as above. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
 

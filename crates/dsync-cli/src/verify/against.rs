@@ -53,6 +53,14 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
         Err(error) => {
             say(&format!("dsync: error: {}", messages::failure(&error, &rules)));
             let code = error.exit_code();
+            if code == exit_code::POLICY && !is_here(flags.path.as_os_str()) {
+                say(&escape_text(&format!(
+                    "dsync: the tree before --against is one that the other end would be copied to; a key that may only read \
+                     or add does the same the other way round: dsync verify {} --against {}",
+                    source.display(),
+                    flags.path.display()
+                )));
+            }
             // Only findings have this code.
             return if code == exit_code::PARTIAL { exit_code::FILE_SELECTION } else { code };
         }
