@@ -49,7 +49,11 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("'{name}': content check failed three times; what had the name stays as it was")
         }
         Cause::Lacking { owner, extended, number } => {
-            let why = system_words(&io::Error::from_raw_os_error(number));
+            let why = match number {
+                // That is how a filesystem says so of an attribute.
+                ENOSPC if extended => "too large for this filesystem, or the disk is full".to_owned(),
+                number => system_words(&io::Error::from_raw_os_error(number)),
+            };
             format!("cannot set {} of '{name}': {why}; the rest of it is there", lacking(owner, extended))
         }
         Cause::Changed if problem.operation == Operation::RemoveSource => {
@@ -142,6 +146,8 @@ const ENODATA: i32 = 61;
 
 /// Linux' number for what does not exist.
 const ENOENT: i32 = 2;
+/// No room, or none for an attribute.
+const ENOSPC: i32 = 28;
 
 /// Describes an error that ended the run, with its causes and advice, if there is any.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
@@ -251,7 +257,9 @@ fn cause_words(cause: Cause) -> String {
         // A backup stands before its original gives way, so the two fail alike.
         Cause::Os(IS_A_DIRECTORY) => "a directory has its name or the name of its backup".into(),
         Cause::LeadsOut => "it leads out of what the other end may use".into(),
-        Cause::Os(CROSSES_DEVICES) => "something is mounted there, or the way leads to another filesystem".into(),
+        Cause::Os(CROSSES_DEVICES) => {
+            "something is mounted there, it is a subvolume, or the way leads to another filesystem".into()
+        },
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::DirectoryInTheWay => {
             "a directory that is not empty is in the way (--delete or --force removes it, but for what a rule, a \

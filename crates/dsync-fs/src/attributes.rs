@@ -132,7 +132,13 @@ pub(crate) fn apply(
         None => Withheld { plain: refusal(set_mode(fd, handle, mode, known))?, ..Withheld::default() },
         Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
     };
-    let times = refusal(set_times(fd, handle, &wanted, now))?;
+    let times = match refusal(set_times(fd, handle, &wanted, now)) {
+        // Some filesystems in user space set those of what a link leads to (sshfs).
+        Err(error) if now.kind == Kind::Symlink && error.kind() == io::ErrorKind::NotFound => {
+            error.raw_os_error()
+        }
+        times => times?,
+    };
     Ok(Withheld { owner, plain: withheld.plain.or(times), ..withheld })
 }
 
