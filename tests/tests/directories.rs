@@ -7,7 +7,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, oracle,
+    Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, oracle,
     scratch::slash, strace, survey, tree,
 };
 
@@ -422,6 +422,50 @@ fn an_empty_directory_gives_way_whatever_rule_protects_it() {
         let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
         assert!(scratch.dst().join("x").is_file(), "{options:?}");
         fs::remove_file(scratch.dst().join("x")).expect("a file");
+    }
+}
+
+#[test]
+fn anothers_empty_directory_that_may_not_be_listed_gives_way_whatever_may_be_deleted() {
+    needs_dsync!();
+    needs_root!();
+    for options in [
+        &[][..],
+        &["--force"],
+        &["--delete"],
+        &["--delete-before"],
+        &["--delete-after"],
+        &["--delete", "--delay-updates"],
+        &["--delete", "-b", "--backup-dir=../bk"],
+        &["--delete", "--inplace"],
+    ] {
+        for is_empty in [true, false] {
+            let scratch = Scratch::new();
+            let nodes = [Node::file("f", 1, 10), Node::symlink("link", "f"), Node::new("pipe", Kind::Fifo)];
+            let owner = Some((NOBODY, NOBODY));
+            Tree::of(nodes.map(|node| Node { owner, ..node })).plant(&scratch.src());
+            fs::create_dir(scratch.dst()).expect("a directory");
+            for name in ["f", "link", "pipe"] {
+                let within = (!is_empty).then(|| Node::file("kept", 2, 5));
+                Tree::of(within).plant(&scratch.dst().join(name));
+                set_mode(&scratch.dst().join(name), 0o700);
+            }
+            for path in [scratch.path().to_owned(), scratch.src(), scratch.dst()] {
+                chown(path, Some(NOBODY), Some(NOBODY)).expect("an owner");
+            }
+
+            let run = Run::dsync().as_user(NOBODY, NOBODY).arg("-a").args(options);
+            let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
+            if is_empty {
+                let _ = outcome.expect_quiet_success();
+                assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+            } else {
+                let _ = outcome.expect_code(23);
+                assert!(
+                    ["f", "link", "pipe"].iter().all(|name| scratch.dst().join(name).join("kept").exists())
+                );
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Entries of another type that have the name already.
 
+use std::io;
+
 use dsync_fs::{Dir, Kind, is_left};
 use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
 
@@ -48,11 +50,21 @@ impl Way {
             Ok(true) => Ok(Self::Taken(kind)),
             // It stays with what is in it: protected, or too much.
             Ok(false) => Ok(Self::if_empty(dir, subject)),
-            Err(error) => {
-                let cause = site.cause_or_fatal(Operation::Delete, &subject.path, error)?;
-                Ok(Self::Blocked(subject.problem(Operation::Delete, cause)))
+            // Another user's directory that may not be listed: it goes if it is empty, as without the options.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                match Self::if_empty(dir, subject) {
+                    Self::Empty => Ok(Self::Empty),
+                    _ => Self::blocked(site, subject, error),
+                }
             }
+            Err(error) => Self::blocked(site, subject, error),
         }
+    }
+
+    /// Returns the way where an error keeps its holder, unless the error ends the run.
+    fn blocked(site: &Site<'_>, subject: &Subject<'_>, error: io::Error) -> Result<Self, SyncError> {
+        let cause = site.cause_or_fatal(Operation::Delete, &subject.path, error)?;
+        Ok(Self::Blocked(subject.problem(Operation::Delete, cause)))
     }
 
     /// Returns the way where nothing may be deleted: only an empty directory gives way, or one that has
