@@ -1,6 +1,10 @@
 //! `--link-dest`, `--copy-dest` and `--compare-dest`: the use of alternate directories' files.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use dsync_tests::{
     Kind, Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_dsync, needs_root, oracle,
@@ -231,4 +235,69 @@ fn a_second_run_with_an_alternate_on_another_filesystem_does_nothing() {
     let _ = run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope { links: true, ..Scope::full() });
     assert_eq!(run().expect_quiet_success().stdout_text(), "");
+}
+
+/// A user other than root.
+const NOBODY: u32 = 65534;
+
+/// Plants, in directories that a user may not write to, his files: equal ones, and one that has other permissions
+/// at the destination.
+fn plant_in_closed_directories(scratch: &Scratch) {
+    for root in ["src", "alternate", "dst"] {
+        let _ = fs::remove_dir_all(scratch.at(root));
+        let changed = if root == "dst" { 0o600 } else { 0o644 };
+        let nodes = [
+            Node::file("equal", 1, 50_000),
+            Node { mode: changed, ..Node::file("changed", 2, 100) },
+            Node::file("first", 3, 100),
+            Node::hard_link("second", "first"),
+        ];
+        Tree::of(nodes.map(|node| Node { owner: Some((NOBODY, NOBODY)), ..node })).plant(&scratch.at(root));
+        tree::set_mode(&scratch.at(root), 0o755);
+    }
+}
+
+#[test]
+fn an_equal_file_stays_where_that_of_an_alternate_cannot_take_its_place() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+    for path in [scratch.path(), &shell] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = format!("--dsync-path={}", dsync_tests::program::program().display());
+    let remote = |path: OsString| [OsString::from("host:"), path].join("".as_ref());
+
+    for way in ["--link-dest=../alternate", "--compare-dest=../alternate"] {
+        for more in [&[][..], &["-H"], &["-c"], &["--delete-before"], &["--delay-updates"]] {
+            let options = [&["-rptOii", way], more].concat();
+            plant_in_closed_directories(&scratch);
+            let (from, to) = (slash(&scratch.src()), slash(&scratch.dst()));
+            let rsync = Run::of("rsync").as_user(NOBODY, NOBODY).args(&options).arg(&from).arg(&to).run();
+            let of_files = |outcome: &dsync_tests::Outcome| -> Vec<String> {
+                let mut lines: Vec<_> = outcome.stdout_text().lines().map(String::from).collect();
+                lines.retain(|line| !line.ends_with(" ./"));
+                lines.sort();
+                lines
+            };
+
+            for (from, to) in
+                [(from.clone(), to.clone()), (from.clone(), remote(to.clone())), (remote(from), to)]
+            {
+                plant_in_closed_directories(&scratch);
+                let inodes = || {
+                    ["equal", "changed", "first"]
+                        .map(|name| fs::metadata(scratch.dst().join(name)).unwrap().ino())
+                };
+                let before = inodes();
+                let run = Run::dsync().as_user(NOBODY, NOBODY).arg("-e").arg(&shell).arg(&program);
+                let outcome = run.args(&options).arg(from).arg(to).run().expect_quiet_success();
+                assert_eq!(of_files(&outcome), of_files(&rsync), "{options:?} {}", rsync.account());
+                assert_eq!(inodes(), before, "{options:?}");
+                assert_same(&scratch.src(), &scratch.dst(), Scope { root: false, ..Scope::full() });
+            }
+        }
+    }
 }

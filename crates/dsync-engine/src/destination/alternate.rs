@@ -50,6 +50,9 @@ pub(super) struct Alternate {
     pub(super) decision: Decision,
     /// Whether the destination itself has the same content.
     pub(super) adds_nothing: bool,
+    /// The decision without this alternate, for an old file that may stay where this entry cannot take its
+    /// place.
+    pub(super) own: Option<Decision>,
     /// The access time that an equal file gets: the source's, if it has another.
     pub(super) access_time: Option<Timestamp>,
 }
@@ -208,7 +211,8 @@ impl Level {
             };
             if action == Action::Keep || best.as_ref().is_none_or(better) {
                 let dir = Arc::clone(dir);
-                best = Some(Alternate { dir, metadata, decision, adds_nothing: false, access_time });
+                let (adds_nothing, own) = (false, None);
+                best = Some(Alternate { dir, metadata, decision, adds_nothing, own, access_time });
             }
             if action == Action::Keep {
                 break;

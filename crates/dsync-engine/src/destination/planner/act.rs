@@ -311,6 +311,9 @@ impl Planner<'_> {
                 if let Some(placed) = place.link(other)? {
                     return Ok(placed);
                 }
+                if let Some(own) = &other.own {
+                    return self.leave_own(subject, found, own, planned);
+                }
                 // Other filesystems, too many links: a copy instead.
                 let file = request(subject, &place, decision, size, found.existing.as_ref(), Some(other));
                 let file = self.requests.admit(file)?;
@@ -320,13 +323,43 @@ impl Planner<'_> {
             (Action::Retag, _) => place.dress(Kind::File, &decision.wanted),
             (Action::Keep, Some(other)) => {
                 // Found where it is compared with: the destination needs none of its own.
-                if let Some(old) = &found.existing {
-                    place.drop_old(old.kind, other)?;
+                if let Some(old) = &found.existing
+                    && !place.drop_old(old.kind, other)?
+                    && let Some(own) = &other.own
+                {
+                    return self.leave_own(subject, found, own, planned);
                 }
                 Ok(Placed::Open)
             }
             (Action::Keep, None) => Ok(kept(found, placing)),
             _ => Ok(Placed::Open),
+        }
+    }
+
+    /// Leaves an old file where an equal one of an alternate directory could not take its place, with the
+    /// attributes that it gets without that.
+    fn leave_own(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        own: &Decision,
+        planned: &mut Option<Planned>,
+    ) -> Result<Placed, SyncError> {
+        if let Some(other) = planned.take() {
+            self.site.account.take_back(&other);
+            *planned = subject.plan(self.site, own.action, own.changes, subject.link_text());
+        }
+        // Its further names are compared with the inode that stays.
+        if let Some(group) = found.group {
+            self.links.place(group, &subject.path, found.existing.as_ref(), true)?;
+        }
+
+        match own.action {
+            Action::Retag => {
+                let place = subject.place(self.site, &self.comparison.protection, None);
+                place.dress(Kind::File, &own.wanted)
+            }
+            _ => Ok(Placed::Here),
         }
     }
 

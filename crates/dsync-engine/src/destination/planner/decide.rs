@@ -275,6 +275,7 @@ impl Planner<'_> {
             // No name can be linked to another filesystem.
             return (own, None);
         }
+        found.own = old.filter(|old| self.may_stay(old, &own, &found)).map(|_| own.clone());
         // An entry that is made here gets the permissions that it would get without an alternate,
         // whose own may be any.
         let mut decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
@@ -282,6 +283,23 @@ impl Planner<'_> {
             note_copy(&subject.entry.kind, self.site.policy.options.times, &mut decision.changes);
         }
         (decision, Some(found))
+    }
+
+    /// Returns whether an old file may stay where an equal one of an alternate directory cannot take its
+    /// place.
+    fn may_stay(&self, old: &Metadata, own: &Decision, found: &Alternate) -> bool {
+        // Where an access time has to be set as well, the link may be there already.
+        if old.kind != Kind::File || found.access_time.is_some() {
+            return false;
+        }
+        // Nobody has looked whether its other names may have new attributes.
+        let is_alone =
+            || old.nlink == 1 || self.site.keep.is_none() && !self.site.policy.options.writing.inplace;
+        match own.action {
+            Action::Keep => true,
+            Action::Retag => is_alone(),
+            _ => false,
+        }
     }
 }
 

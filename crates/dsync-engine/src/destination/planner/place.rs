@@ -206,20 +206,24 @@ impl Place<'_> {
         set
     }
 
-    /// Removes the old entry of a file that an alternate directory makes needless.
-    pub(super) fn drop_old(&self, old: Kind, found: &Alternate) -> Result<(), SyncError> {
-        let Some(dir) = &self.directory.dir else { return Ok(()) };
+    /// Removes the old entry of a file that an alternate directory makes needless. Returns `false`, and
+    /// reports nothing, if it cannot be removed and may stay.
+    pub(super) fn drop_old(&self, old: Kind, found: &Alternate) -> Result<bool, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(true) };
         if let Some(kind) = self.displaced {
             removal::remove(self.site, dir, self.doomed(self.name, kind), self.protection)?;
-            return self.done(Operation::Delete, Ok(())).map(|_| ());
+            return self.done(Operation::Delete, Ok(()));
         }
         if old == Kind::Dir {
             // It was empty and is gone already.
-            return Ok(());
+            return Ok(true);
         }
         let kept = self.keep_other(found)?;
         let removed = kept.and_then(|()| self.site.hands.remove_file(dir, self.name));
-        self.done(Operation::Delete, removed).map(|_| ())
+        if removed.is_err() && found.own.is_some() {
+            return Ok(false);
+        }
+        self.done(Operation::Delete, removed).map(|_| true)
     }
 
     /// Backs up an old file before one of an alternate directory takes its place, unless they are the
