@@ -148,6 +148,59 @@ fn directories_that_hold_only_directories_are_pruned() {
 }
 
 #[test]
+fn no_directory_on_the_way_to_a_pruned_one_is_made() {
+    needs_dsync!();
+    let lists = Scratch::new();
+    let list = |name: &str, lines: &str| {
+        fs::write(lists.at(name), lines).unwrap();
+        format!("--files-from={}", lists.at(name).display())
+    };
+    let (one, two) = (list("one", "e1/e2/\n"), list("two", "full/empty/\na/b/c/\n"));
+
+    let before: &[&str] = &["e1/", "e1/e2/", "e1/e2/old", "full/", "full/empty/", "full/empty/old"];
+    for (options, sources) in [
+        (&["-rtmR"][..], &["e1/"][..]),
+        (&["-rtmR"], &["e1/e2/"]),
+        (&["-rtmR"], &["./e1/e2/"]),
+        (&["-rtmR"], &["full/empty/", "a/b/"]),
+        (&["-rtmR"], &["full/empty/", "full/g"]),
+        (&["-rtmR"], &["e1/./e2/", "full/./empty"]),
+        (&["-rtmRn"], &["e1/e2/"]),
+        (&["-rtmR", "--no-implied-dirs"], &["e1/e2/"]),
+        (&["-rtmR", "--exclude=h"], &["x/", "x/skip.o"]),
+        (&["-rtm", &one], &["./"]),
+        (&["-tm", &one], &["./"]),
+        (&["-rtm", &two], &["./"]),
+        // A protected directory is kept, with those above it.
+        (&["-rtmR", "--filter=P /e1/"], &["e1/e2/"]),
+        (&["-rtmR", "--filter=P /e1/"], &["e1/e2"]),
+        (&["-rtmR", "--filter=P e2"], &["e1/e2/"]),
+        (&["-rtmR", "--filter=P /e1/", "--no-implied-dirs"], &["e1/e2/"]),
+    ] {
+        check(&Case { options, sources, ..PLAIN });
+    }
+    for options in [&["-rtmR", "--delete"][..], &["-rtmR", "--delete-before"], &["-rtmR", "--delete", "-n"]] {
+        check(&Case { options, sources: &["e1/e2/", "full/empty/"], before, ..PLAIN });
+    }
+
+    // Of one path in several places the first directory's attributes count, barren or not.
+    let scratch = Scratch::new();
+    let nodes = [
+        Node { mode: 0o711, ..Node::dir("barren/w/x") },
+        Node::dir("other/w"),
+        Node::file("other/w/f", 1, 9),
+    ];
+    Tree::of(["barren", "barren/w", "other"].map(Node::dir).into_iter().chain(nodes)).plant(&scratch.src());
+    fs::set_permissions(scratch.src().join("barren/w"), fs::Permissions::from_mode(0o700)).unwrap();
+    for (run, to) in [(Run::dsync(), scratch.dst()), (Run::of("rsync"), scratch.at("theirs"))] {
+        let run = run.arg("-rpmR").args(["barren/./w/", "other/./w/"]).arg(&to).cwd(&scratch.src()).run();
+        let _ = run.expect_quiet_success();
+        assert_eq!(fs::metadata(to.join("w")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_dir(to.join("w")).unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn directories_are_copied_without_what_is_in_them() {
     needs_dsync!();
     let old: &[&str] = &["a/", "a/zz/", "a/zz/f", "q/", "q/r/", "q/r/f", "full/", "full/gone"];

@@ -59,6 +59,8 @@ pub enum Naming {
     Contents,
     /// A directory on the way to something that does not exist.
     Way,
+    /// The contents of a directory that holds nothing but directories, of which a pruning walk makes none.
+    Barren,
 }
 
 /// A path of the set.
@@ -246,6 +248,7 @@ impl OperandPaths {
         let naming = match head.last() {
             Some(1) => Naming::Contents,
             Some(2) => Naming::Way,
+            Some(3) => Naming::Barren,
             _ => Naming::Entry,
         };
         OperandPath { path, layer, naming }
@@ -313,6 +316,11 @@ impl OperandPaths {
         self.partition_point(range, |path| path.get(from..).map(first_name) == Some(name)) - start
     }
 
+    /// Returns whether a range has nothing but contents that a pruning walk leaves out.
+    pub fn is_barren(&self, range: Range<usize>) -> bool {
+        self.paths(range).all(|item| item.naming == Naming::Barren)
+    }
+
     /// Returns the place of a path.
     pub fn standing(&self, path: &[u8]) -> Standing {
         let start = self.partition_point(0..self.len, |other| by_component(other, path).is_lt());
@@ -325,7 +333,7 @@ impl OperandPaths {
             }
             standing.named |= item.naming != Naming::Way;
             standing.on_the_way |= item.naming == Naming::Way;
-            standing.contents |= item.naming == Naming::Contents;
+            standing.contents |= matches!(item.naming, Naming::Contents | Naming::Barren);
         }
         standing
     }

@@ -28,6 +28,7 @@ use crate::{
     operand::OperandForm,
     operand_paths::{InvalidRelative, Naming, PathSorter, RelativeForm},
     read_ahead::ReadAhead,
+    spool::SpoolError,
 };
 
 /// Operands being opened.
@@ -235,16 +236,39 @@ impl Opening {
             return Ok(Ok(()));
         }
         self.single = !is_dir && above.is_root() && !form.contents;
-        let barren = || {
+        let is_barren = is_dir && options.prune && {
             let top = (&*parent, layer, found.dev);
             let scope = self.scope_of(layer);
-            !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
+            !contents && !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
         };
-        if is_dir && options.prune && !contents && barren() {
-            return Ok(Ok(()));
+        self.keep(path, layer, (contents, is_barren), options).map(Ok).map_err(WalkError::Keep)
+    }
+
+    /// Keeps a path for the walk, unless it is pruned.
+    fn keep(
+        &mut self,
+        path: &RelPath,
+        layer: u32,
+        (contents, is_barren): (bool, bool),
+        options: &WalkOptions,
+    ) -> Result<(), SpoolError> {
+        // As with rsync, a rule that protects a directory keeps it, and those above it.
+        if is_barren && !options.no_implied_dirs {
+            let mut above =
+                std::iter::successors(path.parent(), RelPath::parent).take_while(|way| !way.is_root());
+            if let Some(way) = above.find(|way| options.filter.protects_directory(way.as_bytes())) {
+                self.paths.push(&way, layer, Naming::Way)?;
+            }
         }
-        let naming = if contents { Naming::Contents } else { Naming::Entry };
-        self.paths.push(path, layer, naming).map(Ok).map_err(WalkError::Keep)
+
+        let naming = match (contents, is_barren) {
+            (false, true) => return Ok(()),
+            // Another operand of that path may not be barren: then this one's attributes count.
+            (true, true) => Naming::Barren,
+            (true, false) => Naming::Contents,
+            (false, false) => Naming::Entry,
+        };
+        self.paths.push(path, layer, naming)
     }
 
     /// Returns the failure of a path. Of one that is missing, and counts, the directories are walked

@@ -497,7 +497,7 @@ impl Reading {
             let by = match item.naming {
                 _ if item.path.len() > path.as_bytes().len() => By::Way,
                 Naming::Entry => By::Name,
-                Naming::Contents => By::Contents,
+                Naming::Contents | Naming::Barren => By::Contents,
                 Naming::Way => By::Way,
             };
             if has(candidates, item.layer, by) {
@@ -673,7 +673,8 @@ impl Reading {
             }
         }
 
-        if let Some(left_out) = self.left_out(&listed, planned.is_some(), name) {
+        let is_planned = planned.clone().is_some_and(|range| !handle.shared().paths.is_barren(range));
+        if let Some(left_out) = self.left_out(&listed, is_planned, name) {
             return left_out;
         }
 
