@@ -74,6 +74,7 @@ const LAYERS: &[Layer] = &[
             "rustls",
             "aws-lc-rs",
             "tokio",
+            "nix",
             "thiserror",
             "libc",
             "tracing",

@@ -192,13 +192,8 @@ fn run(flags: &Flags) -> u8 {
     let once = |job: Job| {
         let console = open_console(&report, Arc::clone(&bar));
         let outcome = perform(flags, job, &report, (&console, &cancel));
-        let words = Words {
-            rules: &rules,
-            doubtful: &doubtful,
-            stopped: stopped(),
-            delays,
-            dialled: share.is_some(),
-        };
+        let (stopped, dialled) = (stopped(), share.is_some());
+        let words = Words { rules: &rules, doubtful: &doubtful, stopped, delays, dialled };
         let code = finish(&outcome, &console, &words, &report, sums_up);
         let at_limit = outcome.as_ref().is_ok_and(|summary| summary.report.deletions_over_limit > 0);
         Ran { code, ended: outcome.is_ok(), at_limit }

@@ -205,6 +205,25 @@ impl fmt::Display for UsageError {
             Self::ListNeedsOneSource | Self::ListElsewhere { .. } | Self::ListUnreadable { .. } => {
                 self.write_of_list(f)
             }
+            Self::ShareAddress { .. } | Self::UserOfShare { .. } | Self::NotForShare { .. } => {
+                self.write_of_share(f)
+            }
+            Self::Batch { text, .. } | Self::Other { text } => f.write_str(text),
+            Self::BothRemote => SyncError::BothRemote.fmt(f),
+            Self::SeveralHosts { operand, is_here } => write_elsewhere(f, operand, *is_here),
+            Self::Shell { origin, command } => {
+                write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
+            }
+
+            _ => self.write_of_rules(f),
+        }
+    }
+}
+
+impl UsageError {
+    /// Writes an error about a share of a server.
+    fn write_of_share(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::ShareAddress { operand } => write!(
                 f,
                 "'{}' names no share: write HOST::SHARE/PATH or dsync://HOST:PORT/SHARE/PATH, and HOST:: alone for a list",
@@ -219,14 +238,7 @@ impl fmt::Display for UsageError {
             Self::NotForShare { option } => {
                 write!(f, "{option} is not for a share of 'dsync serve', which is reached without ssh")
             }
-            Self::Batch { text, .. } | Self::Other { text } => f.write_str(text),
-            Self::BothRemote => SyncError::BothRemote.fmt(f),
-            Self::SeveralHosts { operand, is_here } => write_elsewhere(f, operand, *is_here),
-            Self::Shell { origin, command } => {
-                write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
-            }
-
-            _ => self.write_of_rules(f),
+            _ => Ok(()),
         }
     }
 }

@@ -126,13 +126,14 @@ pub(crate) fn apply(
     let chowned = uid.is_some() || gid.is_some();
     let owner = if chowned { set_owner(fd, uid, gid)? } else { None };
     let wanted = if owner.is_some() && now.kind != Kind::Dir { without_rights(wanted) } else { wanted };
+
     let mode = wanted.mode.filter(|_| now.kind != Kind::Symlink);
     let known = (!chowned).then_some(now.mode);
     let withheld = match &wanted.extended {
-        None => Withheld { plain: refusal(set_mode(fd, handle, mode, known))?, ..Withheld::default() },
+        None => Withheld { plain: plain_refusal(set_mode(fd, handle, mode, known))?, ..Withheld::default() },
         Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
     };
-    let times = match refusal(set_times(fd, handle, &wanted, now)) {
+    let times = match plain_refusal(set_times(fd, handle, &wanted, now)) {
         // Some filesystems in user space set those of what a link leads to (sshfs).
         Err(error) if now.kind == Kind::Symlink && error.kind() == io::ErrorKind::NotFound => {
             error.raw_os_error()
@@ -154,13 +155,22 @@ fn set_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Resu
     Ok(Some(number))
 }
 
-/// Returns the error number of a refusal; other errors are failures.
+/// Returns the error number with which an owner was refused; other errors are failures.
 fn refusal(result: io::Result<()>) -> io::Result<Option<i32>> {
-    const REFUSALS: &[Errno] =
-        &[Errno::PERM, Errno::ACCESS, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::OVERFLOW];
+    unless_refused(result, &[Errno::ACCESS, Errno::OVERFLOW])
+}
+
+/// Returns the error number with which a filesystem refused a mode or times.
+fn plain_refusal(result: io::Result<()>) -> io::Result<Option<i32>> {
+    unless_refused(result, &[])
+}
+
+fn unless_refused(result: io::Result<()>, others: &[Errno]) -> io::Result<Option<i32>> {
+    const REFUSALS: &[Errno] = &[Errno::PERM, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP];
+    let is_refusal = |error: &Errno| REFUSALS.contains(error) || others.contains(error);
     match result {
         Ok(()) => Ok(None),
-        Err(error) if Errno::from_io_error(&error).is_some_and(|errno| REFUSALS.contains(&errno)) => {
+        Err(error) if Errno::from_io_error(&error).as_ref().is_some_and(is_refusal) => {
             Ok(error.raw_os_error())
         }
         Err(error) => Err(error),

@@ -125,6 +125,9 @@ struct Filesystem {
     dirty: bool,
 }
 
+/// A file that has its name or not, and its directory if that is synced too.
+type Committed<T> = (T, Option<Arc<Dir>>, Result<(), CommitError>);
+
 impl<T> CommitGroup<T> {
     /// Makes an empty group.
     pub fn new(durability: Durability) -> Self {
@@ -233,7 +236,7 @@ impl<T> CommitGroup<T> {
     /// Syncs the directories of committed files, each once, and returns the files with their results.
     fn with_directories(
         &mut self,
-        committed: Vec<(T, Option<Arc<Dir>>, Result<(), CommitError>)>,
+        committed: Vec<Committed<T>>,
         sync: impl Fn(&Dir) -> io::Result<()>,
     ) -> Vec<(T, Result<(), CommitError>)> {
         let address = |dir: &Arc<Dir>| Arc::as_ptr(dir) as usize;
@@ -247,9 +250,13 @@ impl<T> CommitGroup<T> {
             synced.insert(address(dir), failure);
         }
 
-        let durable = |(tag, dir, result): (T, Option<Arc<Dir>>, Result<(), CommitError>)| {
+        let durable = |(tag, dir, result): Committed<T>| {
             let failure = dir.and_then(|dir| synced.get(&address(&dir))?.clone());
-            (tag, failure.map_or(result.clone(), |source| result.and(Err(CommitError::Sync { source }))))
+            let result = match failure {
+                Some(source) => result.and(Err(CommitError::Sync { source })),
+                None => result,
+            };
+            (tag, result)
         };
 
         committed.into_iter().map(durable).collect()

@@ -9,7 +9,7 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, builder::ValueParser};
 
-use super::whole_number;
+use super::number::whole_number;
 use crate::numbers::Size;
 
 /// An option of rsync that has no effect here.

@@ -20,6 +20,7 @@ mod deletion;
 pub(crate) mod id_rules;
 mod links;
 mod mode_rules;
+mod number;
 mod output;
 mod program;
 mod remote;
@@ -27,11 +28,7 @@ mod selection;
 mod stopping;
 mod writing;
 
-use std::{
-    error::Error,
-    ffi::{OsStr, OsString},
-    fmt,
-};
+use std::ffi::{OsStr, OsString};
 
 use clap::{
     ArgMatches, Args as _, Command, FromArgMatches as _,
@@ -47,6 +44,7 @@ pub(crate) use self::{
     deletion::Deletion,
     id_rules::IdRules,
     links::FollowedLinks,
+    number::{NotInRange, whole_number},
     output::{Buffering, Output, ProgressKind, Stream},
     program::Program,
     remote::{Carrier, Remote},
@@ -278,29 +276,4 @@ fn rules_in_order(matches: &ArgMatches) -> Vec<(usize, selection::RuleOption)> {
         .collect();
     order.sort_unstable_by_key(|&(index, _)| index);
     order
-}
-
-/// The error for a value that is not a whole number in its range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NotInRange {
-    value: String,
-    lowest: u64,
-    highest: u64,
-}
-
-impl fmt::Display for NotInRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a whole number from {} to {}", self.value, self.lowest, self.highest)
-    }
-}
-
-impl Error for NotInRange {}
-
-/// Parses a whole number: digits only, so `+5`, `0x5`, `5K` and an empty value are refused.
-pub(crate) fn whole_number(value: &str, lowest: u64, highest: u64) -> Result<u64, NotInRange> {
-    let refuse = || NotInRange { value: value.to_owned(), lowest, highest };
-    if !value.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(refuse());
-    }
-    value.parse().ok().filter(|number| (lowest..=highest).contains(number)).ok_or_else(refuse)
 }

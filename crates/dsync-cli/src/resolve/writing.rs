@@ -45,6 +45,7 @@ fn partial_dir(
         }
         (None, None) => return Ok(None),
     };
+
     let dir = dir.as_bytes();
     if dir.starts_with(b"/") {
         return Ok(Some(dir.to_vec()));

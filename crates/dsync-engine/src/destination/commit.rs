@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use super::{
     files::Pending,
     known::Known,
     landed::{self, Unsent},
-    room::Room,
+    room::{Gathers, Room},
     settle::Outcome,
     site::Site,
     transfers::Transfers,
@@ -68,14 +68,6 @@ impl Notes {
         Self::send(&self.committer, lock(&self.commits), room)
     }
 
-    /// Hands everything over, unless a file is just being added or the committer has ended.
-    pub(super) fn hand_over_if_idle(&self, room: &Room) {
-        if let Ok(commits) = self.commits.try_lock() {
-            // Its thread learns of it.
-            let _ = Self::send(&self.committer, commits, room);
-        }
-    }
-
     fn send(
         committer: &Sender<Vec<Commit>>,
         mut commits: MutexGuard<'_, Vec<Commit>>,
@@ -95,11 +87,21 @@ impl Notes {
     }
 }
 
+impl Gathers for Notes {
+    fn hand_over_if_idle(&self, room: &Room) {
+        if let Ok(commits) = self.commits.try_lock() {
+            // Its thread learns of it.
+            let _ = Self::send(&self.committer, commits, room);
+        }
+    }
+}
+
 impl<'a> Outbox<'a> {
     /// Opens a way to the committer.
     pub(super) fn new(transfers: &'a Transfers<'a>, committer: Sender<Vec<Commit>>) -> Self {
         let notes = Arc::new(Notes { committer, commits: Mutex::default() });
-        transfers.site.room.add(&notes);
+        let gatherer: Weak<Notes> = Arc::downgrade(&notes);
+        transfers.site.room.add(gatherer);
         Self { transfers, notes }
     }
 

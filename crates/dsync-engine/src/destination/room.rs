@@ -18,12 +18,17 @@ use std::{
     time::Duration,
 };
 
-use super::commit::Notes;
 use crate::halt::lock;
+
+/// A gatherer of finished files that need not go to their names at once.
+pub(super) trait Gathers: Send + Sync {
+    /// Hands everything over, unless a file is just being added or nobody takes it any more.
+    fn hand_over_if_idle(&self, room: &Room);
+}
 
 /// The finished files on their way to their names, as far as room depends on them.
 pub(super) struct Room {
-    outboxes: Mutex<Vec<Weak<Notes>>>,
+    outboxes: Mutex<Vec<Weak<dyn Gathers>>>,
     state: Mutex<State>,
     changed: Condvar,
     /// Set once room has run out: from then on nobody collects finished files.
@@ -48,8 +53,8 @@ impl Room {
     }
 
     /// Makes an outbox known, which is then emptied where room is scarce.
-    pub(super) fn add(&self, outbox: &Arc<Notes>) {
-        lock(&self.outboxes).push(Arc::downgrade(outbox));
+    pub(super) fn add(&self, outbox: Weak<dyn Gathers>) {
+        lock(&self.outboxes).push(outbox);
     }
 
     /// Returns whether finished files are to be handed over one by one.

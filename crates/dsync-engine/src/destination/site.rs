@@ -290,6 +290,7 @@ impl<'a> Site<'a> {
         if error.kind() == Interrupted && self.stopped() {
             return Err(SyncError::Link(LinkError::Closed));
         }
+
         let writes = matches!(
             operation,
             Operation::WriteFile | Operation::SetAttributes | Operation::Commit | Operation::HardLink

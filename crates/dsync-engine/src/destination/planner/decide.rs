@@ -41,7 +41,7 @@ pub(super) enum Course {
 pub(super) struct Placing {
     pub(super) decision: Decision,
     /// The entry of an alternate directory that is used.
-    pub(super) alternate: Option<Alternate>,
+    pub(super) alternate: Option<Box<Alternate>>,
     pub(super) way: Way,
     /// Whether the old file is left to its other names, though files are written in place.
     pub(super) is_apart: bool,
@@ -119,7 +119,9 @@ impl Planner<'_> {
         Ok(match (way, found.first) {
             (Way::Blocked(problem), _) => Course::Ignore(Some(problem)),
             (way, Some(first)) if decision.placed => Course::Follow { first, decision, way },
-            (way, _) => Course::Place(Placing { decision, alternate, way, is_apart: false }),
+            (way, _) => {
+                Course::Place(Placing { decision, alternate: alternate.map(Box::new), way, is_apart: false })
+            }
         })
     }
 
