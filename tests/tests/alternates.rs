@@ -237,6 +237,26 @@ fn a_second_run_with_an_alternate_on_another_filesystem_does_nothing() {
     assert_eq!(run().expect_quiet_success().stdout_text(), "");
 }
 
+#[test]
+fn an_equal_file_of_another_user_is_replaced_where_it_cannot_be_linked() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (root, mode, owner) in [("src", 0o644, NOBODY), ("alternate", 0o644, 0), ("dst", 0o600, 0)] {
+        let node = Node { mode, owner: Some((owner, owner)), ..Node::file("f", 1, 100) };
+        Tree::of([node]).plant(&scratch.at(root));
+    }
+    for path in [scratch.path().to_owned(), scratch.src(), scratch.dst()] {
+        std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-rpt", "--link-dest=../alternate"]);
+    let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+    let mode = fs::metadata(scratch.dst().join("f")).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o644);
+}
+
 /// A user other than root.
 const NOBODY: u32 = 65534;
 

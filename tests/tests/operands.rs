@@ -201,6 +201,38 @@ fn no_directory_on_the_way_to_a_pruned_one_is_made() {
 }
 
 #[test]
+fn a_directory_that_the_run_does_not_enter_is_an_empty_one() {
+    needs_dsync!();
+    let lists = Scratch::new();
+    fs::write(lists.at("list"), "a/\n").unwrap();
+    let list = format!("--files-from={}", lists.at("list").display());
+    let before: &[&str] = &["a/", "a/b/", "a/b/old", "a/zz/", "a/zz/f"];
+
+    for (options, sources) in [
+        (&["-dtmR"][..], &["a/"][..]),
+        (&["-dtmR"], &["a/b/"]),
+        (&["-dtmR"], &["a/", "full/"]),
+        (&["-dtmR"], &["./", "a/b/"]),
+        (&["-dtmRn"], &["a/"]),
+        (&["-dtm"], &["a/"]),
+        (&["-tm", &list], &["./"]),
+        (&["-dtLmR"], &["a/"]),
+        // A protected directory is kept, with those above it.
+        (&["-dtmR", "--filter=P b"], &["a/"]),
+        (&["-dtmR", "--filter=P b"], &["a/b"]),
+        (&["-dtmR", "--filter=P c"], &["a/"]),
+        (&["-dtm", "--filter=P b"], &["a/"]),
+        (&["-dtm", "--filter=P b"], &["a/b"]),
+        (&["-tm", "--filter=P b", &list], &["./"]),
+    ] {
+        check(&Case { options, sources, ..PLAIN });
+    }
+    for options in [&["-dtmR", "--delete"][..], &["-dtmR", "--delete-before"], &["-dtm", "--delete"]] {
+        check(&Case { options, sources: &["a/"], before, ..PLAIN });
+    }
+}
+
+#[test]
 fn directories_are_copied_without_what_is_in_them() {
     needs_dsync!();
     let old: &[&str] = &["a/", "a/zz/", "a/zz/f", "q/", "q/r/", "q/r/f", "full/", "full/gone"];

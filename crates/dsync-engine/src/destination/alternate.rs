@@ -47,12 +47,12 @@ pub(super) struct Alternate {
     pub(super) dir: Arc<Dir>,
     pub(super) metadata: Metadata,
     /// The decision for it, with the differences.
-    pub(super) decision: Decision,
+    pub(super) decision: Box<Decision>,
     /// Whether the destination itself has the same content.
     pub(super) adds_nothing: bool,
     /// The decision without this alternate, for an old file that may stay where this entry cannot take its
     /// place.
-    pub(super) own: Option<Decision>,
+    pub(super) own: Option<Box<Decision>>,
     /// The access time that an equal file gets: the source's, if it has another.
     pub(super) access_time: Option<Timestamp>,
 }
@@ -148,7 +148,7 @@ impl Alternates {
     /// An old entry of the destination gives way to an equal file of an alternate, as with rsync,
     /// unless that would only be copied over another file.
     pub(super) fn decision(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Decision> {
-        let mut decision = found.decision.clone();
+        let mut decision = (*found.decision).clone();
         let equal = decision.action == Action::Keep;
         let is_file = found.metadata.kind == Kind::File;
         if let Some(existing) = existing {
@@ -211,7 +211,7 @@ impl Level {
             };
             if action == Action::Keep || best.as_ref().is_none_or(better) {
                 let dir = Arc::clone(dir);
-                let (adds_nothing, own) = (false, None);
+                let (decision, adds_nothing, own) = (Box::new(decision), false, None);
                 best = Some(Alternate { dir, metadata, decision, adds_nothing, own, access_time });
             }
             if action == Action::Keep {

@@ -239,7 +239,11 @@ impl Opening {
         let is_barren = is_dir && options.prune && {
             let top = (&*parent, layer, found.dev);
             let scope = self.scope_of(layer);
-            !contents && !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
+            if contents || options.recursive {
+                self.looks.is_barren(options, top, (&above, scope), &name)
+            } else {
+                !options.filter.protects_directory(path.as_bytes())
+            }
         };
         self.keep(path, layer, (contents, is_barren), options).map(Ok).map_err(WalkError::Keep)
     }

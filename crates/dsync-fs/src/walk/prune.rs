@@ -108,8 +108,8 @@ impl Looks {
     }
 }
 
-/// Returns the directories in a directory, and the rules in force in it; `None` if it has anything
-/// else, or may have, or is protected. `scope` has the rules above.
+/// Returns the directories in a directory that the walk would descend into, and the rules in force in it;
+/// `None` if it has anything but directories, or may have, or is protected. `scope` has the rules above.
 fn directories_of(
     options: &WalkOptions,
     (above, device): (&Dir, u64),
@@ -147,8 +147,12 @@ fn directories_of(
             // Where nobody judges, something may be there.
             None => other = true,
         }
-        other |= !is_dir || found.len() >= MAX_DIRECTORIES;
-        found.push(name);
+        // A walk that does not descend lists a directory as an empty one, whatever is in it.
+        let keeps = || !options.recursive && options.filter.protects_directory(path.join(&name).as_bytes());
+        other |= !is_dir || found.len() >= MAX_DIRECTORIES || keeps();
+        if options.recursive {
+            found.push(name);
+        }
     });
     let is_known = error.is_none() && complete && !other;
     Ok(is_known.then_some((found, scope)))

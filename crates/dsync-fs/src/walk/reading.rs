@@ -695,7 +695,8 @@ impl Reading {
             self.note_directory(name, WalkRuled::NotRecursive);
         }
         let options = self.options();
-        (!(options.prune && (alone || options.dirs && !options.recursive))).then_some(false)
+        let keeps = || options.filter.protects_directory(self.path.join(name).as_bytes());
+        (!(options.prune && (alone || options.dirs && !options.recursive && !keeps()))).then_some(false)
     }
 
     /// Returns the rules in force above a directory of these layers, where files of rules are looked for.

@@ -262,12 +262,12 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Where an alternate directory is on another filesystem, a file that stays is listed with its changes.",
+        says: "Where nothing can be linked to an alternate directory, a file that stays is listed with its changes.",
         explains: |seen| {
-            let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
-            let is_told = seen.finding.line.starts_with("only dsync lists .f");
+            let is_told = ["only dsync lists .f", "only rsync lists cf"];
+            let is_told = is_told.iter().any(|told| seen.finding.line.starts_with(told));
             let is_there = |node: &Node| node.path.starts_with(b"w/d/");
-            seen.case.options.iter().any(is_elsewhere) && is_told && seen.namesakes().any(is_there)
+            seen.may_link_nothing() && is_told && seen.namesakes().any(is_there)
         },
     },
     Known {

@@ -104,6 +104,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A dry run does not foresee that an equal file stays because an alternate's cannot take its place.",
+        explains: |seen| {
+            let lines = ["only the dry run lists: 'hf", "only the run lists: '.f"];
+            seen.is(Class::DryRun)
+                && seen.case.is_nobody
+                && seen.case.has(&["--link-dest", "--compare-dest"])
+                && lines.iter().any(|line| seen.finding.line.starts_with(line))
+        },
+    },
+    Known {
         says: "A dry run does not foresee that the run removes what an alternate directory in the destination has.",
         explains: |seen| {
             seen.is(Class::DryRun)

@@ -336,7 +336,6 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "What the destination has stays where it cannot be linked to an alternate directory.",
         explains: |seen| {
-            let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
             // The copy that rsync makes has the time of the run.
             let is_new = seen.finding.line.ends_with(&format!("should be ({}, 0)", i64::MAX));
             let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
@@ -363,7 +362,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.finding.line.starts_with("missing: ")
                 && (seen.path().ends_with(suffix) || seen.is_within(&["--backup-dir"]));
             let is_one = has_new_time || has_new_owner || has_backup;
-            seen.case.options.iter().any(is_elsewhere) && (is_one || is_others || is_own || is_listed)
+            seen.may_link_nothing() && (is_one || is_others || is_own || is_listed)
         },
     },
     Known {

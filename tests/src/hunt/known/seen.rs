@@ -361,6 +361,12 @@ impl Seen<'_> {
         self.case.world.iter().any(is_link)
     }
 
+    /// Returns whether the system may refuse links to an alternate directory.
+    pub(super) fn may_link_nothing(&self) -> bool {
+        let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
+        self.case.options.iter().any(is_elsewhere) || self.case.is_nobody && self.case.has(&["--link-dest"])
+    }
+
     /// Returns whether two names of the source are of one file.
     pub(super) fn has_links_in_source(&self) -> bool {
         let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_)) && node.path.starts_with(b"w/s");

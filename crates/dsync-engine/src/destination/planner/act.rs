@@ -311,9 +311,13 @@ impl Planner<'_> {
                 if let Some(placed) = place.link(other)? {
                     return Ok(placed);
                 }
-                if let Some(own) = &other.own {
-                    return self.leave_own(subject, found, own, planned);
+                if let Some(own) = &other.own
+                    && let Some(placed) = self.leave_own(subject, found, own, planned)?
+                {
+                    return Ok(placed);
                 }
+                let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
+                place.first_name = reserved.first_name;
                 // Other filesystems, too many links: a copy instead.
                 let file = request(subject, &place, decision, size, found.existing.as_ref(), Some(other));
                 let file = self.requests.admit(file)?;
@@ -327,7 +331,12 @@ impl Planner<'_> {
                     && !place.drop_old(old.kind, other)?
                     && let Some(own) = &other.own
                 {
-                    return self.leave_own(subject, found, own, planned);
+                    if let Some(placed) = self.leave_own(subject, found, own, planned)? {
+                        return Ok(placed);
+                    }
+                    // It fails once more, and is reported.
+                    let place = subject.place(self.site, &self.comparison.protection, None);
+                    return place.dress(Kind::File, &own.wanted);
                 }
                 Ok(Placed::Open)
             }
@@ -337,14 +346,22 @@ impl Planner<'_> {
     }
 
     /// Leaves an old file where an equal one of an alternate directory could not take its place, with the
-    /// attributes that it gets without that.
+    /// attributes that it gets without that. Returns `None` if these cannot be set: another user's file may
+    /// still be replaced.
     fn leave_own(
         &mut self,
         subject: &Subject<'_>,
         found: &Found,
         own: &Decision,
         planned: &mut Option<Planned>,
-    ) -> Result<Placed, SyncError> {
+    ) -> Result<Option<Placed>, SyncError> {
+        if own.action == Action::Retag {
+            let place = subject.place(self.site, &self.comparison.protection, None);
+            if !place.dress_old(&own.wanted)? {
+                return Ok(None);
+            }
+        }
+
         if let Some(other) = planned.take() {
             self.site.account.take_back(&other);
             *planned = subject.plan(self.site, own.action, own.changes, subject.link_text());
@@ -353,14 +370,7 @@ impl Planner<'_> {
         if let Some(group) = found.group {
             self.links.place(group, &subject.path, found.existing.as_ref(), true)?;
         }
-
-        match own.action {
-            Action::Retag => {
-                let place = subject.place(self.site, &self.comparison.protection, None);
-                place.dress(Kind::File, &own.wanted)
-            }
-            _ => Ok(Placed::Here),
-        }
+        Ok(Some(Placed::Here))
     }
 
     /// Notes the content of a file that stays because its content was compared, if the tree is told of

@@ -41,7 +41,7 @@ pub(super) enum Course {
 pub(super) struct Placing {
     pub(super) decision: Decision,
     /// The entry of an alternate directory that is used.
-    pub(super) alternate: Option<Box<Alternate>>,
+    pub(super) alternate: Option<Alternate>,
     pub(super) way: Way,
     /// Whether the old file is left to its other names, though files are written in place.
     pub(super) is_apart: bool,
@@ -119,9 +119,7 @@ impl Planner<'_> {
         Ok(match (way, found.first) {
             (Way::Blocked(problem), _) => Course::Ignore(Some(problem)),
             (way, Some(first)) if decision.placed => Course::Follow { first, decision, way },
-            (way, _) => {
-                Course::Place(Placing { decision, alternate: alternate.map(Box::new), way, is_apart: false })
-            }
+            (way, _) => Course::Place(Placing { decision, alternate, way, is_apart: false }),
         })
     }
 
@@ -277,7 +275,7 @@ impl Planner<'_> {
             // No name can be linked to another filesystem.
             return (own, None);
         }
-        found.own = old.filter(|old| self.may_stay(old, &own, &found)).map(|_| own.clone());
+        found.own = old.filter(|old| self.may_stay(old, &own, &found)).map(|_| Box::new(own.clone()));
         // An entry that is made here gets the permissions that it would get without an alternate,
         // whose own may be any.
         let mut decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };

@@ -139,6 +139,17 @@ impl Place<'_> {
         Ok(if self.dressed(set)? { Placed::Here } else { Placed::Undressed })
     }
 
+    /// Sets the attributes of an old file. Returns `false`, and reports nothing, if they cannot be set.
+    pub(super) fn dress_old(&self, wanted: &Wanted) -> Result<bool, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(true) };
+        let set = self.site.hands.dress(dir, self.name, Kind::File, wanted);
+        if !set.as_ref().is_ok_and(|withheld| withheld.plain.is_none()) {
+            return Ok(false);
+        }
+        self.site.touched(dir);
+        self.dressed(set)
+    }
+
     /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of
     /// the run. `is_new`: whether its name was found free.
     pub(super) fn take_up(&self, size: u64, finished: &Finished, is_new: bool) -> Result<Placed, SyncError> {

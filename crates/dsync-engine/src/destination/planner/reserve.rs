@@ -124,7 +124,7 @@ impl Planner<'_> {
             self.site.check_length(size, &subject.path)?;
         }
         let request = if asks && finished.is_none() {
-            let mut file = request(subject, &place, decision, size, existing, alternate.as_deref());
+            let mut file = request(subject, &place, decision, size, existing, alternate.as_ref());
             let is_new = !existing.is_some_and(|old| old.kind == Kind::File) && alternate.is_none();
             let basis = if is_new { self.other_basis(merge, subject, size) } else { None };
             if let Some(basis) = basis {
