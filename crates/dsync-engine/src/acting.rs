@@ -7,7 +7,7 @@
 use dsync_fs::ActingUser;
 use dsync_wire::options::ActAs;
 
-use crate::{SyncError, footprint::Inmates, session::Session};
+use crate::{SyncError, footprint::Inmates, session::Session, threads};
 
 /// Makes this the user of the calling thread and of those that it starts from now on. The threads
 /// that carry bytes were started before, and keep their rights.
@@ -59,8 +59,7 @@ pub(crate) fn on_own_thread<T: Send>(
     work: impl FnOnce() -> Result<T, SyncError> + Send,
 ) -> Result<T, SyncError> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("end".into()).spawn_scoped(scope, work);
-        let thread = thread.map_err(|source| SyncError::Thread { source })?;
+        let thread = threads::spawn_scoped(scope, "end", work)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

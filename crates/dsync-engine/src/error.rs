@@ -550,6 +550,15 @@ impl SyncError {
         }
     }
 
+    /// Returns the error of a stream that no link can be made of.
+    pub(crate) fn of_stream(source: io::Error) -> Self {
+        // The system's word for no more threads. A descriptor that cannot be waited for has another.
+        match source.kind() {
+            io::ErrorKind::WouldBlock => Self::Thread { source },
+            _ => Self::Connector { source },
+        }
+    }
+
     /// Returns the error of a run whose own list, called `list`, cannot be kept.
     pub(crate) fn of_list(operation: Operation, list: &'static str, error: SpoolError) -> Self {
         let source = match error {

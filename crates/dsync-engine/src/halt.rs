@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::bounded;
@@ -30,6 +30,7 @@ use crate::{
     error::Wording,
     schedule::{Point, point},
     session::ControlOut,
+    threads,
 };
 
 pub(crate) use crate::cancel::POLL;
@@ -150,13 +151,26 @@ impl Halt {
     /// the data on its way.
     fn farewell(&self, fatal: ControlMessage) {
         let (told_tx, told) = bounded(1);
-        let control = Arc::clone(&self.control);
+        let fatal = Arc::new(fatal);
         // On its own thread: the trouble that ends the run may block the control lane.
-        std::thread::spawn(move || {
-            // Behind what other threads are sending; nothing follows it.
-            let _ = control.send_last(&fatal);
-            let _ = told_tx.send(());
-        });
+        let start = || {
+            let (control, fatal, told) = (Arc::clone(&self.control), Arc::clone(&fatal), told_tx.clone());
+            threads::spawn("farewell", move || {
+                // Behind what other threads are sending; nothing follows it.
+                let _ = control.send_last(&fatal);
+                let _ = told.send(());
+            })
+        };
+
+        // The trouble may be that the system starts no thread: the run's others end now and make room. A
+        // peer that hears nothing still sees the link closed.
+        let until = Instant::now() + FAREWELL;
+        while start().is_err() {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
         if told.recv_timeout(FAREWELL).is_err() {
             return;
         }
@@ -222,13 +236,7 @@ impl Halt {
             point(Point::End);
         };
 
-        match std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body) {
-            Ok(handle) => Some(handle),
-            Err(source) => {
-                self.fail(SyncError::Thread { source });
-                None
-            }
-        }
+        threads::spawn_scoped(scope, name, body).map_err(|error| self.fail(error)).ok()
     }
 
     /// Returns `work` as that of a thread that writes, which counts from now until it has ended.

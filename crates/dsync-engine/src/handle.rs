@@ -7,7 +7,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Condvar, Mutex},
     task::{Context, Poll, Waker},
-    thread,
 };
 
 use dsync_transport::Throttle;
@@ -18,7 +17,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
-    halt::lock,
+    halt::lock, threads,
 };
 
 /// A run that was started with [`Job::start`] or [`Job::start_over`].
@@ -317,10 +316,7 @@ pub(crate) fn start(
         drop(end);
         waker.into_iter().for_each(Waker::wake);
     };
-    thread::Builder::new()
-        .name("dsync-run".into())
-        .spawn(work)
-        .map_err(|source| SyncError::Thread { source })?;
+    threads::spawn("dsync-run", work)?;
     Ok(handle)
 }
 
@@ -345,7 +341,7 @@ mod tests {
             if let Poll::Ready(outcome) = Pin::new(&mut run).poll(&mut context) {
                 break outcome;
             }
-            thread::yield_now();
+            std::thread::yield_now();
         };
         assert!(first.error.is_some() && !is_late(&first));
 

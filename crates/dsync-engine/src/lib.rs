@@ -52,6 +52,7 @@ mod state;
 mod states;
 pub mod summary;
 mod tally;
+mod threads;
 mod under_way;
 pub mod verify;
 mod way;

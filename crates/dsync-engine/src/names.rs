@@ -27,6 +27,7 @@ use crate::{
     ends::FilesFrom,
     grant::Start,
     session::{self, Keying, Session, SourceMail},
+    threads,
 };
 
 /// Returns the place of a list for the peer of a destination, or of a source.
@@ -73,10 +74,7 @@ impl Session {
     ) -> Result<T, SyncError> {
         let (over_tx, over) = bounded::<()>(0);
         std::thread::scope(|scope| {
-            std::thread::Builder::new()
-                .name("pulse".into())
-                .spawn_scoped(scope, || self.beat(&over, || self.control.send(sign)))
-                .map_err(|source| SyncError::Thread { source })?;
+            threads::spawn_scoped(scope, "pulse", || self.beat(&over, || self.control.send(sign)))?;
             let done = work();
             drop(over_tx);
             done

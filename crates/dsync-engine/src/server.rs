@@ -143,7 +143,7 @@ impl Server {
         let link = self
             .stream
             .into_link(StreamEnd::Server, self.timeout, Arc::clone(&budget))
-            .map_err(|source| SyncError::Connector { source })?;
+            .map_err(SyncError::of_stream)?;
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
         let (start, listener) = (Start::of(self.grant), Some(observer as &dyn Observer));

@@ -144,12 +144,13 @@ fn own(
     cancel: &CancelToken,
 ) -> Result<Arc<dyn Link>, SyncError> {
     let connect = || {
-        let stream = connector.connect(cancel)?;
-        stream.into_link(StreamEnd::Controller, options.timeout, Arc::clone(budget))
+        let stream = connector.connect(cancel).map_err(|source| SyncError::Connector { source })?;
+        let link = stream.into_link(StreamEnd::Controller, options.timeout, Arc::clone(budget));
+        link.map_err(SyncError::of_stream)
     };
     let connected = caught(|| Ok(connect()))?;
     if cancel.is_cancelled() {
         return Err(SyncError::Cancelled);
     }
-    connected.map_err(|source| SyncError::Connector { source })
+    connected
 }

@@ -34,6 +34,7 @@ use crate::{
     rules::Filters,
     session::{self, NO_TIMEOUT, Session},
     source::ListedFiles,
+    threads,
 };
 
 /// Makes the link of a local run; its source's end is the second.
@@ -114,7 +115,8 @@ pub(super) fn run(
         let barred = is_somewhere.then_some(path);
         let means = Means::new(theirs_allowance, spools.clone());
         let means = source_means(means, remote, (operands, batch), barred, is_direct);
-        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
+        let peer =
+            threads::spawn_scoped(scope, "source", || serve_link(there, NO_TIMEOUT, cancel, theirs, means))?;
         let result =
             Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
                 let terms = local_order((path, observer), (filters, asked), direct, (spools, remote.own));
@@ -124,8 +126,8 @@ pub(super) fn run(
                 })
             });
         here.close(CloseReason::Done);
-        (result, peer.join())
-    });
+        Ok::<_, SyncError>((result, peer.join()))
+    })?;
 
     let report = report_of(result, peer)?;
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })

@@ -12,6 +12,7 @@ use crate::{
     footprint::{Cage, Inmates},
     grant::{Grant, Start},
     source::ListedFiles,
+    threads,
 };
 
 /// Serves one session as the remote end (`dsync --server`) to the client that came by `entrance`;
@@ -53,8 +54,7 @@ pub fn serve(
         dsync_transport::accept(entrance, &budget)
     };
     let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);
-        let thread = thread.map_err(|source| SyncError::Thread { source })?;
+        let thread = threads::spawn_scoped(scope, "accept", accept)?;
         Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
 

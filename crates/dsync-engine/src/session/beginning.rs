@@ -11,7 +11,7 @@ use std::{
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_wire::link::{CloseReason, Link};
 
-use crate::{CancelToken, SyncError, cancel::POLL};
+use crate::{CancelToken, SyncError, cancel::POLL, threads};
 
 /// The time limit of a run in this process, which has no network that could go silent.
 pub(crate) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
@@ -44,10 +44,7 @@ pub(super) fn within<T>(
     };
 
     let result = std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .name("opening".into())
-            .spawn_scoped(scope, watch)
-            .map_err(|source| SyncError::Thread { source })?;
+        threads::spawn_scoped(scope, "opening", watch)?;
         let result = opening();
         drop(over_tx);
         result

@@ -6,7 +6,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_transport::{Abandon, ConnectError, Connected, HostAnswer, RemoteShell, Throttle, TransportChoice};
 use dsync_wire::budget::Budget;
 
-use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::POLL};
+use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::POLL, threads};
 
 /// Connects to a host.
 pub(super) fn connect(
@@ -118,10 +118,7 @@ fn connect_or_cancel(
             let _done = done_tx;
             dsync_transport::connect(shell, options)
         };
-        let thread = std::thread::Builder::new()
-            .name("connect".into())
-            .spawn_scoped(scope, connect)
-            .map_err(|source| SyncError::Thread { source })?;
+        let thread = threads::spawn_scoped(scope, "connect", connect)?;
         while done.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
             if cancel.is_cancelled() {
                 options.abandon.abandon();
