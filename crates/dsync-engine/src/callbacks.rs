@@ -1,9 +1,15 @@
 //! Code of the caller's that a run or a verification calls: its first panic ends that work and nothing
 //! else, whichever thread makes the call, and nothing is called after it.
+//!
+//! Nor is anything called once the work is cancelled. Such work does not end well: the caller has not heard
+//! all of it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{CancelToken, SyncError};
@@ -14,12 +20,14 @@ pub(crate) struct Callbacks {
     cancel: CancelToken,
     /// The text of the first panic.
     panicked: Arc<OnceLock<String>>,
+    /// Whether a call was not made because the work was cancelled.
+    unheard: Arc<AtomicBool>,
 }
 
 impl Callbacks {
     /// Begins the calls of work that `cancel` stops.
     pub(crate) fn new(cancel: &CancelToken) -> Self {
-        Self { cancel: cancel.part(), panicked: Arc::default() }
+        Self { cancel: cancel.part(), panicked: Arc::default(), unheard: Arc::default() }
     }
 
     /// Returns the token that the work listens to: a panic cancels it.
@@ -27,9 +35,11 @@ impl Callbacks {
         &self.cancel
     }
 
-    /// Makes a call; `None` if it panics, or one before did.
+    /// Makes a call; `None` if it panics, or one before did, or the work is cancelled.
     pub(crate) fn call<T>(&self, callback: impl FnOnce() -> T) -> Option<T> {
-        if self.panicked.get().is_some() {
+        // A panic cancels the work.
+        if self.cancel.is_cancelled() {
+            self.unheard.store(true, Ordering::Release);
             return None;
         }
         match catch_unwind(AssertUnwindSafe(callback)) {
@@ -40,6 +50,11 @@ impl Callbacks {
                 None
             }
         }
+    }
+
+    /// Returns whether the caller lacks a call of work that was cancelled.
+    pub(crate) fn lack(&self) -> bool {
+        self.unheard.load(Ordering::Acquire)
     }
 
     /// Returns the text of the first panic.

@@ -267,10 +267,12 @@ impl<'a> Guarded<'a> {
         self.callbacks.cancel()
     }
 
-    /// Returns the result of the run, which is an error if the observer panicked.
+    /// Returns the result of the run, which is an error if the observer panicked, or was not told all
+    /// because the run is cancelled.
     pub(crate) fn verdict<T>(self, outcome: Result<T, SyncError>) -> Result<T, SyncError> {
         match self.callbacks.panic() {
             Some(message) => Err(SyncError::Aborted { message }),
+            None if outcome.is_ok() && self.callbacks.lack() => Err(SyncError::Cancelled),
             None => outcome,
         }
     }

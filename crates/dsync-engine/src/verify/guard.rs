@@ -20,6 +20,7 @@ pub(super) fn guarded<T>(
 
     match guarded.callbacks.panic() {
         Some(message) => Err(VerifyError::Aborted { message }),
+        None if outcome.is_ok() && guarded.callbacks.lack() => Err(VerifyError::Cancelled),
         None => outcome,
     }
 }
