@@ -4,6 +4,8 @@
 //! carries and keeps secret is all that the session has. Streams that are no descriptors are copied
 //! to and from a socket pair, which costs a copy at memory speed and two threads.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 #[cfg(feature = "stream")]
 mod bytes;
 

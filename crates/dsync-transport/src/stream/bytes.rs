@@ -14,6 +14,8 @@ use dsync_wire::{
     link::{Carrier, Link},
 };
 
+#[cfg(feature = "tokio")]
+use super::asynchronous;
 use super::{Form, Stream, StreamEnd};
 use crate::{
     mux::{MuxLink, Role, Seat},
@@ -64,7 +66,11 @@ impl Stream {
     /// Takes an asynchronous stream, which a task on the runtime `handle` copies. The task must be able
     /// to run as long as the session: a runtime that ends breaks the connection, and one of a single thread
     /// that waits in [`Job::run`](https://docs.rs/dsync-engine) or `Server::serve` makes the session time
-    /// out. `Job::start`, whose handle is awaited, leaves that thread free.
+    /// out. `Job::start`, whose handle is awaited, leaves that thread free. The runtime needs its drivers of
+    /// I/O and of time (`enable_all`).
+    ///
+    /// The stream is dropped when the session has ended and what it wrote is flushed, at most 3 s later, also
+    /// under a peer that stays connected.
     ///
     /// # Errors
     /// The system's error where no socket pair can be made.
@@ -81,18 +87,15 @@ impl Stream {
     /// # let _ = accepted;
     /// ```
     #[cfg(feature = "tokio")]
-    pub fn from_async<S>(mut stream: S, handle: &tokio::runtime::Handle) -> io::Result<Self>
+    pub fn from_async<S>(stream: S, handle: &tokio::runtime::Handle) -> io::Result<Self>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let _entered = handle.enter();
-        let mut ours = tokio::net::UnixStream::from_std(ours)?;
-        handle.spawn(async move {
-            // The link sees an end, whatever the reason is.
-            let _ = tokio::io::copy_bidirectional(&mut stream, &mut ours).await;
-        });
+        // The link sees an end, whatever the reason is.
+        handle.spawn(asynchronous::copy(stream, tokio::net::UnixStream::from_std(ours)?));
         Self::from_socket(theirs)
     }
 }
@@ -149,4 +152,4 @@ fn pump(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// Bytes that are copied at a time: a frame of the mux.
-const PUMP_BYTES: usize = 64 << 10;
+pub(super) const PUMP_BYTES: usize = 64 << 10;
