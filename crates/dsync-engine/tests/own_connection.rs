@@ -12,6 +12,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -101,18 +102,57 @@ fn any_pair_of_reader_and_writer_is_a_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let grant = scene.grant(Access::ReadWrite);
+    let (ended, is_ended) = mpsc::channel();
+    let halves =
+        move |socket: TcpStream| Stream::new(Inward(socket.try_clone()?, ended.clone()), Outward(socket));
+    let of_service = halves.clone();
     let service = thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        let stream = Stream::new(socket.try_clone().unwrap(), socket).unwrap();
-        Server::new(stream).grant(grant).serve(&Silent, &CancelToken::new())
+        Server::new(of_service(socket).unwrap()).grant(grant).serve(&Silent, &CancelToken::new())
     });
-    let pushed = run(scene.push(), || {
-        let socket = TcpStream::connect(address)?;
-        Stream::new(socket.try_clone()?, socket)
-    });
+    let pushed = run(scene.push(), || halves(TcpStream::connect(address)?));
     assert_eq!(pushed.unwrap().exit_code(), 0);
     service.join().unwrap().unwrap();
     scene.is_there(&scene.at("service/host/agent"));
+
+    // Neither end's reader waits for the other's for ever.
+    for _ in 0..2 {
+        is_ended.recv_timeout(Duration::from_secs(120)).unwrap();
+    }
+}
+
+/// A socket's reading half, which tells when it is dropped.
+struct Inward(TcpStream, mpsc::Sender<()>);
+
+impl Read for Inward {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Drop for Inward {
+    fn drop(&mut self) {
+        let _ = self.1.send(());
+    }
+}
+
+/// A socket's writing half, which ends the reading one with it.
+struct Outward(TcpStream);
+
+impl Write for Outward {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Outward {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
 }
 
 /// A reader that ends after a number of bytes, as a connection that breaks does.

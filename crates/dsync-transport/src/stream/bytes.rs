@@ -25,7 +25,8 @@ use crate::{
 };
 
 impl Stream {
-    /// Takes a stream that is one descriptor, such as a socket.
+    /// Takes a stream that is one descriptor, such as a socket. It stays in non-blocking mode after the session:
+    /// a program that kept a clone sets the mode that it wants.
     ///
     /// # Errors
     /// The system's error where the descriptor cannot be duplicated.
@@ -36,16 +37,56 @@ impl Stream {
     }
 
     /// Takes the two descriptors of a stream: a pair of pipes, say. They are read and written
-    /// without blocking while the link lives.
+    /// without blocking while the link lives, and get their modes back then. Two descriptors of one open file, as of a
+    /// socket, share one mode and stay without blocking.
     pub fn from_descriptors(input: OwnedFd, output: OwnedFd) -> Self {
         Self(Form::Descriptors { input, output })
     }
 
     /// Takes the two halves of any stream. Each is used by a thread of its own, which ends with the
-    /// half: `read` must return once the other end is gone.
+    /// half: `read` must return once the other end is gone, or this one's writer.
+    ///
+    /// The writer is dropped when the session has ended, and the end has to be seen then. A clone of a socket does not
+    /// show it, as the other clone keeps the socket open: where both ends are made of clones, each reader waits for the
+    /// other, and each session leaves two threads and their descriptors behind for ever. A socket is for
+    /// [`from_socket`](Self::from_socket). Where something has to be between (encryption, a count), the writer
+    /// shuts the socket down when it is dropped.
     ///
     /// # Errors
     /// The system's error where no socket pair or thread can be made.
+    ///
+    /// ```
+    /// use std::{
+    ///     io::{self, Write},
+    ///     net::{Shutdown, TcpStream},
+    /// };
+    ///
+    /// use dsync_transport::Stream;
+    ///
+    /// /// A socket's writing half, which ends the reading one with it.
+    /// struct Outward(TcpStream);
+    ///
+    /// impl Write for Outward {
+    ///     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    ///         self.0.write(bytes)
+    ///     }
+    ///
+    ///     fn flush(&mut self) -> io::Result<()> {
+    ///         self.0.flush()
+    ///     }
+    /// }
+    ///
+    /// impl Drop for Outward {
+    ///     fn drop(&mut self) {
+    ///         let _ = self.0.shutdown(Shutdown::Both);
+    ///     }
+    /// }
+    ///
+    /// fn over(socket: TcpStream) -> io::Result<Stream> {
+    ///     Stream::new(socket.try_clone()?, Outward(socket))
+    /// }
+    /// # let _ = over;
+    /// ```
     pub fn new(
         mut reader: impl Read + Send + 'static,
         mut writer: impl Write + Send + 'static,
