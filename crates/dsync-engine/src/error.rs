@@ -569,9 +569,20 @@ impl SyncError {
         Self::Filesystem { operation, path: list.into(), source }
     }
 
+    /// Returns whether the same run may go well if it is started again later, with nothing mended: its
+    /// connection broke or could not be made, also where the engine itself has
+    /// [tried to go on](Self::GaveUp), or another run was using the destination.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Locked { .. } | Self::Peer { exit_code: exit_code::LOCKED, .. } => true,
+            Self::GaveUp { source, .. } => source.is_retryable(),
+            _ => self.may_reconnect(),
+        }
+    }
+
     /// Returns whether a new connection may bring the run to its end: this one broke, or the peer
     /// said so of its side, and nobody refused anything.
-    pub fn is_retryable(&self) -> bool {
+    pub(crate) fn may_reconnect(&self) -> bool {
         match self {
             Self::Link(LinkError::PeerClosed { reason }) => *reason == CloseReason::Failed,
             Self::Link(error) => error.is_retryable(),
@@ -725,5 +736,20 @@ mod tests {
         assert_eq!(gave_up(silent).fault(), Fault::Connection);
         assert_eq!(gave_up(PeerMisbehaved::NoOperands.into()).fault(), Fault::Peer);
         assert_eq!(SyncError::BothRemote.fault(), Fault::Caller);
+    }
+
+    #[test]
+    fn a_program_tries_more_again_than_the_engine_goes_on_after() {
+        let lost = || SyncError::Link(LinkError::Lost);
+        let gave_up = SyncError::GaveUp { retries: 5, exit_code: 10, source: Box::new(lost()) };
+        let locked = SyncError::Locked { path: "/vault".into() };
+        let locked_there = SyncError::Peer { exit_code: exit_code::LOCKED, text: String::new() };
+        assert!(lost().is_retryable() && lost().may_reconnect());
+        for error in [gave_up, locked, locked_there] {
+            assert!(error.is_retryable() && !error.may_reconnect(), "{error:?}");
+        }
+        for error in [SyncError::BothRemote, SyncError::Cancelled, PeerMisbehaved::NoOperands.into()] {
+            assert!(!error.is_retryable() && !error.may_reconnect(), "{error:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! under a limit, of which nobody knows how much is used up, nothing more is removed.
 //!
 //! The law: nothing is tried again before a session has begun (a wrong password is asked for once), nor
-//! after an error that a new connection cannot mend ([`SyncError::is_retryable`]), nor without end:
+//! after an error that a new connection cannot mend ([`SyncError::may_reconnect`]), nor without end:
 //! failures in a row are counted, and only a session that made progress for a minute ends the row. One
 //! that broke after a minute of silence does not.
 
@@ -187,7 +187,7 @@ pub(crate) fn run<T>(
         if cancel.is_cancelled() && error.fault() == Fault::Connection {
             return Err(SyncError::Cancelled);
         }
-        if cancel.is_cancelled() || !error.is_retryable() || !(begun || broke.is_some()) {
+        if cancel.is_cancelled() || !error.may_reconnect() || !(begun || broke.is_some()) {
             return Err(error);
         }
 

@@ -232,7 +232,7 @@ impl<'a> Site<'a> {
             KeepPartial::Never => false,
             // The client is let in again another day.
             _ => self.session.halt.ended_with(|error| {
-                error.is_retryable()
+                error.may_reconnect()
                     || matches!(error, SyncError::LimitExceeded { excess: Excess::Hours, .. })
             }),
         }
