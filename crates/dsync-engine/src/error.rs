@@ -297,7 +297,7 @@ pub enum SyncError {
     /// This end, started as the remote one, was not reached by its client.
     #[error(transparent)]
     Accept(#[from] AcceptError),
-    /// The connection broke during the run.
+    /// The connection broke during the run, or [no peer](LinkError::OtherProtocol) was at its other end.
     #[error("the connection broke")]
     Link(#[from] LinkError),
     /// The connection broke, and no other could be made or lasted.
@@ -643,6 +643,7 @@ impl SyncError {
             | Self::Thread { .. }
             | Self::Random { .. } => Fault::System,
 
+            Self::Link(LinkError::OtherProtocol { .. }) => Fault::Peer,
             Self::Connect(_)
             | Self::Connector { .. }
             | Self::Accept(_)
@@ -694,9 +695,10 @@ impl SyncError {
             }
 
             // Over a pipe the carrier's bytes are the peer's own.
-            Self::Link(LinkError::Carrier { carrier: Carrier::Ssh | Carrier::Stream, .. }) => {
-                exit_code::STREAM
-            }
+            Self::Link(
+                LinkError::Carrier { carrier: Carrier::Ssh | Carrier::Stream, .. }
+                | LinkError::OtherProtocol { .. },
+            ) => exit_code::STREAM,
             Self::Link(_) | Self::Connector { .. } => exit_code::SOCKET,
             Self::PeerMisbehaved(_)
             | Self::NotAskedFor { .. }

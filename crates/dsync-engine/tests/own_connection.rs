@@ -19,7 +19,7 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Grant, GrantTerms, Job, Limits,
+    Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Fault, Grant, GrantTerms, Job, Limits,
     Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
     grant::{OptionRules, Request},
 };
@@ -119,6 +119,20 @@ fn any_pair_of_reader_and_writer_is_a_stream() {
     for _ in 0..2 {
         is_ended.recv_timeout(Duration::from_secs(120)).unwrap();
     }
+}
+
+#[test]
+fn another_programs_answer_is_the_peers_fault_and_no_reason_to_try_again() {
+    let scene = Scene::new();
+    let error = run(scene.push(), || {
+        let (ours, mut theirs) = UnixStream::pair()?;
+        theirs.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
+        thread::spawn(move || io::copy(&mut theirs, &mut io::sink()));
+        Stream::from_socket(ours)
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, SyncError::Link(_)), "{error:?}");
+    assert_eq!((error.fault(), error.is_retryable(), error.exit_code()), (Fault::Peer, false, 12));
 }
 
 /// A socket's reading half, which tells when it is dropped.

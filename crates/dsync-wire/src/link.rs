@@ -330,6 +330,15 @@ pub enum LinkError {
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
+    /// The first bytes of the peer are none of this protocol: another program answers there.
+    #[error("the other end speaks another protocol")]
+    OtherProtocol {
+        /// The carrier.
+        carrier: Carrier,
+        /// The fault in the bytes.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// This end was asked to send something that the protocol does not allow; nothing was sent.
     #[error("a message cannot be sent")]
     Message {

@@ -318,6 +318,11 @@ impl Lanes {
         LinkError::Carrier { carrier: self.carrier, source: Arc::new(source) }
     }
 
+    /// Turns a broken rule in the peer's first bytes into the link's error.
+    pub(crate) fn stranger_error(&self, source: MuxError) -> LinkError {
+        LinkError::OtherProtocol { carrier: self.carrier, source: Arc::new(source) }
+    }
+
     /// Fails with the link's error if it has ended.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
         self.ended.clone().map_or(Ok(()), Err)

@@ -490,9 +490,12 @@ impl Drop for Reader {
 
 /// Reads frames from the pipe until the link ends.
 async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: Duration) {
+    let mut is_first = true;
     loop {
-        if let Err(error) = take_frames(&shared, &mut reader) {
-            let error = shared.lock().carrier_error(error);
+        if let Err(error) = take_frames(&shared, &mut reader, &mut is_first) {
+            let lanes = shared.lock();
+            let error = if is_first { lanes.stranger_error(error) } else { lanes.carrier_error(error) };
+            drop(lanes);
             shared.end(error, Some(CloseReason::Protocol));
         }
         let (ended, has_output) = {
@@ -524,9 +527,10 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
     }
 }
 
-/// Passes every complete frame to the lanes.
-fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError> {
+/// Passes every complete frame to the lanes. `is_first` is set until the header of one was right.
+fn take_frames(shared: &Shared, reader: &mut PipeReader, is_first: &mut bool) -> Result<(), MuxError> {
     while let Some((lane, frame, used)) = parse(reader.unread())? {
+        *is_first = false;
         shared.lock().on_frame(lane, frame)?;
         match (frame, &shared.beside) {
             (Frame::Invite(invitation), Some(beside)) => beside.invited(invitation),

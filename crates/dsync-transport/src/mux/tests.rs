@@ -68,12 +68,27 @@ fn a_vanished_peer_is_lost() {
 fn a_peer_that_breaks_the_rules_ends_the_link_and_is_told() {
     use std::io::{Read, Write};
     let (link, mut peer) = with_raw_peer(IDLE);
+    let mut alive = Vec::new();
+    encode(0, Frame::Alive, &mut alive);
+    peer.write_all(&alive).unwrap();
     peer.write_all(&[1, 0, 0, 0, 99, 0, 0, 0]).unwrap();
-    assert!(matches!(link.accept_lane(), Err(LinkError::Carrier { .. })));
+    let error = link.accept_lane().map(drop).unwrap_err();
+    assert!(matches!(error, LinkError::Carrier { .. }) && error.is_retryable(), "{error:?}");
     let mut said = Vec::new();
     peer.read_to_end(&mut said).unwrap();
     let (_, frame, _) = parse(&said).unwrap().unwrap();
     assert_eq!(frame, Frame::Close(CloseReason::Protocol.code()));
+}
+
+#[test]
+fn a_peer_that_begins_with_anything_else_speaks_another_protocol() {
+    use std::io::Write;
+    for said in [&b"HTTP/1.1 400 Bad Request"[..], b"SSH-2.0-OpenSSH_9.6", &[0; 64], b"220 mail ESMTP"] {
+        let (link, mut peer) = with_raw_peer(IDLE);
+        peer.write_all(said).unwrap();
+        let error = link.accept_lane().map(drop).unwrap_err();
+        assert!(matches!(error, LinkError::OtherProtocol { .. }) && !error.is_retryable(), "{error:?}");
+    }
 }
 
 #[test]
