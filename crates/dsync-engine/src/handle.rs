@@ -12,6 +12,7 @@ use std::{
 use dsync_transport::Throttle;
 use dsync_wire::{
     event::{Event, Progress},
+    message::Cause,
     path::EntryPath,
 };
 
@@ -85,7 +86,9 @@ pub struct RunOutcome {
     /// The last progress that was reported, which an error does not take away.
     pub progress: Progress,
     /// Paths of the entries that failed, below the transfer's root, in order and each once:
-    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand. After a
+    /// [`Job::only`] tries these again. Entries that the options leave out
+    /// ([`Cause::Skipped`](crate::Cause::Skipped)) are not among them. Of an operand that is missing it is the
+    /// operand, and of a missing path of [`Source::Files`](crate::Source::Files) the path with the root before it. After a
     /// [reconnect](Observer::reconnecting) they are those of the last session, which planned everything
     /// anew, like the counts of the summary. Where they would take more than 16 MiB, as a peer can name any
     /// number, it is the root alone (an empty path): then all is tried again.
@@ -244,7 +247,9 @@ impl<O: Observer> Observer for Watched<O> {
     }
 
     fn event(&self, event: &Event) {
-        if let Event::Failed(problem) = event {
+        if let Event::Failed(problem) = event
+            && problem.cause != Cause::Skipped
+        {
             lock(&self.run.failed).note(&problem.path);
         }
         self.observer.event(event);
@@ -321,14 +326,14 @@ pub(crate) fn start(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use std::time::Duration;
 
-    use dsync_wire::message::{Cause, Operation, Problem};
+    use dsync_wire::message::{Operation, Problem};
 
     use super::*;
-    use crate::{Destination, Silent, Source};
+    use crate::{Destination, Silent, Source, SyncOptions, Verdict};
 
     #[test]
     fn an_outcome_is_returned_once_and_who_comes_late_does_not_wait() {
@@ -361,6 +366,22 @@ mod tests {
         watched.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
         fails("b");
         assert_eq!(lock(&run.failed).paths, BTreeSet::from(["b".into()]));
+    }
+
+    #[test]
+    fn what_the_options_leave_out_has_not_failed() {
+        let home = tempfile::tempdir().unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        std::fs::create_dir(&from).unwrap();
+        std::os::unix::fs::symlink("nowhere", from.join("link")).unwrap();
+        // A directory that nobody enters, and a link that nobody copies.
+        for options in [SyncOptions::default(), SyncOptions::archive().links(false)] {
+            let source = Source::Local { paths: vec![from.join("")] };
+            let job = Job::new(source, Destination::Local { path: to.clone() }).options(options);
+            let RunOutcome { summary, failed, .. } = job.start(Silent).unwrap().join();
+            assert!(summary.is_some_and(|summary| summary.verdict() == Verdict::Done));
+            assert_eq!(failed, [] as [EntryPath; 0]);
+        }
     }
 
     #[test]

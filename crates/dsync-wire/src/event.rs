@@ -20,7 +20,8 @@ pub enum Event {
     /// with [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) a real run emits
     /// none that could not be carried out.
     Planned(Planned),
-    /// A failure. The run continues and ends with a partial result.
+    /// A failure. The run continues and ends with a partial result. With [`Cause::Skipped`](crate::message::Cause::Skipped)
+    /// it is none: the options leave the entry out, and it counts nowhere.
     Failed(Problem),
     /// The end of a plan that was emitted with a number.
     Ended(Ended),
