@@ -7,7 +7,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -18,8 +18,6 @@ use crate::{CancelToken, SyncError};
 #[derive(Clone)]
 pub(crate) struct Callbacks {
     cancel: CancelToken,
-    /// The text of the first panic.
-    panicked: Arc<OnceLock<String>>,
     /// Whether a call was not made because the work was cancelled.
     unheard: Arc<AtomicBool>,
 }
@@ -27,7 +25,7 @@ pub(crate) struct Callbacks {
 impl Callbacks {
     /// Begins the calls of work that `cancel` stops.
     pub(crate) fn new(cancel: &CancelToken) -> Self {
-        Self { cancel: cancel.part(), panicked: Arc::default(), unheard: Arc::default() }
+        Self { cancel: cancel.part(), unheard: Arc::default() }
     }
 
     /// Returns the token that the work listens to: a panic cancels it.
@@ -45,8 +43,7 @@ impl Callbacks {
         match catch_unwind(AssertUnwindSafe(callback)) {
             Ok(returned) => Some(returned),
             Err(payload) => {
-                let _ = self.panicked.set(panic_text(payload.as_ref()));
-                self.cancel.cancel();
+                self.cancel.panicked(panic_text(payload.as_ref()));
                 None
             }
         }
@@ -59,7 +56,7 @@ impl Callbacks {
 
     /// Returns the text of the first panic.
     pub(crate) fn panic(&self) -> Option<String> {
-        self.panicked.get().cloned()
+        self.cancel.panic().map(ToOwned::to_owned)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use crate::SyncError;
 
 /// Time that a waiting thread sleeps before it looks again whether it is to stop.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
@@ -37,6 +39,8 @@ pub(crate) const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     flag: Arc<AtomicBool>,
+    /// The text of the panic that set the flag.
+    panic: Arc<OnceLock<String>>,
     /// The token of which this one is a part.
     parent: Option<Arc<Self>>,
 }
@@ -59,6 +63,26 @@ impl CancelToken {
 
     /// Returns a token that is cancelled with this one, and can be cancelled without it.
     pub(crate) fn part(&self) -> Self {
-        Self { flag: Arc::default(), parent: Some(Arc::new(self.clone())) }
+        Self { parent: Some(Arc::new(self.clone())), ..Self::default() }
+    }
+
+    /// Cancels the work for a panic in code of the program's; the first one's text stays.
+    pub(crate) fn panicked(&self, text: String) {
+        let _ = self.panic.set(text);
+        self.cancel();
+    }
+
+    /// Returns the text of the panic, if one cancelled the work.
+    pub(crate) fn panic(&self) -> Option<&str> {
+        let of_parent = || self.parent.as_ref().and_then(|whole| whole.panic());
+        self.panic.get().map(String::as_str).or_else(of_parent)
+    }
+
+    /// Returns the reason of work that this token has stopped.
+    pub(crate) fn reason(&self) -> SyncError {
+        match self.panic() {
+            Some(text) => SyncError::Aborted { message: text.to_owned() },
+            None => SyncError::Cancelled,
+        }
     }
 }

@@ -526,7 +526,7 @@ impl Session {
 
         while !self.halt.stopped() {
             if cancel.is_cancelled() {
-                return Err(SyncError::Cancelled);
+                return Err(cancel.reason());
             }
             self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())?;
             // Read before the time, which is set before this is.

@@ -202,6 +202,9 @@ fn a_panic_at_any_event_of_the_serving_end_is_no_success_for_the_caller() {
             assert!(at >= 4 && outcome.is_ok(), "{at}: {outcome:?}");
             return;
         }
-        assert!(outcome.is_err(), "event {at}: {outcome:?}");
+        // The service's failure, not its cancelling. The connection may end before the reason is there.
+        let error = outcome.unwrap_err();
+        let is_told = matches!(&error, SyncError::Peer { exit_code: 12, text } if text.contains("callback"));
+        assert!(is_told || matches!(&error, SyncError::Link(_)), "event {at}: {error:?}");
     }
 }

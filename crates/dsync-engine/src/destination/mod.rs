@@ -352,7 +352,7 @@ fn finish_if_whole(
             // Asked here and not of the watcher, which looks now and then: who is told of a success
             // would not hear that this end was cancelled, or that its observer panicked.
             if cancel.is_cancelled() {
-                return Err(SyncError::Cancelled);
+                return Err(cancel.reason());
             }
             report(transfers, target)
         });

@@ -32,7 +32,7 @@ pub(super) fn within<T>(
     let watch = || {
         while over.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
             let (error, reason) = if cancel.is_cancelled() {
-                (SyncError::Cancelled, CloseReason::Cancelled)
+                (cancel.reason(), CloseReason::Cancelled)
             } else if began.elapsed() >= limit {
                 (SyncError::Timeout { after: limit }, CloseReason::Failed)
             } else {
