@@ -49,7 +49,9 @@ pub enum Source {
     ///
     /// An entry that is missing by now, or is of another type, and a file of another content are failures
     /// of that entry ([`Cause::OtherContent`](crate::Cause::OtherContent)): the destination's own stays.
-    /// A manifest that lacks contents, `delete`, and files that are written in place are refused.
+    /// A manifest that lacks contents, `delete`, and files that are written in place are refused. Options that leave
+    /// out a type of entry hold here too: links of the manifest need [`links`](crate::SyncOptions::links), as
+    /// [`SyncOptions::archive`](crate::SyncOptions::archive) has it.
     ///
     /// ```
     /// use dsync_engine::{
@@ -274,8 +276,8 @@ pub struct ConnectOptions {
     /// Most attempts in a row to connect again when the connection breaks; 0 to end the run at
     /// once. Default 5: the pauses before them add up to about half a minute.
     pub retries: u32,
-    /// Time for the remote end to answer, logging in included. Default 300 s: a person may be
-    /// typing a password.
+    /// Time for the remote end to answer over a remote shell, logging in included. Default 300 s: a person may be
+    /// typing a password. Over a connection of the program's own [`timeout`](Self::timeout) is the only one.
     pub connect_timeout: Duration,
     /// The ports of the remote host that may be opened. Default `None`: whichever its system
     /// chooses.

@@ -311,7 +311,8 @@ pub enum SyncError {
         #[source]
         source: Box<Self>,
     },
-    /// Nothing was heard from the peer for the timeout.
+    /// Nothing was heard from the peer for the timeout. The carrier may notice first: then it is
+    /// [`Link`](Self::Link) with [`LinkError::TimedOut`], and the same exit code.
     #[error("no sign of life from the peer for {} s", after.as_secs())]
     Timeout {
         /// The timeout.
@@ -376,7 +377,7 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
-    /// Cancelled by the caller.
+    /// Cancelled by the caller of this end. The other end has [`Peer`](Self::Peer).
     #[error("cancelled")]
     Cancelled,
     /// Code of the program's panicked (an observer, a filter, a connector, an iterator, a rule of a grant),
@@ -393,7 +394,8 @@ pub enum SyncError {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Fault {
-    /// The caller: the operands, the options, or a cancelled run.
+    /// The caller: the operands, the options, or a run that this end's program cancelled. A run that the other
+    /// end's cancelled is [`Peer`](Self::Peer).
     Caller,
     /// This machine: a disk, a permission, a limit of the system.
     System,

@@ -97,8 +97,9 @@ pub struct RunOutcome {
 
 impl RunHandle {
     /// Stops content until [`resume`](Self::resume): of a push it is not sent, of a pull not read,
-    /// of a local run not copied, but for what is on its way. The connection stays. A pause beyond
-    /// [`Resources::max_stall`](crate::Resources::max_stall) of either end ends the run.
+    /// of a local run not copied, but for what is on its way. The connection stays. Over a connection a pause beyond
+    /// [`Resources::max_stall`](crate::Resources::max_stall) of either end ends the run. A local run waits for
+    /// as long as it is paused.
     pub fn pause(&self) {
         self.throttle.pause();
     }
@@ -110,7 +111,9 @@ impl RunHandle {
 
     /// Sets the bytes of content per second from now on; `None` is no limit. The other end keeps
     /// to the rate that the job was [described](crate::ConnectOptions::bytes_per_second) with. A
-    /// local run that was described without one keeps the rate by whole segments of a file.
+    /// local run that was described without one keeps the rate by whole segments of a file. Progress is counted by
+    /// messages of up to 1 MiB: over a connection a rate at which one takes longer than
+    /// [`Resources::max_stall`](crate::Resources::max_stall) ends the run as stalled.
     pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
         self.throttle.set_rate(bytes_per_second);
     }

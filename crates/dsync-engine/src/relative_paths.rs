@@ -24,6 +24,9 @@ use crate::{CancelToken, Manifest, ManifestError, Resources, SyncError};
 ///
 /// Clones share the iterator: the first run asks it, and those that follow have the same paths.
 ///
+/// A run that fails or is cancelled while it takes the paths has spent the iterator: clones end with
+/// [`SyncError::FileList`](crate::SyncError::FileList) then, and the job is made again with a new one.
+///
 /// Cost: memory does not grow with the number of paths: beyond a mebibyte they go to an unnamed file
 /// in [`Resources::spool_dir`].
 ///

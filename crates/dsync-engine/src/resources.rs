@@ -41,7 +41,8 @@ pub struct Resources {
     pub spool_dir: Option<PathBuf>,
     /// Longest time without progress while the peer shows signs of life only; at least 1 s. Each 8
     /// MiB of the longest file that this end knows adds a second; comparing files by content adds a
-    /// day. Default an hour.
+    /// day. A message of up to 1 MiB is progress when it is there, so this has to be longer than a MiB takes at the
+    /// lowest [rate](crate::ConnectOptions::bytes_per_second). A local run has no peer and no such bound. Default an hour.
     pub max_stall: Duration,
     /// The threads that make sums and read details of files. Default: as many as there are
     /// processors, started when a run first needs them. Runs with clones of one value share them.

@@ -116,7 +116,8 @@ pub enum FormatError {
     Ended,
 }
 
-/// The reason why a stream function failed.
+/// The reason why a stream function failed. Its sentence names what could not be used; why is in its
+/// [`source`](std::error::Error::source), which a message to people has too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
