@@ -16,7 +16,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(50);
 /// A flag that stops a run; clones share it.
 ///
 /// After [`cancel`](Self::cancel) the run ends within about a second with
-/// [`SyncError::Cancelled`](crate::SyncError::Cancelled). Files already committed stay, no name
+/// [`SyncError::Cancelled`]. Files already committed stay, no name
 /// holds a mix of old and new, and temporaries are removed.
 ///
 /// ```

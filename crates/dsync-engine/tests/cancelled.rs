@@ -38,7 +38,7 @@ impl Cancels {
         }
     }
 
-    fn check<T: std::fmt::Debug>(&self, ended: Result<T, SyncError>) {
+    fn check<T: std::fmt::Debug>(&self, ended: &Result<T, SyncError>) {
         assert!(matches!(ended, Err(SyncError::Cancelled)), "{ended:?}");
         let calls = self.calls.load(Ordering::Relaxed);
         assert!((5..=5 + UNDER_WAY).contains(&calls), "{calls} calls");
@@ -94,7 +94,7 @@ fn a_cancelled_run_tells_its_observer_nothing_more() {
                 .run(&observer, &observer.cancel.clone()),
             _ => run(job, &observer, &observer.cancel.clone()),
         };
-        observer.check(ended);
+        observer.check(&ended);
     }
 }
 
@@ -110,7 +110,7 @@ fn a_cancelled_run_asks_its_filter_nothing_more() {
             judge.call();
             Choice::Copy
         });
-    asked.check(job.run(&Silent, &asked.cancel.clone()));
+    asked.check(&job.run(&Silent, &asked.cancel.clone()));
 }
 
 #[test]

@@ -2,18 +2,26 @@
 
 use std::{
     fs,
-    os::unix::net::UnixStream,
     path::Path,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
-use dsync_transport::Stream;
+use dsync_transport::{
+    Stream,
+    memory::{self, MemoryLink},
+};
+use dsync_wire::{
+    frame::ControlSender,
+    link::{Link, LinkError},
+};
 
 use super::limited::with_room_for;
 use crate::{
     CancelToken, Destination, Fault, Grant, Job, Server, Silent, Source, SyncError, SyncOptions,
     grant::{Access, GrantTerms},
+    halt::Halt,
+    session::ControlOut,
 };
 
 /// Time after which a run counts as one that never ends.
@@ -68,11 +76,11 @@ fn a_push_that_may_start_no_more_threads_ends_and_says_so() {
     plant(&from);
     fs::create_dir(&to).unwrap();
     // The service has room, and starts its threads from one without a limit.
-    let (calls, called) = mpsc::channel::<UnixStream>();
+    let (calls, called) = mpsc::channel::<MemoryLink>();
     std::thread::spawn(move || {
-        for socket in called {
+        for link in called {
             let grant = Grant::open(GrantTerms::new(to.clone(), Access::ReadWrite)).unwrap();
-            let server = Server::new(Stream::from_socket(socket).unwrap()).grant(grant);
+            let server = Server::new(Stream::from_link(Arc::new(link))).grant(grant);
             let _ = server.serve(&Silent, &CancelToken::new());
         }
     });
@@ -80,9 +88,9 @@ fn a_push_that_may_start_no_more_threads_ends_and_says_so() {
         let source = Source::Local { paths: vec![from.join("")] };
         let job = Job::new(source, Destination::Peer { path: "copy".into() });
         let connect = |_: &CancelToken| {
-            let (ours, theirs) = UnixStream::pair()?;
-            calls.send(theirs).map_err(std::io::Error::other)?;
-            Stream::from_socket(ours)
+            let (ours, theirs) = memory::pair();
+            calls.send(theirs).map_err(|_| std::io::Error::other("the service is gone"))?;
+            Ok(Stream::from_link(Arc::new(ours)))
         };
         job.options(SyncOptions::archive()).run_over(&connect, &Silent, &CancelToken::new()).map(drop)
     };
@@ -91,17 +99,16 @@ fn a_push_that_may_start_no_more_threads_ends_and_says_so() {
 
 #[test]
 fn a_refused_farewell_still_ends_the_run() {
-    let (here, there) = dsync_transport::memory::pair();
-    let here: std::sync::Arc<dyn dsync_wire::link::Link> = std::sync::Arc::new(here);
-    let sender = dsync_wire::frame::ControlSender::new(here.open_lane().unwrap().tx);
-    let control = std::sync::Arc::new(crate::session::ControlOut::new(sender));
-    let halt = crate::halt::Halt::new(here, control);
+    let (here, there) = memory::pair();
+    let here: Arc<dyn Link> = Arc::new(here);
+    let control = ControlOut::new(ControlSender::new(here.open_lane().unwrap().tx));
+    let halt = Halt::new(here, Arc::new(control));
 
     let began = Instant::now();
     with_room_for(0, || {
         std::thread::scope(|scope| assert!(halt.spawn(scope, "work", || Ok(())).is_none()));
     });
     assert!(began.elapsed() < HANGS && halt.stopped());
-    assert!(dsync_wire::link::Link::accept_lane(&there).is_err());
+    assert!(matches!(there.accept_lane().map(drop), Err(LinkError::PeerClosed { .. })));
     assert!(matches!(halt.into_result(), Err(SyncError::Thread { .. })));
 }
