@@ -692,16 +692,10 @@ impl SyncError {
             Self::Locked { .. } => exit_code::LOCKED,
             Self::Connect(error) => error.exit_code(),
             Self::Accept(error) => error.exit_code(),
-            Self::Link(LinkError::TimedOut) | Self::Timeout { .. } | Self::Stalled { .. } => {
-                exit_code::TIMEOUT
-            }
+            Self::Timeout { .. } | Self::Stalled { .. } => exit_code::TIMEOUT,
+            Self::Link(error) => code_of_link(error),
+            Self::Connector { .. } => exit_code::SOCKET,
 
-            // Over a pipe the carrier's bytes are the peer's own.
-            Self::Link(
-                LinkError::Carrier { carrier: Carrier::Ssh | Carrier::Stream, .. }
-                | LinkError::OtherProtocol { .. },
-            ) => exit_code::STREAM,
-            Self::Link(_) | Self::Connector { .. } => exit_code::SOCKET,
             Self::PeerMisbehaved(_)
             | Self::NotAskedFor { .. }
             | Self::OverBudget(_)
@@ -726,6 +720,17 @@ impl SyncError {
 
         // A peer may ask for any code, but an error is never a success.
         if code == exit_code::OK { exit_code::STREAM } else { code }
+    }
+}
+
+/// Returns the exit code for a connection that ended.
+fn code_of_link(error: &LinkError) -> u8 {
+    match error {
+        LinkError::TimedOut => exit_code::TIMEOUT,
+        // Over a pipe the carrier's bytes are the peer's own.
+        LinkError::Carrier { carrier: Carrier::Ssh | Carrier::Stream, .. }
+        | LinkError::OtherProtocol { .. } => exit_code::STREAM,
+        _ => exit_code::SOCKET,
     }
 }
 
