@@ -16,7 +16,8 @@ use rustix::process::Signal;
 /// Starts a run into `dst/sub` and stops it in the middle of a file: it has then locked its directory.
 /// A run that is stopped before may lose its lock file, makes another, and has nothing else to lose.
 fn stopped_within(scratch: &Scratch) -> Running {
-    Tree::of([Node::file("long", 7, 2 << 20)]).plant(&scratch.at("inner"));
+    // Of one segment: a longer one has a part in the place of a temporary.
+    Tree::of([Node::file("long", 7, 1 << 20)]).plant(&scratch.at("inner"));
     fs::create_dir_all(scratch.at("dst/sub")).expect("a directory");
     until_met(|| {
         let _ = fs::remove_file(scratch.at("dst/sub/long"));
