@@ -100,8 +100,8 @@ pub fn refined_block_lens(len: u64) -> (BlockLen, BlockLen) {
 
 /// Chooses log2 of the segment length for a file of `len` bytes: 1 MiB, and more only where that were over
 /// 4,096 segments, up to 64 MiB. What a broken connection loses of a file is the segments under way, one for
-/// each lane, so short ones are best on a slow path; and 1 GiB takes as long in segments of 1 MiB as in such
-/// of 16 MiB.
+/// each lane, so short ones are best on a slow path; and 1 GB over loopback takes 0 to 3 % longer in segments of
+/// 1 MiB than in such of 16 MiB.
 ///
 /// ```
 /// use dsync_delta::{Segments, segment_log2};
