@@ -144,7 +144,7 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     };
     let places = case.options.iter().filter_map(|option| option.strip_prefix("--backup-dir="));
     let mut places = places.map(options::place);
-    // What is made above it takes over the setgid bit of the directory around it.
+    // A directory that is made above it takes over the setgid bit of the one around it.
     let is_backups = !is_in_tree
         || places.any(|place| is_below(path, place.as_bytes()) || is_below(place.as_bytes(), path));
     case.has(&["--backup-dir"]) && is_backups || is_closed && line.contains("': mode is ")

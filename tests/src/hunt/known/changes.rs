@@ -413,7 +413,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_whole = seconds
                 .iter()
                 .any(|one| one.1 == 0 && seconds.iter().any(|other| one.0 == other.0 && other.1 != 0));
-            // What an alternate directory has is listed for that alone.
+            // An entry of an alternate directory is listed for that alone.
             let is_only = seen.finding.line.starts_with("only rsync lists c")
                 && only(seen).is_some_and(|code| {
                     code.get(4..5) == Some("t") && without(code, &[0, 1, 2, 4]) == "......."

@@ -187,7 +187,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_dry = seen.case.has(&["-n"]);
             // The old one stays, as its successor cannot be written.
             let is_left = seen.dsync.code() == Some(23) && seen.dsync_says_of_it("cannot write '");
-            // What was moved is looked for there.
+            // Files that were moved are looked for there.
             let is_compared = seen.case.has(&["--detect-renamed"]);
             let is_read = is_of_rules || is_dry || is_left || is_compared || seen.is_linked();
             seen.about(&["atime"]) && (!is_copy || is_read)

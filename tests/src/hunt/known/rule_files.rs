@@ -55,7 +55,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_told = seen.finding.line.contains("skipping non-regular file");
             let is_made_again = !seen.case.has_letter('t') || seen.case.has_letter('I');
             let is_again = seen.is(Class::Second) && (is_made_again || is_told);
-            // What only rsync copies finds a directory in the way.
+            // An entry that only rsync copies finds a directory in the way.
             let is_in_the_way = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
                 && seen.rsync.all_text().contains("could not make way for new ");

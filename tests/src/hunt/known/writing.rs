@@ -37,7 +37,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `--append`, what an alternate directory has is no reason to leave a file out.",
         explains: |seen| {
-            // What rsync does not come to may be what the user may not write, or read.
+            // The user may not write or read what rsync does not come to.
             let is_refused = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
                 && seen.case.is_nobody
