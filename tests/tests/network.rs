@@ -30,6 +30,9 @@ const FILE_LEN: u64 = 128 << 20;
 /// have an unfinished segment; many others are finished.
 const CUT_AFTER: u64 = 112 << 20;
 
+/// Segments that are finished at the cut, and that a further run may not send again: 24 MiB.
+const FINISHED: usize = 24;
+
 /// Two hosts, a large file on one of them, and a run that copies it to the other.
 struct Scene {
     lab: Lab,
@@ -52,11 +55,11 @@ impl Scene {
         run.arg(slash(&self.scratch.src())).arg(self.lab.sshd().operand(self.scratch.dst()))
     }
 
-    /// Starts a push that is caught by the cut after most of the file, with at least six segments
+    /// Starts a push that is caught by the cut after most of the file, with [`FINISHED`] segments or more
     /// verified.
     fn push_caught(&self, options: &[&str]) -> Running {
         let mut running = self.push_cut(options);
-        self.wait_while(&mut running, || finished_segments(&self.scratch.dst()) >= 6);
+        self.wait_while(&mut running, || finished_segments(&self.scratch.dst()) >= FINISHED);
         running
     }
 
@@ -165,7 +168,11 @@ fn cut_longer_than_the_silence_limit_is_followed_by_another_connection() {
 /// arrived after `before`.
 fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
     let literal = outcome.stat("Literal data");
-    assert!(literal <= FILE_LEN - 6 * SEGMENT, "{literal} bytes came again\n{}", outcome.account());
+    assert!(
+        literal <= FILE_LEN - FINISHED as u64 * SEGMENT,
+        "{literal} bytes came again\n{}",
+        outcome.account()
+    );
     let arrived = scene.arrived() - before;
     // Headers of packets, the login, the session.
     assert!(arrived < literal + literal / 8 + (1 << 20), "{arrived} for {literal}\n{}", outcome.account());
