@@ -333,6 +333,43 @@ fn a_tree_on_another_host_is_compared_and_no_content_is_sent() {
 }
 
 #[test]
+fn a_host_alone_is_compared_as_its_home_directory() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (home, shell) = (scratch.at("home"), scratch.at("shell"));
+    // A directory of this machine is no host, whatever its name ends with.
+    for tree in [&home, &scratch.dst(), &scratch.at("odd:")] {
+        fs::create_dir(tree).unwrap();
+        fs::write(tree.join("file"), "content").unwrap();
+        set_mtime(&tree.join("file"), (1_000_000_000, 0));
+    }
+    let words =
+        format!("#!/bin/sh\ncd {}\nfor command; do :; done\nexec sh -c \"$command\"\n", home.display());
+    fs::write(&shell, words).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let compare = |tree: &str, other: &str| {
+        let run = Run::dsync().args(["verify", tree, "--against", other]).arg("-e").arg(&shell);
+        run.arg("--dsync-path").arg(program()).cwd(scratch.path()).run()
+    };
+    let odd = scratch.at("odd:");
+    for (tree, other) in [
+        ("dst", "host:"),
+        ("host:", "dst"),
+        ("dst", "user@host:"),
+        ("dst", "[::1]:"),
+        ("dst", "./odd:"),
+        ("./odd:", "dst"),
+        (odd.to_str().unwrap(), "dst"),
+    ] {
+        let equal = compare(tree, other).expect_code(0).stdout_text();
+        assert!(equal.ends_with("compared: 1 file is equal\n"), "{tree} {other}: {equal}");
+    }
+    let nameless = compare("dst", "host::").expect_code(1);
+    assert!(nameless.stderr_text().contains("names no share"), "{}", nameless.account());
+}
+
+#[test]
 fn an_empty_source_and_a_missing_tree_are_told_apart() {
     needs_dsync!();
     let scratch = Scratch::new();

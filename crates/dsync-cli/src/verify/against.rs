@@ -4,7 +4,8 @@
 //! whose sizes agree and compare hashes, so no content is sent and nothing is changed.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
     path::Path,
     sync::{Mutex, PoisonError},
 };
@@ -76,11 +77,7 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
 
 /// Makes the dry run of the words.
 fn order(flags: &Flags, source: &OsString) -> Result<Order, UsageError> {
-    let [source, path] = [source.as_os_str(), flags.path.as_os_str()].map(|tree| {
-        let mut contents = tree.to_owned();
-        contents.push("/");
-        contents
-    });
+    let [source, path] = [source.as_os_str(), flags.path.as_os_str()].map(contents);
     let mut words: Vec<OsString> = ["-acin", "--delete", "--force-root", "--allow-empty-source"]
         .into_iter()
         .map(OsString::from)
@@ -91,6 +88,16 @@ fn order(flags: &Flags, source: &OsString) -> Result<Order, UsageError> {
     words.extend(super::remote::way(flags));
     words.extend(["--".into(), source, path]);
     resolve::order(&flags::parse(words)?, &|name| std::env::var_os(name))
+}
+
+/// Returns the operand of a tree's contents, wherever it is.
+fn contents(tree: &OsStr) -> OsString {
+    // A host alone is its home directory; with a slash it would be the root of its filesystem.
+    let is_host_alone =
+        tree.as_bytes().ends_with(b":") && matches!(Operand::parse(tree), Ok(Operand::Remote { .. }));
+    let mut contents = tree.to_owned();
+    contents.push(if is_host_alone { "./" } else { "/" });
+    contents
 }
 
 /// The numbers of differences of each kind.
