@@ -239,6 +239,35 @@ fn an_entry_without_changes_is_looked_at_once_at_each_end() {
 }
 
 #[test]
+fn a_file_of_another_time_that_stays_is_not_looked_at_for_notes() {
+    needs_dsync!();
+    // Names before and behind those of notes.
+    let nodes =
+        || (0..500).flat_map(|at| ["+", "f"].map(|name| Node::file(format!("{name}{at:03}"), at, 30)));
+    for options in [&["-au"][..], &["-a", "--size-only"], &["-au", "--inplace"]] {
+        for far in [false, true] {
+            let scratch = Scratch::new();
+            Tree::of(nodes()).plant(&scratch.src());
+            let newer = nodes().map(|node| Node { mtime: (node.mtime.0 + 100, 0), ..node });
+            Tree::of(newer).plant(&scratch.dst());
+            let (outcome, calls) = strace::watch("openat,openat2", &scratch.at("trace"), |run| {
+                let run = run.args(options).arg("--no-times");
+                let (run, mut to) = if far {
+                    (over_a_pipe(&scratch, run), OsString::from("host:"))
+                } else {
+                    (run, OsString::new())
+                };
+                to.push(scratch.dst());
+                run.arg(slash(&scratch.src())).arg(to)
+            });
+            let _ = outcome.expect_code(0);
+            let looks = calls.iter().filter(|call| call.contains(".dsync-note-")).count();
+            assert_eq!(looks, 0, "{options:?} {far}: {} opens", calls.len());
+        }
+    }
+}
+
+#[test]
 fn a_run_without_changes_leaves_descriptors_to_others() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -161,6 +161,39 @@ fn the_note_of_a_file_that_is_whole_again_says_nothing_of_a_later_edit() {
 }
 
 #[test]
+fn a_half_rewritten_file_is_made_whole_by_a_run_of_another_kind() {
+    needs_dsync!();
+    for first in [&["-a", "--inplace"][..], &["-au", "--inplace"], &["-ab", "--inplace"]] {
+        for second in [
+            &["-au"][..],
+            &["-a", "--size-only"],
+            &["-rlpgo", "--size-only"],
+            &["-au", "--inplace"],
+            &["-a", "--size-only", "--inplace"],
+            &["-au", "--delay-updates"],
+            &["-au", "--append"],
+        ] {
+            for pulls in [false, true] {
+                let scratch = Scratch::new();
+                kill_rewriting(&scratch, first, false);
+                // Names on both sides of those of notes.
+                for name in ["+", ".a", ".e", "g"] {
+                    Tree::of([Node::file(name, 7, 10)]).plant(&scratch.src());
+                    Tree::of([Node::file(name, 7, 10)]).plant(&scratch.dst());
+                }
+                let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                let what = format!("{first:?} {second:?} {pulls}");
+                let content = |path: &str| fs::read(scratch.at(path)).unwrap();
+                assert!(content("dst/f") == content("src/f"), "{what}");
+                // The note of a file that another took the place of goes with the run after that.
+                let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_note_of_a_half_written_file_stays_until_a_run_writes_it() {
     needs_dsync!();
     for first in

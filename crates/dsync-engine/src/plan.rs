@@ -173,7 +173,7 @@ impl Policy {
 
         let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
         let is_file = matches!(entry.kind, EntryKind::File { .. });
-        if self.options.update && is_file && newer() && !self.is_half_written(standing) {
+        if self.options.update && is_file && newer() && !standing.is_half_written() {
             return Decision::skip();
         }
 
@@ -187,7 +187,7 @@ impl Policy {
                 if self.options.writing.append != Append::No && existing.size >= *size =>
             {
                 // One that a killed run has added all to may still lack its attributes.
-                let is_begun = existing.size == *size && self.is_half_written(standing);
+                let is_begun = existing.size == *size && standing.is_half_written();
                 if is_begun { decision } else { Decision::skip() }
             }
             _ => decision,
@@ -391,14 +391,9 @@ impl Policy {
         }
         let is_of_time = || self.same_time(timestamp(existing.mtime), entry.attributes.mtime);
         if self.options.size_only {
-            return is_of_time() || !self.is_half_written(standing);
+            return is_of_time() || !standing.is_half_written();
         }
         !self.options.ignore_times && is_of_time()
-    }
-
-    /// Returns whether an earlier run of this kind has left a file half written.
-    fn is_half_written(&self, standing: &dyn Standing) -> bool {
-        self.options.writing.inplace && standing.is_half_written()
     }
 
     /// Makes of a file that would stay one whose content is sent, though the old one's looks the same.

@@ -92,7 +92,8 @@ pub use crate::{
     operand_paths::{InvalidRelative, Naming, OperandPath, OperandPaths, PathSorter, RelativeForm, Standing},
     operator_files::{OperatorFiles, append_operator_file, open_operator_file},
     own_names::{
-        is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_notes_name, is_own_name, is_temp_name,
+        is_apart_name, is_behind_notes, is_finished_name, is_kept_name, is_lock_name, is_notes_name,
+        is_own_name, is_temp_name,
     },
     own_places::OwnPlaces,
     owner::{boot_number, is_abandoned, reap_abandoned},

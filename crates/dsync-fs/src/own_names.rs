@@ -53,6 +53,13 @@ pub fn is_notes_name(name: &[u8]) -> bool {
     is_hex_name(NOTES_PREFIX, name)
 }
 
+/// Returns whether a name comes after those of all notes in the order of bytes: whoever reads a sorted listing
+/// has then met every note of its directory.
+pub fn is_behind_notes(name: &[u8]) -> bool {
+    let last_digits = [b'f'; HEX_DIGITS];
+    name > [NOTES_PREFIX, &last_digits].concat().as_slice()
+}
+
 /// Returns whether this is the name of a complete file.
 pub fn is_finished_name(name: &[u8]) -> bool {
     is_hex_name(FINISHED_PREFIX, name)
@@ -83,3 +90,22 @@ pub(crate) const HEX_DIGITS: usize = 32;
 pub(crate) const TEMP_DIGITS: usize = HEX_DIGITS + 2 * OWNER_BYTES;
 /// Bytes of the process in a temporary's name.
 pub(crate) const OWNER_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_note_follows_a_name_that_is_behind_notes() {
+        let notes = [[0; 16], [0xff; 16]].map(|bytes| hex_name(NOTES_PREFIX, &bytes).unwrap());
+        for note in &notes {
+            assert!(is_notes_name(note.as_bytes()) && !is_behind_notes(note.as_bytes()));
+        }
+        for before in [&b"+"[..], b".a", b".dsync-note-", b".dsync-done-ff"] {
+            assert!(!is_behind_notes(before), "{}", before.escape_ascii());
+        }
+        for behind in [&b".dsync-note-g"[..], b".dsync-part-00", b".e", b"g"] {
+            assert!(is_behind_notes(behind), "{}", behind.escape_ascii());
+        }
+    }
+}

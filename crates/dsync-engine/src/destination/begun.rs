@@ -3,8 +3,8 @@
 //! A run that is killed while it writes into a file leaves one that is neither old nor new. The next run
 //! would keep a backup of that in the place of the one that has the old content, or with `--update` and
 //! `--size-only` leave it as it is for good, and with `--append` leave one to which all was added without its
-//! attributes. So in such runs a note stands beside the file before the first write: this file is being written
-//! into, and that is its backup.
+//! attributes. So a note stands beside the file before the first write: this file is being written into, and
+//! that is its backup. Every run reads notes, whatever the options of the one that was killed.
 //!
 //! The law: while a note is true its file is written again (by `--append`, unless it is longer than the
 //! source's), and gets no further backup. It is true as long
@@ -85,7 +85,8 @@ impl Begun {
             notes.sync(dir)?;
         }
         notes.keep();
-        let adds_to = slot.becomes.map(|(size, _)| size).filter(|_| !loses_without(site));
+        let adds_only = site.policy.options.writing.append != Append::No && !loses_without(site);
+        let adds_to = slot.becomes.map(|(size, _)| size).filter(|_| adds_only);
         Ok(Self {
             dir: Arc::clone(dir),
             target: slot.name.clone(),
@@ -112,14 +113,9 @@ impl Drop for Begun {
     }
 }
 
-/// Returns whether a run notes which files are being written into: where a later one would not see that one
-/// is half written, or that all was added to it and its attributes are not set yet.
-pub(super) fn notes_rewriting(site: &Site<'_>) -> bool {
-    loses_without(site) || site.policy.options.writing.append != Append::No
-}
-
-/// Returns whether a power cut may cost content or a backup if notes are not on disk. To `--append` alone it
-/// may cost some of what was added, with or without notes; a killed process costs no note.
+/// Returns whether a power cut may cost content or a backup of this very kind of run if notes are not on
+/// disk. To `--append` alone it may cost some of what was added, with or without notes; a killed process costs
+/// no note.
 fn loses_without(site: &Site<'_>) -> bool {
     let options = &site.policy.options;
     let loses_backup = site.backups.get().is_some_and(Backups::replace_older);

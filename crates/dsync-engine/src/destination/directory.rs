@@ -46,6 +46,8 @@ pub(super) struct Directory {
     has_parts: AtomicBool,
     /// Whether a deletion removes that directory and lists it.
     parts_go: AtomicBool,
+    /// Whether no earlier run has left notes of half-written files in it.
+    lacks_notes: AtomicBool,
     /// The permissions that its default list leaves to new entries, once they were asked for.
     allowed_mode: OnceLock<Option<u16>>,
     /// The permission bits that new directories in it take over, once they were asked for.
@@ -72,6 +74,7 @@ impl Directory {
             delayed: AtomicBool::new(false),
             has_parts: AtomicBool::new(false),
             parts_go: AtomicBool::new(false),
+            lacks_notes: AtomicBool::new(false),
             allowed_mode: OnceLock::new(),
             inherited_mode: OnceLock::new(),
         }
@@ -128,6 +131,16 @@ impl Directory {
     /// Notes that a deletion removes that directory.
     pub(super) fn leave_parts(&self) {
         self.parts_go.store(true, Ordering::Release);
+    }
+
+    /// Notes that its listing is behind all names of notes, and that there were none.
+    pub(super) fn note_lack_of_notes(&self) {
+        self.lacks_notes.store(true, Ordering::Release);
+    }
+
+    /// Returns whether an earlier run may have left notes of half-written files in it.
+    pub(super) fn may_have_notes(&self) -> bool {
+        !self.lacks_notes.load(Ordering::Acquire)
     }
 
     /// Notes that something in it waits for its name; then it gets its attributes after that.

@@ -327,6 +327,9 @@ impl<'a> Comparison<'a> {
         let locks = part.entries.iter().filter(|(name, _)| is_lock_name(name.as_bytes())).count();
         self.deletions.compare(part.entries.len() - locks);
         merge.own.extend(part);
+        if merge.own.lacks_notes() {
+            directory.note_lack_of_notes();
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use std::{io, iter::Peekable, sync::Arc, vec};
 
-use dsync_fs::{Component, Kind, ListedPart, Metadata, RelPath, SharedPath};
+use dsync_fs::{Component, Kind, ListedPart, Metadata, RelPath, SharedPath, is_behind_notes, is_notes_name};
 use dsync_wire::message::{Cause, Entry, EntryId};
 
 use super::{
@@ -51,18 +51,36 @@ pub(super) struct OwnEntries {
     goes_on: bool,
     /// Set while all of them could be read.
     pub(super) complete: bool,
+    /// Whether notes of half-written files are among those that were read.
+    has_notes: bool,
+    /// Whether those that are to come cannot be notes.
+    is_behind_notes: bool,
 }
 
 impl OwnEntries {
     fn none() -> Self {
-        Self { read: Vec::new().into_iter().peekable(), goes_on: false, complete: true }
+        Self {
+            read: Vec::new().into_iter().peekable(),
+            goes_on: false,
+            complete: true,
+            has_notes: false,
+            is_behind_notes: false,
+        }
     }
 
     /// Adds a part.
     pub(super) fn extend(&mut self, part: ListedPart) {
+        self.has_notes |= part.entries.iter().any(|(name, _)| is_notes_name(name.as_bytes()));
+        self.is_behind_notes =
+            part.last || part.entries.last().is_some_and(|(name, _)| is_behind_notes(name.as_bytes()));
         self.read = part.entries.into_iter().peekable();
         self.goes_on = !part.last;
         self.complete &= part.complete;
+    }
+
+    /// Returns whether the directory is known to have no notes of half-written files.
+    pub(super) fn lacks_notes(&self) -> bool {
+        self.complete && self.is_behind_notes && !self.has_notes
     }
 
     /// Returns whether the next part has to be read.

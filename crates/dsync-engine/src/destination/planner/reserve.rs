@@ -16,7 +16,6 @@ use dsync_wire::{event::Action, options::Append};
 use super::{
     super::{
         alternate::Alternate,
-        begun::{is_half_written, notes_rewriting},
         files::{Displaced, Pending},
         links::FirstName,
         slot::{Slot, Tail, Twin},
@@ -47,11 +46,6 @@ impl Reserved {
     pub(super) fn made_from(&self) -> Option<Vec<u8>> {
         self.request.as_ref().and_then(|request| request.file.slot.made_from())
     }
-}
-
-/// Returns whether a run that was killed has left a file half written, whatever this run makes of that.
-fn has_note(subject: &Subject<'_>) -> bool {
-    subject.directory.dir.as_ref().is_some_and(|dir| is_half_written(dir, &subject.name))
 }
 
 impl Planner<'_> {
@@ -135,7 +129,7 @@ impl Planner<'_> {
                 (file.slot.in_place, file.slot.is_apart) = (false, true);
                 (file.slot.tail, file.has_basis) = (None, alternate.is_some());
             }
-            if file.slot.in_place && !is_device && (notes_rewriting(self.site) || has_note(subject)) {
+            if file.slot.in_place && !is_device {
                 file.slot.is_noted = true;
                 merge.leftovers.claim_note(&subject.name);
             } else if merge.leftovers.has_notes() {
