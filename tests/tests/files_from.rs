@@ -132,6 +132,9 @@ fn directories_are_copied_as_their_lines_say() {
         (b"./a/b/c\n", &["-a", "--no-R"]),
         (b"top\nd/././h\n", &["-a"]),
         (b"./top\n", &["-a", "--no-d"]),
+        (b"a/b/..\n", &["-a"]),
+        (b"a/b/..\nd/e/../h\n", &["-ar"]),
+        (b"d/e/..\n", &["-a", "--no-R"]),
     ] {
         as_rsync(lines, options, true);
     }
@@ -248,6 +251,16 @@ fn a_destination_in_the_source_is_refused_only_if_a_line_holds_it() {
     let _ = run("a/f\n").expect_code(0);
     let _ = run("d\na\n").expect_code(42);
     let _ = run(".\n").expect_code(42);
+    // Without their paths the lines of `d` bring nothing of where the destination is.
+    let apart = |line: &str| {
+        fs::write(scratch.at("list"), line).unwrap();
+        let list = format!("--files-from={}", scratch.at("list").display());
+        let run = Run::dsync().args(["-ar", "--no-R", &list]).arg(scratch.src());
+        run.arg(scratch.src().join("a/backup")).run()
+    };
+    let _ = apart("d/\n").expect_code(0);
+    let _ = apart("d/\na/\n").expect_code(42);
+    let _ = apart(".\n").expect_code(42);
 }
 
 #[test]

@@ -158,6 +158,75 @@ fn root_and_home_are_not_deleted_in() {
     let _ = run(&scratch, &forced, "src/", Path::new("/")).expect_code(25);
 }
 
+/// Makes a run of a user whose home directory is `home/me` below the scratch directory.
+fn run_at_home(scratch: &Scratch, options: &[&str], operands: [&str; 2]) -> Outcome {
+    let accounts = format!("root:x:0:0::{}:/bin/sh\n", scratch.at("home/me").display());
+    fs::write(scratch.at("passwd"), accounts).unwrap();
+    let words = "mount --bind passwd /etc/passwd && exec \"$@\"";
+    let run = Run::of("unshare").args(["-m", "sh", "-c", words, "sh"]).arg(dsync_tests::program());
+    run.args(options).args(operands).cwd(scratch.path()).run()
+}
+
+#[test]
+fn a_home_directory_below_the_destination_is_not_deleted_in_either() {
+    needs_root!();
+    let plant = |scratch: &Scratch| {
+        full(&scratch.at("home/me"));
+        full(&scratch.at("new/they"));
+        fs::create_dir_all(scratch.at("bk/me")).unwrap();
+        fs::write(scratch.at("bk/me/new"), "new").unwrap();
+        fs::create_dir_all(scratch.at("up/home")).unwrap();
+        fs::write(scratch.at("up/home/new"), "new").unwrap();
+    };
+    for timing in ["--delete", "--delete-before", "--delete-during", "--delete-after"] {
+        for (more, operands) in [
+            // Entries in it, the directory itself, and one on the way to it.
+            ("-a", ["bk/me", "home"]),
+            ("-aR", ["bk/./me", "home"]),
+            ("-a", ["new/", "home"]),
+            ("-a", ["up/", "."]),
+        ] {
+            let scratch = Scratch::new();
+            plant(&scratch);
+            let rules = ["--exclude=/bk", "--exclude=/new", "--exclude=/up", "--exclude=/passwd"];
+            let outcome = run_at_home(&scratch, &[&[more, timing][..], &rules].concat(), operands);
+            refused(outcome, "refusing to delete in your home directory '");
+            full(&scratch.at("expected"));
+            for name in ["d/f", "g"] {
+                assert!(scratch.at("home/me").join(name).exists(), "{timing} {operands:?}: {name} is gone");
+            }
+
+            // On purpose, without deletions, and where a rule keeps it.
+            let _ = run_at_home(&scratch, &["-a", "--exclude=passwd"], operands).expect_code(0);
+            let kept = [&["-a", timing, "--exclude=me"][..], &rules].concat();
+            let _ = run_at_home(&scratch, &kept, operands).expect_code(0);
+            assert!(scratch.at("home/me/g").exists(), "{timing} {operands:?}");
+            let insists = [&[more, timing, "--force-root"][..], &rules].concat();
+            let _ = run_at_home(&scratch, &insists, operands).expect_code(0);
+            assert!(!scratch.at("home/me/g").exists(), "{timing} {operands:?}");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_a_followed_link_names_is_not_deleted() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    full(&scratch.at("dst/link/x"));
+    std::os::unix::fs::symlink("dst/link/x", scratch.at("link")).unwrap();
+    full(&scratch.at("expected/link/x"));
+    for options in [&["-aL", "--max-size=10"][..], &["-ak", "--exclude=g"], &["-aLR"]] {
+        for timing in ["--delete", "--delete-before", "--delete-during", "--delete-after"] {
+            let options = [options, &[timing]].concat();
+            let source = if options.contains(&"-aLR") { "./link" } else { "link" };
+            refused(run(&scratch, &options, source, &scratch.dst()), "would remove it");
+            assert_same(&scratch.at("expected"), &scratch.dst(), Scope::CONTENT);
+        }
+    }
+    // A link that is copied as one has no tree.
+    let _ = run(&scratch, &["-a", "--delete"], "link", &scratch.at("other")).expect_code(0);
+}
+
 #[test]
 fn tree_is_not_copied_into_itself_through_a_second_mount() {
     needs_dsync!();

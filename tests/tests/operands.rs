@@ -333,6 +333,29 @@ fn a_slash_behind_what_is_no_directory_counts_for_nothing() {
 }
 
 #[test]
+fn a_destination_that_ends_with_a_dot_is_a_directory() {
+    needs_dsync!();
+    for end in ["/.", "/", "/./", "//."] {
+        let scratch = Scratch::new();
+        for (name, content) in [("f", "new"), ("y", "precious")] {
+            fs::write(scratch.at(name), content).unwrap();
+        }
+        std::os::unix::fs::symlink("y", scratch.at("link")).unwrap();
+        let copy = |options: &[&str], to: &str| {
+            let to = format!("{to}{end}");
+            Run::dsync().arg("-a").args(options).args(["f", &to]).cwd(scratch.path()).run()
+        };
+        for to in ["y", "link"] {
+            let _ = copy(&[], to).expect_code(3);
+            assert_eq!(fs::read_to_string(scratch.at("y")).unwrap(), "precious", "{to}{end}");
+            assert!(scratch.at("link").is_symlink(), "{to}{end}");
+        }
+        let _ = copy(&["--mkpath"], "new/dir").expect_code(0);
+        assert_eq!(fs::read_to_string(scratch.at("new/dir/f")).unwrap(), "new", "{end}");
+    }
+}
+
+#[test]
 fn what_has_a_slash_behind_it_and_is_no_directory_is_removed_at_the_source() {
     needs_dsync!();
     let sshd = Sshd::shared();

@@ -464,6 +464,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
         &[
             "FileList::first_of_each",
             "FileList::is_contents",
+            "FileList::is_contents_on_the_way",
             "FileList::lines",
             "FileList::named",
             "FileList::root_on_the_way",

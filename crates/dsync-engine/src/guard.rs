@@ -22,12 +22,18 @@ use crate::{SyncError, rules::Filters, spelled::in_tree};
 
 /// Refuses to delete in `/` or the user's home directory.
 pub(crate) fn refuse_precious(path: &Path, root: &Dir) -> Result<(), SyncError> {
-    let is = |other: &Path| Dir::open_operand(other).and_then(|other| root.is_same(&other)).unwrap_or(false);
-    let home = home_directory().is_some_and(|home| is(&home));
-    if home || is(Path::new("/")) {
+    let is = |other: &Dir| root.is_same(other).unwrap_or(false);
+    let home = home().is_some_and(|home| is(&home));
+    let top = Dir::open_operand(Path::new("/")).is_ok_and(|top| is(&top));
+    if home || top {
         return Err(SyncError::DestinationPrecious { path: path.to_owned(), home });
     }
     Ok(())
+}
+
+/// Opens the user's home directory, if there is one.
+pub(crate) fn home() -> Option<Dir> {
+    Dir::open_operand(&home_directory()?).ok()
 }
 
 /// The sources of a local run.
@@ -67,23 +73,13 @@ fn refuse_self_copy(
         else {
             continue;
         };
-        let tree = match &form {
-            OperandForm::Contents(path) => Dir::open_operand(path),
-            OperandForm::Entry { parent, name } if options.copy_links || options.copy_dirlinks => {
-                Dir::open_operand(&parent.join(OsStr::from_bytes(name.as_bytes())))
-            }
-            // A link given by name is copied as a link; it has no tree to be inside of.
-            OperandForm::Entry { parent, name } => {
-                Dir::open_operand(parent).and_then(|parent| parent.open_child(name))
-            }
-        };
-        let Ok(tree) = tree else { continue };
+        let Ok(tree) = tree_of(&form, options) else { continue };
         let Some(inside) = landing.inside(&tree, options.one_file_system) else { continue };
         let inside = in_tree(&inside, sources.spelling);
         // A line below the directory that holds the destination names nothing of it.
         let is_listed = sources.list.is_none_or(|list| {
             let covers = |path: RelPath| !path.is_root() && list.paths().covers(&path);
-            list.is_contents() || rel_path(&inside).is_some_and(covers)
+            list.is_contents_on_the_way(&inside) || rel_path(&inside).is_some_and(covers)
         });
         // Without recursion a directory is made, and not entered.
         let is_itself = matches!(form, OperandForm::Contents(_)) && inside.as_os_str().is_empty();
@@ -125,7 +121,7 @@ fn refuse_doomed_source(
             continue;
         };
         for (source, form) in &forms {
-            let Some(within) = whereabouts(form).and_then(|here| here.inside(&root, options.one_file_system))
+            let Some(within) = whereabouts(form, options).and_then(|here| here.inside(&root, options.one_file_system))
             else {
                 continue;
             };
@@ -148,18 +144,29 @@ fn refuse_doomed_source(
     Ok(())
 }
 
+/// Opens the tree of a source: the directory that it is, or with an option that follows links the one that it
+/// leads to. A link that is copied as a link has none.
+fn tree_of(form: &OperandForm, options: &SyncOptions) -> std::io::Result<Dir> {
+    match form {
+        OperandForm::Contents(path) => Dir::open_operand(path),
+        OperandForm::Entry { parent, name }
+            if options.copy_links || options.copy_dirlinks || options.copy_unsafe_links =>
+        {
+            Dir::open_operand(&parent.join(OsStr::from_bytes(name.as_bytes())))
+        }
+        OperandForm::Entry { parent, name } => {
+            Dir::open_operand(parent).and_then(|parent| parent.open_child(name))
+        }
+    }
+}
+
 /// Returns the place of a source that exists; of an entry that is no directory, the directory that
 /// it is in.
-fn whereabouts(form: &OperandForm) -> Option<Landing> {
-    let dir = match form {
-        OperandForm::Contents(path) => Dir::open_operand(path).ok()?,
-        OperandForm::Entry { parent, name } => {
-            let parent = Dir::open_operand(parent).ok()?;
-            match parent.open_child(name) {
-                Ok(dir) => dir,
-                Err(_) => parent,
-            }
-        }
+fn whereabouts(form: &OperandForm, options: &SyncOptions) -> Option<Landing> {
+    let dir = match (tree_of(form, options), form) {
+        (Ok(dir), _) => dir,
+        (Err(_), OperandForm::Entry { parent, .. }) => Dir::open_operand(parent).ok()?,
+        (Err(_), OperandForm::Contents(_)) => return None,
     };
     Some(Landing { dir, rest: PathBuf::new() })
 }

@@ -14,7 +14,10 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     io::{self, Read},
+    os::unix::ffi::OsStrExt,
+    path::Path,
     sync::Arc,
 };
 
@@ -211,6 +214,13 @@ impl FileList {
         self.0.bases.iter().any(Base::is_contents)
     }
 
+    /// Returns whether a line stands for the content of a directory that `path`, below that of the list, is in or
+    /// below of.
+    pub fn is_contents_on_the_way(&self, path: &Path) -> bool {
+        let holds = |base: &Base| path.starts_with(OsStr::from_bytes(&base.path));
+        self.0.bases.iter().any(|base| base.is_contents() && holds(base))
+    }
+
     /// Returns the paths that the destination gets, without those of
     /// [`is_contents`](Self::is_contents).
     pub fn paths(&self) -> &OperandPaths {
@@ -300,7 +310,7 @@ impl Parsed {
         let cut = line.windows(3).position(|three| three == b"/./").filter(|_| relative);
         let (before, rest) = cut.map_or((&[][..], line), |cut| (&line[..cut], &line[cut + 3..]));
         let (base, path) = (clean(before)?, clean(rest)?);
-        let contents = path.is_root() || rest.ends_with(b"/") || rest.ends_with(b"/.");
+        let contents = path.is_root() || [&b"/"[..], b"/.", b"/.."].iter().any(|end| rest.ends_with(end));
         if relative || path.is_root() {
             let from_root = relative && rest.starts_with(b"./") && !path.is_root();
             return Some(Self { base: base.as_bytes().to_vec(), path, contents, from_root });

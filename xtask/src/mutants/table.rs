@@ -260,10 +260,18 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "home and root",
         file: "crates/dsync-engine/src/guard.rs",
-        guard: "if «home || is(Path::new(\"/\"))» {",
+        guard: "if «home || top» {",
         instead: "false",
         binary: "guards",
         test: "root_and_home_are_not_deleted_in",
+    },
+    Guard {
+        name: "home below the root",
+        file: "crates/dsync-engine/src/destination/planner/extraneous.rs",
+        guard: "if «merge.extraneous.is_empty() || !self.ground.is_home(inode)» {",
+        instead: "true",
+        binary: "guards",
+        test: "a_home_directory_below_the_destination_is_not_deleted_in_either",
     },
     Guard {
         name: "home without an announced root",

@@ -87,13 +87,17 @@ impl Protection {
 
     /// Returns whether the entry of the directory stays.
     pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
+        self.own.has_inode((found.device, found.ino)) || self.rules_cover(directory, name, found)
+    }
+
+    /// Returns whether the entry of the directory stays though it is no place of the run.
+    pub(super) fn rules_cover(&self, directory: &Directory, name: &Component, found: Found) -> bool {
         let mounted = || {
             let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
             found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
         };
         let path = directory.path.join(name);
-        self.own.has_inode((found.device, found.ino))
-            || self.keeps_otherwise(&path, found.kind)
+        self.keeps_otherwise(&path, found.kind)
             || self.judges_first && self.is_ruled_out(&path, found.kind, false)
             || self.keeps_parts(&path, name, found.kind)
             || self.mounts && mounted()

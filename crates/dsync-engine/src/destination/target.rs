@@ -110,7 +110,8 @@ impl Target {
         if options.dry_run && operand == Path::new(NOWHERE) {
             return Ok(Self::imagined(operand));
         }
-        let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
+        let last = operand.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let names_directory = matches!(last, b"" | b"." | b"..");
         let may_name_file = tops.single_file && !names_directory;
         let links = operator_links(options);
 

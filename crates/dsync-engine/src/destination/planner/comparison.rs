@@ -362,6 +362,7 @@ impl<'a> Comparison<'a> {
         // Where not all is known of both, nothing is known to be extraneous.
         if complete && merge.own.complete {
             self.guard_empty_source(&merge, &directory)?;
+            self.guard_home(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             merge.leftovers.remove_rest(self.site, &directory);
         }

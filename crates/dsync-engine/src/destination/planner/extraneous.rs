@@ -55,6 +55,11 @@ impl Comparison<'_> {
             merge.leftovers.note_notes(name.clone());
         }
 
+        if self.would_remove_home(merge, directory, &name, found) {
+            let path = self.site.display_path(&directory.path.join(&name));
+            return Err(SyncError::DestinationPrecious { path, home: true });
+        }
+
         let fate = self.fate(merge, directory, &name, found);
         if fate == Fate::Stays && self.has_missing_within(directory, &name, found) {
             merge.astray.push(directory.path.join(&name));
@@ -85,6 +90,26 @@ impl Comparison<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether an entry that only the destination has is the user's home directory, and goes but for
+    /// that.
+    fn would_remove_home(&self, merge: &Merge, directory: &Directory, name: &Component, found: Found) -> bool {
+        let goes = self.site.policy.options.delete || self.ground.is_missing(directory, name);
+        let is_home = || self.ground.is_home(|| Some((found.device, found.ino)));
+        goes && is_home() && !merge.is_own && !self.protection.rules_cover(directory, name, found)
+    }
+
+    /// Refuses to remove entries of the user's home directory that the source does not have.
+    pub(super) fn guard_home(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
+        let inode = || {
+            let found = directory.dir.as_ref()?.metadata().ok()?;
+            Some((found.dev, found.ino))
+        };
+        if merge.extraneous.is_empty() || !self.ground.is_home(inode) {
+            return Ok(());
+        }
+        Err(SyncError::DestinationPrecious { path: self.site.display_path(&directory.path), home: true })
     }
 
     /// Returns whether something was asked for by name that is in this directory, which only the

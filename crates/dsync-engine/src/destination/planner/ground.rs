@@ -11,7 +11,10 @@ use std::{
 };
 
 use dsync_fs::{Component, Dir, Kind, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
-use dsync_wire::message::{Entry, EntryId, EntryKind, Tops};
+use dsync_wire::{
+    message::{Entry, EntryId, EntryKind, Tops},
+    options::SyncOptions,
+};
 
 use super::{
     super::{
@@ -34,6 +37,7 @@ use crate::{
     State, SyncError,
     error::PathRole,
     grant::Start,
+    guard,
     halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
 };
@@ -52,6 +56,8 @@ pub(super) struct Ground {
     /// Directories that belong to the run's backups, as far as the source has directories of their
     /// names.
     own_paths: Vec<RelPath>,
+    /// The user's home directory, where nothing is removed in it.
+    home: Option<(u64, u64)>,
     /// The name that the only file has at the source, where it gets another one.
     renamed_from: Arc<OnceLock<RelPath>>,
 }
@@ -74,6 +80,7 @@ impl Ground {
         }
 
         let own = Arc::<OwnPlaces>::default();
+        let home = note_home(&site.policy.options, &own);
         let around = Around { own: &own, spools: &spools, local: transfers.is_local() };
         let alternates = match &target.root {
             Some(root) => open_beside(site, root, &around)?,
@@ -82,7 +89,7 @@ impl Ground {
         alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
         let renamed_from = Arc::clone(&site.tree.renamed_from);
         let (missing, own_paths) = (BTreeSet::new(), Vec::new());
-        Ok(Self { target, alternates, missing, own, spools, own_paths, renamed_from })
+        Ok(Self { target, alternates, missing, own, spools, own_paths, home, renamed_from })
     }
 
     /// Returns the open root; `None` where it does not exist.
@@ -171,6 +178,11 @@ impl Ground {
         names
     }
 
+    /// Returns whether a directory is the user's home directory, and nothing is removed in it.
+    pub(super) fn is_home(&self, inode: impl FnOnce() -> Option<(u64, u64)>) -> bool {
+        self.home.is_some() && self.home == inode()
+    }
+
     /// Returns whether a directory belongs to the run's backups, which the source may have a
     /// directory for.
     pub(super) fn is_own(&mut self, path: &RelPath, dir: &Dir) -> bool {
@@ -180,7 +192,8 @@ impl Ground {
             return true;
         }
 
-        let is_own = !path.is_root() && self.own.has_whole(dir);
+        let inode = || dir.metadata().ok().map(|now| (now.dev, now.ino));
+        let is_own = !path.is_root() && self.own.has_whole(dir) && !self.is_home(inode);
         if is_own {
             self.own_paths.push(path.clone());
         }
@@ -306,4 +319,13 @@ fn alternates_of_missing(
     let Some(options) = &site.policy.options.writing.alternates else { return Ok(None) };
     let Some((base, below)) = target.missing(&site.policy.options, start) else { return Ok(None) };
     Alternates::open(options, &base, &below).map(Some)
+}
+
+/// Notes the user's home directory as one in which nothing is removed, unless that is insisted on. Returns its
+/// filesystem and inode number.
+fn note_home(options: &SyncOptions, own: &OwnPlaces) -> Option<(u64, u64)> {
+    let removes = options.delete || options.delete_missing_args || options.force;
+    let home = guard::home().filter(|_| removes && !options.force_root)?;
+    own.add_whole(&home).ok()?;
+    home.metadata().ok().map(|now| (now.dev, now.ino))
 }
