@@ -106,6 +106,26 @@ fn a_run_that_is_told_to_end_does_not_read_a_large_file_to_its_end() {
     }
 }
 
+#[test]
+fn two_signals_at_once_end_a_run_in_order() {
+    needs_dsync!();
+    // As timeout(1) sends them: to the command and to its group.
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        for _ in 0..5 {
+            let scratch = Scratch::new();
+            fs::write(scratch.src().join("large"), vec![7; 30_000_000]).unwrap();
+            let run = Run::dsync().args(["-a", "--bwlimit=2M", "src/", "dst/"]).cwd(scratch.path());
+            let running = run.in_own_group().start();
+            wait_for(|| has_open(running.id(), "large"));
+            running.signal(signal);
+            running.signal_group(signal);
+            let outcome = running.wait().expect_code(20);
+            assert!(outcome.stderr_text().contains("interrupted"), "{}", outcome.account());
+            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{signal:?}");
+        }
+    }
+}
+
 /// A terminal sends Ctrl-C to all of its foreground group, so the remote shell ends before dsync has told the
 /// other end.
 #[test]

@@ -1,10 +1,14 @@
-//! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at
-//! once. SIGUSR1 prints the state of the run. SIGTSTP removes the bar before the process stops.
+//! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, another one ends the process at
+//! once if it comes a second later or more: timeout(1) and a terminal that closes send two together. SIGUSR1 prints the state of the run. SIGTSTP removes the bar before the process stops.
 //!
 //! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` must survive the
 //! end of its terminal, and a background job of a shell without job control its keyboard.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dsync_engine::{CancelToken, exit_code};
 use rustix::process::Signal;
@@ -34,17 +38,26 @@ pub(crate) fn watch(cancel: CancelToken, bar: Arc<Bar>) -> io::Result<()> {
     let mut signals = Signals::new(watched)?;
 
     std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut first = None;
         for signal in signals.forever() {
             match signal {
                 SIGUSR1 => bar.tell(),
                 SIGTSTP => stop(&bar),
-                _ if cancel.is_cancelled() => std::process::exit(i32::from(exit_code::INTERRUPTED)),
-                _ => cancel.cancel(),
+                _ => {
+                    let since = *first.get_or_insert_with(Instant::now);
+                    if cancel.is_cancelled() && since.elapsed() >= TOGETHER {
+                        std::process::exit(i32::from(exit_code::INTERRUPTED));
+                    }
+                    cancel.cancel();
+                }
             }
         }
     })?;
     Ok(())
 }
+
+/// The time within which several signals are one wish.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Stops the process, as it would without a handler; returns when it goes on.
 fn stop(bar: &Bar) {
