@@ -623,6 +623,20 @@ fn an_entry_that_fails_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn a_watch_ends_once_nobody_reads_what_it_prints() {
+    needs_dsync!();
+    for options in ["-av", "-ai"] {
+        let scratch = Scratch::new();
+        fs::write(scratch.src().join("f"), "f").unwrap();
+        let words = format!("exec \"$1\" {options} --watch src/ dst/ >/dev/full");
+        let run = Run::of("sh").args(["-c", &words, "sh"]).arg(program()).cwd(scratch.path());
+        let outcome = run.run().expect_code(13);
+        assert!(outcome.stderr_text().contains("the watch ends"), "{}", outcome.account());
+        assert!(has(&scratch.dst().join("f"), "f"), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn a_watch_that_makes_no_sense_is_refused_with_reason_and_cure() {
     needs_dsync!();
     let scratch = Scratch::new();

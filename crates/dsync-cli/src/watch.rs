@@ -13,7 +13,7 @@ use std::{
 
 use dsync_engine::{CancelToken, Seen, TreeWatch, exit_code, schema::errno_name};
 
-use crate::{console::say, escape::escape_text, words};
+use crate::{console::say, escape::escape_text, messages::OUTPUT, words};
 
 /// The watch on what the runs of a source read.
 pub(crate) struct Watch<'a> {
@@ -54,6 +54,10 @@ impl<'a> Watch<'a> {
             }
             // A mistake in the command line shows at once.
             if self.cancel.is_cancelled() || is_first && !ended {
+                return Some(code);
+            }
+            if code == OUTPUT {
+                say("dsync: error: nobody reads standard output any more, so the watch ends");
                 return Some(code);
             }
             is_first = false;
