@@ -80,6 +80,28 @@ fn single_file_is_pushed_and_pulled_by_name() {
 }
 
 #[test]
+fn too_few_descriptors_for_a_connection_are_no_panic() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    fs::write(scratch.src().join("f"), "f").unwrap();
+    for limit in 12..24 {
+        for pulls in [false, true] {
+            let (here, there) = (slash(&scratch.src()), sshd.operand(slash(&scratch.src())));
+            let operands = if pulls {
+                [there, scratch.dst().into_os_string()]
+            } else {
+                [here, sshd.operand(scratch.dst())]
+            };
+            let run = Run::of("prlimit").arg(format!("--nofile={limit}:{limit}")).arg(program());
+            let run = run.args(["-a", "--retries=0"]).arg("-e").arg(sshd.shell());
+            let outcome = run.arg("--dsync-path").arg(program()).args(operands).run();
+            let is_told = !outcome.stderr_text().contains("panicked");
+            assert!(is_told && outcome.code() != Some(12), "{limit}: {}", outcome.account());
+        }
+    }
+}
+
+#[test]
 fn several_sources_come_from_one_host() {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     Tree::of([Node::file("x", 3, 1000)]).plant(&scratch.at("one"));

@@ -10,6 +10,7 @@ use std::{
     cell::RefCell,
     future::Future,
     io,
+    os::unix::net::UnixStream,
     pin::pin,
     sync::{
         Arc,
@@ -31,6 +32,7 @@ pub(crate) struct Reactor {
 impl Reactor {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
+        probe_descriptors()?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -65,6 +67,14 @@ impl Reactor {
     {
         self.handle.spawn(future);
     }
+}
+
+/// Returns the system's error where there are too few descriptors for a runtime, which panics over those that it
+/// takes for signals.
+fn probe_descriptors() -> io::Result<()> {
+    // More than the six that it opens: others take some meanwhile.
+    let _room = [UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?];
+    Ok(())
 }
 
 impl Drop for Reactor {
