@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use dsync_tests::{
-    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, every_way,
+    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, differences, every_way,
     mount::Mount,
     needs_dsync,
     power::{Disk, Format},
@@ -116,6 +116,63 @@ fn unreadable_content_ends_with_23_and_makes_no_file() {
     assert!(!scratch.dst().join("new/c").exists(), "{}", outcome.account());
     let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+/// CIFS does so at times, procfs always.
+#[test]
+fn a_kernel_that_copies_nothing_and_reports_no_error_cuts_no_file() {
+    needs_dsync!();
+    let far = Scratch::under(Path::new("/dev/shm"));
+    let backups = format!("--backup-dir={}", far.at("backup").display());
+    let alternate = format!("--copy-dest={}", far.at("copy").display());
+    let mut faults = Vec::new();
+    for options in [
+        &[][..],
+        &["--inplace"],
+        &["--delay-updates"],
+        &["--remove-source-files"],
+        &[&backups],
+        &[&backups, "--inplace"],
+        &["--backup-dir=../kept", "--inplace"],
+        &["--copy-dest=../alternate"],
+        &[&alternate],
+    ] {
+        for what in ["retval=0", "retval=0:when=1", "retval=0:when=2+"] {
+            let scratch = Scratch::new();
+            for root in ["src", "wanted", "alternate"] {
+                Tree::of(long_and_short(1)).plant(&scratch.at(root));
+            }
+            let has_old = !options.iter().any(|option| option.starts_with("--copy-dest"));
+            Tree::of(long_and_short(2).into_iter().filter(|_| has_old)).plant(&scratch.dst());
+            let old = survey(&scratch.dst());
+            Tree::of(long_and_short(1)).plant(&far.at("copy"));
+            let run = strace::inject("copy_file_range", what).arg("-a").args(options);
+            let outcome = run.args(["src/", "dst/"]).cwd(scratch.path()).run();
+
+            let scope = Scope { root: false, ..Scope::full() };
+            let mut found = differences(&scratch.at("wanted"), &scratch.dst(), scope);
+            if options.iter().any(|option| option.starts_with("--backup-dir")) {
+                let kept = [scratch.at("kept"), far.at("backup")].into_iter().find(|dir| dir.exists());
+                let kept = kept.map(|kept| survey(&kept)).unwrap_or_default();
+                let backups = compare::compare(&old, &kept, scope);
+                found.extend(backups.into_iter().map(|line| format!("backup: {line}")));
+            }
+            let is_fault = outcome.code() != Some(0) || !found.is_empty();
+            faults.extend(is_fault.then(|| format!("{found:?}\n{}", outcome.account())));
+            for dir in ["copy", "backup"] {
+                let _ = fs::remove_dir_all(far.at(dir));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Makes files of several lengths; the kernel is asked several times for the longest.
+fn long_and_short(state: u64) -> [Node; 4] {
+    [("long", 9 << 20), ("a", 300_000), ("b", 5000), ("c", 1)].map(|(name, len)| Node {
+        mtime: (1_300_000_000, 0),
+        ..Node::file(name, state * 10_000_019 + len, len + state * 100)
+    })
 }
 
 #[test]

@@ -130,12 +130,14 @@ impl StagedFile {
             self.cover(at.saturating_add(want as u64)).map_err(CopyError::Write)?;
             let (mut from, mut to) = (at, at);
             match copy_file_range(file, Some(&mut from), self, Some(&mut to), want) {
-                Ok(0) => break,
-                Ok(count) => at += count as u64,
+                Ok(count) if count > 0 => at += count as u64,
                 Err(Errno::INTR) => {}
                 // Another filesystem, an old kernel, or a sandbox. After an error of a disk, this
-                // way also shows which of the two disks it was.
-                Err(_) => return Ok(at - range.start + self.copy_by_hand(file, at..range.end, buffer)?),
+                // way also shows which of the two disks it was. Some filesystems copy nothing and
+                // say so without an error (CIFS, procfs): only a read tells where a file ends.
+                Ok(_) | Err(_) => {
+                    return Ok(at - range.start + self.copy_by_hand(file, at..range.end, buffer)?);
+                }
             }
         }
         Ok(at - range.start)
