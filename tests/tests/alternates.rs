@@ -3,12 +3,14 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    path::Path,
 };
 
 use dsync_tests::{
-    Kind, Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_dsync, needs_root, oracle,
-    scratch::slash, survey, tree,
+    Kind, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, differences,
+    every_way, needs_dsync, needs_root, oracle, program::program, run::wait_for, scratch::slash, strace,
+    survey, tree,
 };
 
 /// Copies the source with other permissions to `alternate`.
@@ -317,6 +319,107 @@ fn an_equal_file_stays_where_that_of_an_alternate_cannot_take_its_place() {
                 assert_eq!(of_files(&outcome), of_files(&rsync), "{options:?} {}", rsync.account());
                 assert_eq!(inodes(), before, "{options:?}");
                 assert_same(&scratch.src(), &scratch.dst(), Scope { root: false, ..Scope::full() });
+            }
+        }
+    }
+}
+
+/// Plants files of which an alternate directory has equal ones: many large ones, and small ones after them.
+fn plant_queue(alternate: &Path, scratch: &Scratch) {
+    let large = (0..24).map(|number| Node::file(format!("a{number:02}"), number, 300_000));
+    let small = ["in another file", "in place", "of another length", "removed"];
+    let small = (100..).zip(small).map(|(seed, name)| Node::file(format!("z {name}"), seed, 500));
+    let tree = Tree::of(large.chain(small));
+    ["src", "wanted"].iter().for_each(|root| tree.plant(&scratch.at(root)));
+    tree.plant(alternate);
+}
+
+/// Changes each of the small files in its way, as another run that writes there does.
+fn change_small_ones(alternate: &Path) {
+    let at = |name: &str| alternate.join(format!("z {name}"));
+    let new = tree::noise(7, 500);
+    fs::write(at("new"), &new).unwrap();
+    tree::set_mtime(&at("new"), (1_600_000_000, 0));
+    fs::rename(at("new"), at("in another file")).unwrap();
+    fs::File::options().write(true).open(at("in place")).unwrap().write_all_at(&new, 0).unwrap();
+    fs::write(at("of another length"), &new[..400]).unwrap();
+    fs::remove_file(at("removed")).unwrap();
+}
+
+#[test]
+fn a_file_of_an_alternate_that_changes_after_the_comparison_comes_from_the_source() {
+    needs_dsync!();
+    let far = Scratch::under(Path::new("/dev/shm"));
+    let there = format!("--link-dest={}", far.at("alternate").display());
+    let mut faults = Vec::new();
+    for options in [
+        &["--copy-dest=../alternate"][..],
+        &["--copy-dest=../alternate", "--remove-source-files"],
+        &["--copy-dest=../alternate", "--inplace"],
+        &["--copy-dest=../alternate", "--delay-updates"],
+        // On another filesystem there is no link.
+        &[&there],
+    ] {
+        let scratch = Scratch::new();
+        let alternate = if options[0] == there { far.at("alternate") } else { scratch.at("alternate") };
+        plant_queue(&alternate, &scratch);
+        // Each copy of a large file takes some time, so that the small ones wait for theirs.
+        let run = strace::inject("copy_file_range", "delay_enter=150000").arg("-a").args(options);
+        let running = run.args(["src/", "dst/"]).cwd(scratch.path()).start();
+        let has_content = |entry: fs::DirEntry| entry.metadata().is_ok_and(|now| now.blocks() > 0);
+        wait_for(|| fs::read_dir(scratch.dst()).is_ok_and(|dir| dir.flatten().any(has_content)));
+        change_small_ones(&alternate);
+
+        let outcome = running.wait().expect_code(0);
+        let scope = Scope { root: false, ..Scope::full() };
+        let found = differences(&scratch.at("wanted"), &scratch.dst(), scope);
+        faults.extend((!found.is_empty()).then(|| format!("{found:?}\n{}", outcome.account())));
+        let _ = fs::remove_dir_all(far.at("alternate"));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_file_of_an_alternate_that_cannot_be_read_comes_from_the_source() {
+    needs_dsync!();
+    let far = Scratch::under(Path::new("/dev/shm"));
+    let there = far.at("alternate").display().to_string();
+    let linked = format!("--link-dest={there}");
+    let reads = "read,pread64,readv,preadv,copy_file_range";
+    for options in [
+        &["--copy-dest=../alternate"][..],
+        &["--copy-dest=../alternate", "-c"],
+        &["--copy-dest=../alternate", "--inplace"],
+        &["--copy-dest=../alternate", "--sparse"],
+        &[&linked],
+    ] {
+        // From the start, from the middle, and as a file that is shorter than its length says.
+        for what in ["error=EIO", "error=EIO:when=2+", "retval=0"] {
+            for &pulls in if options.len() == 1 { &[false, true][..] } else { &[false] } {
+                let scratch = Scratch::new();
+                let nodes = [("a", 9 << 20), ("b", 300), ("c", 300_000), ("d", 4000)];
+                let alternate =
+                    if options[0] == linked { far.at("alternate") } else { scratch.at("alternate") };
+                for root in [scratch.src(), alternate.clone()] {
+                    Tree::of(nodes.map(|(name, len)| Node::file(name, len, len))).plant(&root);
+                }
+                let inject = format!("inject={reads}:{what}");
+                let trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject].map(OsString::from);
+                let watched = ["a", "c"].map(|name| ["-P".into(), alternate.join(name).into_os_string()]);
+                let (run, from) = if pulls {
+                    (Sshd::shared().run(Via::Ssh), Sshd::shared().operand(slash(&scratch.src())))
+                } else {
+                    (Run::of(program()), slash(&scratch.src()))
+                };
+                let run = run.behind(trace.into_iter().chain(watched.into_iter().flatten()));
+                let outcome = run.arg("-a").args(options).arg(from).arg(scratch.dst()).run();
+
+                let account = format!("{what} pulls={pulls}\n{}", outcome.account());
+                assert_eq!(outcome.code(), Some(0), "{account}");
+                let found = differences(&scratch.src(), &scratch.dst(), Scope::full());
+                assert!(found.is_empty(), "{found:?} {account}");
+                assert_eq!(temporaries(&scratch.dst()), [""; 0], "{account}");
+                let _ = fs::remove_dir_all(&alternate);
             }
         }
     }

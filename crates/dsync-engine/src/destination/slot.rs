@@ -54,8 +54,9 @@ pub(super) struct Tail {
 /// A local source of a file's content besides the source's data.
 #[derive(Clone)]
 pub(super) enum Twin {
-    /// Its content is the source's: the directory that has it under the same name.
-    Equal(Arc<Dir>),
+    /// Its content is the source's: the directory that has it under the same name, and the version that was
+    /// compared.
+    Equal(Arc<Dir>, Stamp),
     /// A basis of the same name, in another directory.
     Basis(Arc<Dir>),
     /// A basis of another name: its directory, and its name.
@@ -95,16 +96,17 @@ impl Slot {
         Opening { noatime: true, devices: self.device }
     }
 
-    /// Returns the directory that has a file of equal content under the same name, if there is one.
-    pub(super) fn equal(&self) -> Option<&Arc<Dir>> {
-        if let Some(Twin::Equal(dir)) = &self.twin { Some(dir) } else { None }
+    /// Returns the directory that has a file of equal content under the same name, if there is one, and the
+    /// version of that file.
+    pub(super) fn equal(&self) -> Option<(&Arc<Dir>, Stamp)> {
+        if let Some(Twin::Equal(dir, stamp)) = &self.twin { Some((dir, *stamp)) } else { None }
     }
 
     /// Opens the old file, or the one that stands for it; `None` if there is none.
     pub(super) fn open_basis(&self, opening: Opening) -> Option<io::Result<SourceFile>> {
         let dir = self.directory.dir.as_ref();
         match &self.twin {
-            Some(Twin::Equal(dir) | Twin::Basis(dir)) => Some(dir.open_source_as(&self.name, opening)),
+            Some(Twin::Equal(dir, _) | Twin::Basis(dir)) => Some(dir.open_source_as(&self.name, opening)),
             Some(Twin::Fuzzy(dir, name)) => Some(dir.open_source_as(name, opening)),
             Some(Twin::Elsewhere(found)) => Some(found.open(opening)),
             None => dir.map(|dir| dir.open_source_as(&self.name, opening)),

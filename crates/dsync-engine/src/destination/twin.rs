@@ -2,33 +2,38 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{CopyError, Dir};
+use dsync_fs::{CopyError, Dir, StagedFile, Stamp};
 use dsync_wire::message::Operation;
 
 use super::{commit::Outbox, files::Pending, settle::Outcome, transfers::Transfers};
 use crate::{SyncError, plan::timestamp};
 
-/// Copies a file of equal content from an alternate directory. Returns `false` when that failed or
-/// it changed meanwhile: then it has to come from the source.
+/// Copies a file of equal content from an alternate directory. Returns `false` when it cannot be read or is
+/// no longer the version `compared`: then the content has to come from the source.
 pub(super) fn copy(
     transfers: &Transfers<'_>,
     outbox: &mut Outbox<'_>,
     file: &Arc<Pending>,
-    twin: &Dir,
+    (twin, compared): (&Arc<Dir>, Stamp),
 ) -> Result<bool, SyncError> {
     let site = transfers.site;
     let Some(dir) = &file.slot.directory.dir else { return Ok(true) };
     let Ok(source) = twin.open_source_noatime(&file.slot.name) else { return Ok(false) };
+    if !source.stamp().is_same_content(&compared) {
+        return Ok(false);
+    }
+
     let staged = site.homes.stage(dir, file.slot.name.clone());
     let sparse = site.policy.options.writing.sparse;
-    let copied = staged.and_then(|staged| {
-        staged.copy_all(&source, &transfers.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)
-    });
+    let copy = |staged: &StagedFile| staged.copy_all(&source, &transfers.sharing, sparse);
+    let copied = staged.map_err(CopyError::Write).and_then(|staged| copy(&staged).map(|()| staged));
 
     let staged = match copied {
         Ok(staged) => staged,
+        Err(CopyError::Read(_)) => return Ok(false),
         Err(error) => {
-            return transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| true);
+            let broke = Outcome::Broke(Operation::WriteFile, error.into_inner());
+            return transfers.settle(file, broke).map(|()| true);
         }
     };
     if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {

@@ -209,7 +209,7 @@ pub(super) fn request(
     let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
     let twin = alternate.map(|found| match found.decision.action {
         Action::Update => Twin::Basis(Arc::clone(&found.dir)),
-        _ => Twin::Equal(Arc::clone(&found.dir)),
+        _ => Twin::Equal(Arc::clone(&found.dir), found.metadata.stamp()),
     });
 
     let displaces = place.displaced == Some(Kind::Dir);
