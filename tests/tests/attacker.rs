@@ -3,20 +3,25 @@
 //! nothing outside is read, written or removed.
 
 use std::{
+    collections::HashSet,
     fs,
     os::unix::fs::{MetadataExt, chown},
     path::{Path, PathBuf},
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via, assert_unchanged,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged,
     attack::{ATTACKER, assert_nothing_came_in, race, while_flipping},
+    compare::temporaries,
     device::LoopDevice,
     needs_dsync, needs_root,
+    run::{catch, send, until_met},
     scratch::slash,
     survey, tree,
     tree::noise,
+    unfinished::finished_segments,
 };
+use rustix::process::Signal;
 
 /// The way of a run between the ends; the attacker is at the end that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,6 +314,137 @@ fn no_path_that_is_named_leads_elsewhere() {
                 });
             });
             assert_unchanged(&before, &outside);
+        }
+    }
+}
+
+/// Another user than the attacker.
+const USER: u32 = 64_502;
+
+/// Plants a setuid program at the source, and at the destination, in which everybody may make files, what looks
+/// like the complete file of an earlier run of it. Returns the inode of that.
+fn plant_complete(scratch: &Scratch, source_owner: u32, owner: u32, seed: u64) -> u64 {
+    // A run that ended before it could give the file its name leaves it under this one.
+    let name = format!(".dsync-done-{}", &blake3::hash(b"f").to_hex()[..32]);
+    let node = |name: &str, owner, seed| Node {
+        mode: 0o4755,
+        owner: Some((owner, owner)),
+        ..Node::file(name, seed, 9000)
+    };
+    Tree::of([node("f", source_owner, 1)]).plant(&scratch.src());
+    Tree::of([node(&name, owner, seed)]).plant(&scratch.dst());
+    fs::metadata(scratch.dst().join(name)).unwrap().ino()
+}
+
+#[test]
+fn a_complete_file_is_taken_up_only_of_the_runs_user_or_of_the_new_owner() {
+    needs_root!();
+    needs_dsync!();
+    for (source_owner, owner, options, is_taken) in [
+        (0, ATTACKER, &["-a"][..], false),
+        (0, ATTACKER, &["-a", "--no-partial"], false),
+        (0, ATTACKER, &["-rpt", "--delay-updates"], false),
+        (USER, ATTACKER, &["-a"], false),
+        (ATTACKER, ATTACKER, &["-rpt"], false),
+        (ATTACKER, ATTACKER, &["-a", "--chown=root:root"], false),
+        (0, 0, &["-a"], true),
+        (0, 0, &["-rpt", "--delay-updates"], true),
+        (ATTACKER, 0, &["-a"], true),
+        (ATTACKER, 0, &["-rpt"], true),
+        (ATTACKER, ATTACKER, &["-a"], true),
+    ] {
+        for way in WAYS {
+            let scratch = Scratch::new();
+            let inode = plant_complete(&scratch, source_owner, owner, if is_taken { 1 } else { 2 });
+            tree::set_mode(&scratch.dst(), 0o1777);
+            // The attacker may neither write, rename nor remove it.
+            fs::write(scratch.dst().join("f"), "old").unwrap();
+            let given: Vec<_> = options.iter().map(|&option| option.to_owned()).collect();
+            let outcome = run(way, &given, &scratch.src(), &scratch.dst()).expect_code(0);
+
+            let what = format!("{options:?} {way:?} of {source_owner}, there {owner}\n{}", outcome.account());
+            let content = |root: PathBuf| fs::read(root.join("f")).unwrap();
+            assert!(content(scratch.dst()) == content(scratch.src()), "the content is another's: {what}");
+            let now = fs::metadata(scratch.dst().join("f")).unwrap();
+            assert_eq!(now.ino() == inode, is_taken, "{what}");
+            assert_eq!(now.uid(), if options == ["-a"] { source_owner } else { 0 }, "{what}");
+        }
+    }
+}
+
+/// Makes a pull that loses its connection while a large file comes, so that the small ones before it wait.
+/// Returns their inodes.
+fn leave_complete(scratch: &Scratch, options: &[&str]) -> HashSet<u64> {
+    let sshd = Sshd::shared();
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let remote = sshd.remote();
+        let run = sshd.run_serving(Via::Ssh, &remote.script).args(options);
+        let run = run.args(["--delay-updates", "--bwlimit=16m", "--no-compress", "--retries=0"]);
+        let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
+        let caught = catch(running.id(), || (1..6).contains(&finished_segments(&scratch.dst())));
+        if caught {
+            send(remote.wait_for_id(), Signal::KILL);
+            running.signal(Signal::CONT);
+        }
+        let _ = running.wait();
+        let entries = fs::read_dir(scratch.dst()).into_iter().flatten().flatten();
+        let done = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".dsync-done-"));
+        let done: HashSet<_> = done.map(|entry| entry.metadata().unwrap().ino()).collect();
+        (done.len() == 20).then_some(done)
+    })
+}
+
+#[test]
+fn complete_files_that_a_run_left_are_taken_up_whosever_they_are_to_be() {
+    needs_root!();
+    needs_dsync!();
+    for options in [&["-a"][..], &["-rpt"], &["-a", "--chown=root:root"], &["-a", "--fake-super"]] {
+        let scratch = Scratch::new();
+        let small = (0..20).map(|number| Node {
+            mode: 0o4755,
+            owner: Some((ATTACKER, USER)),
+            ..Node::file(format!("f{number}"), number, 3000)
+        });
+        Tree::of(small.chain([Node::file("z", 100, 16 << 20)])).plant(&scratch.src());
+        let done = leave_complete(&scratch, options);
+        let run = Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst());
+        let outcome = run.run().expect_code(0);
+
+        for number in 0..20 {
+            let name = format!("f{number}");
+            let inode = fs::metadata(scratch.dst().join(&name)).unwrap().ino();
+            assert!(done.contains(&inode), "{name} was copied again\n{}", outcome.account());
+        }
+        assert_same(&scratch.src(), &scratch.dst(), Scope { root: false, ..Scope::CONTENT });
+        assert_eq!(temporaries(&scratch.dst()), [""; 0], "{}", outcome.account());
+    }
+}
+
+#[test]
+fn a_users_run_takes_up_no_complete_file_of_another_user() {
+    needs_root!();
+    needs_dsync!();
+    for source_owner in [0, USER, ATTACKER] {
+        for (mode, owner) in [(0o1777, ATTACKER), (0o777, ATTACKER), (0o1777, USER)] {
+            for options in [&["-a"][..], &["-rlptO"], &["-a", "--super"]] {
+                let scratch = Scratch::new();
+                let seed = if owner == USER { 1 } else { 2 };
+                let inode = plant_complete(&scratch, source_owner, owner, seed);
+                tree::set_mode(&scratch.src(), 0o755);
+                tree::set_mode(&scratch.dst(), mode);
+                let run = Run::dsync().as_user(USER, USER).args(options);
+                // It may not set the attributes of the directory, nor, with some of the options, the owner.
+                let outcome = run.arg(scratch.src().join("f")).arg(scratch.dst()).run();
+
+                let what =
+                    format!("{options:?} {mode:o} of {source_owner}, there {owner}\n{}", outcome.account());
+                assert!(matches!(outcome.code(), Some(0 | 23)), "{what}");
+                let content = |root: PathBuf| fs::read(root.join("f")).unwrap_or_default();
+                assert!(content(scratch.dst()) == content(scratch.src()), "the content is another's: {what}");
+                let now = fs::metadata(scratch.dst().join("f")).unwrap();
+                assert_eq!((now.ino() == inode, now.uid()), (owner == USER, USER), "{what}");
+            }
         }
     }
 }

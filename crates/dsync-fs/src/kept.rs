@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, fsync,
 use crate::{
     component::Component,
     dir::{Dir, retry},
-    metadata::{Kind, Stamp},
+    metadata::{Kind, Metadata, Stamp},
     own_names::{CONTENT_PREFIX, FINISHED_PREFIX, NOTES_PREFIX, hex_name, is_kept_name, is_temp_name},
     owner::is_abandoned,
     source_file::{read_full_at, stat_fd},
@@ -62,6 +62,18 @@ pub fn reap_kept(dir: &Dir, name: &Component) -> bool {
     let held = open_own(dir, name);
     let in_use = held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
+}
+
+/// Returns the state of a complete file that an earlier run left; `None` unless it is a regular file with a single
+/// name that belongs to this user, or to `owner`, to whom the run gives it. Whoever may make files in the directory
+/// can plant one.
+pub fn find_finished(dir: &Dir, name: &Component, owner: Option<u32>) -> Option<Metadata> {
+    let (_, found) = dir.open_path(name).ok()?;
+    // Under `--fake-super` all files are this user's, whatever is noted of them.
+    let is_given = !dir.is_fake_super() && owner == Some(found.uid);
+    let is_own = found.uid == rustix::process::geteuid().as_raw();
+    let is_left = found.kind == Kind::File && found.nlink == 1 && (is_own || is_given);
+    is_left.then(|| dir.stat(name).ok()).flatten()
 }
 
 /// Returns whether an entry is what a run has left that has ended: a temporary that is no directory, or a

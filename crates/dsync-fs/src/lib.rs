@@ -85,7 +85,7 @@ pub use crate::{
         RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
     },
     ids::{Names, home_directory, home_directory_of, preload_names},
-    kept::{KeptNames, Notes, is_left, reap_kept, reap_left},
+    kept::{KeptNames, Notes, find_finished, is_left, reap_kept, reap_left},
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},
     operand::OperandForm,

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use dsync_fs::{Component, Kind, reap_kept};
+use dsync_fs::{Component, find_finished, reap_kept};
 use dsync_wire::{event::Action, message::Entry};
 
 use super::{
-    super::{Site, begun, directory::Directory, homes::Homes, kept, transfers::Transfers},
+    super::{Site, begun, directory::Directory, kept, transfers::Transfers},
     place::{Finished, Place},
     standing::Here,
 };
@@ -114,12 +114,13 @@ impl Leftovers {
         }
         let dir = place.directory.dir.as_ref()?;
         let name = site.homes.finished_name(place.name).ok()?;
-        let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
+        let mapped = mapped();
+        let found = find_finished(dir, &name, mapped.uid)?;
         self.taken_up.insert(name.clone());
 
         let contents = site.session.contents();
         let here = Here { dir: Some(dir), name: Some(&name), within: None, link_text: None, contents };
-        let again = site.policy.compare(entry, &mapped(), &found, &here);
+        let again = site.policy.compare(entry, &mapped, &found, &here);
         // The run may overlook a difference in a file that has its name, but not in one that may be an older
         // version.
         let is_exact = (found.size, timestamp(found.mtime)) == (size, entry.attributes.mtime);
