@@ -52,8 +52,8 @@ impl BackupPlace {
         self
     }
 
-    /// Leaves a backup alone that was made at this time or later, as its change time tells: of an
-    /// entry that has such a one no other is made.
+    /// Leaves a backup alone that was made at this time or later, as the change times of both tell:
+    /// of an entry that has such a one no other is made.
     #[must_use]
     pub fn since(self, time: Option<Timestamp>) -> Self {
         Self { since: time, ..self }
@@ -82,7 +82,7 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; the entry is where it was.
     pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        if self.stands() {
+        if self.stands(from, name) {
             return Ok(());
         }
         self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
@@ -110,7 +110,7 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; the entry is where it was.
     pub fn take(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        if self.stands() {
+        if self.stands(from, name) {
             return from.remove_file(name);
         }
         self.over_directory(|| self.take_here(from, name))
@@ -136,10 +136,16 @@ impl BackupPlace {
         }
     }
 
-    /// Returns whether a backup has the name that must stay.
-    fn stands(&self) -> bool {
+    /// Returns whether a backup of the entry has the name that must stay.
+    fn stands(&self, from: &Dir, name: &Component) -> bool {
         let Some(since) = self.since else { return false };
-        self.dir.stat(&self.name).is_ok_and(|now| now.kind != Kind::Dir && now.ctime >= since)
+        let is_new = |found: &Metadata| found.kind != Kind::Dir && found.ctime >= since;
+        if !self.dir.stat(&self.name).is_ok_and(|backup| is_new(&backup)) {
+            return false;
+        }
+        // Another name of an older backup may have come or gone meanwhile, which its change time does not
+        // tell from a new backup. An entry that has a new one was replaced since, or is that backup.
+        from.stat(name).is_ok_and(|entry| is_new(&entry)) || self.holds(from, name)
     }
 
     /// Returns whether the backup is a further name of an entry.
@@ -153,7 +159,8 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; `EISDIR` for a directory.
     pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        if self.stands() {
+        // What is written into the entry would change a further name of it as well.
+        if self.stands(from, name) && !self.holds(from, name) {
             return Ok(());
         }
         self.over_directory(|| self.copy_here(from, name))
@@ -198,7 +205,14 @@ impl BackupPlace {
         Ok(listed.is_ok() && goes_whole)
     }
 
+    /// Copies the entry, and writes the copy with its name to the disk: nothing else orders it before what
+    /// happens to the original, whatever the run's durability.
     fn copy_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        self.copy_entry(from, name)?;
+        self.dir.sync()
+    }
+
+    fn copy_entry(&self, from: &Dir, name: &Component) -> io::Result<()> {
         let now = match from.stat(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             now => now?,
@@ -224,7 +238,6 @@ impl BackupPlace {
         let staged = StagedFile::create(&self.dir, self.name.clone())?;
         let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
         staged.copy_all(&old, &sharing, false).map_err(CopyError::into_inner)?;
-        // Sync before the original is written into, whatever the run's durability.
         staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
     }
 }

@@ -86,6 +86,14 @@ struct Copied {
     held: Held,
 }
 
+impl Copied {
+    /// Takes the memory for one more first backup.
+    fn reserve(&mut self, path: &RelPath) -> io::Result<()> {
+        let bytes = (path.as_bytes().len() + COPY_BYTES) as u64;
+        self.held.grow(bytes).map_err(io::Error::other)
+    }
+}
+
 /// The access to directories that the run has changed as it was before, and the memory for it.
 struct Before {
     access: HashMap<RelPath, Wanted>,
@@ -285,20 +293,33 @@ impl Backups {
         path: &RelPath,
         name: &Component,
     ) -> io::Result<()> {
-        let several = dir.stat(name).ok().filter(|now| now.kind == Kind::File && now.nlink > 1);
-        let Some(now) = several else { return place.copy(dir, name) };
+        let Some(key) = inode_of_several(dir, name) else { return place.copy(dir, name) };
 
         // Until the first copy is complete, no other name of the file is written into.
         let copied = &mut *lock(&self.copied);
-        let key = (now.dev, now.ino);
         if let Some((first_path, first)) = copied.firsts.get(&key) {
             let is_there = first_path == path && first == place.name();
             return if is_there { Ok(()) } else { place.copy(&*self.home(first_path)?, first) };
         }
-        let bytes = (path.as_bytes().len() + COPY_BYTES) as u64;
-        copied.held.grow(bytes).map_err(io::Error::other)?;
+        copied.reserve(path)?;
         place.copy(dir, name)?;
         copied.firsts.insert(key, (path.clone(), place.name().clone()));
+        Ok(())
+    }
+
+    /// Notes that an earlier run has copied the entry `name` of `dir` to the place of its backup, and was killed
+    /// while it wrote into it: further names of the file are backed up from there.
+    pub(super) fn note_copied(
+        &self,
+        place: &BackupPlace,
+        dir: &Dir,
+        path: &RelPath,
+        name: &Component,
+    ) -> io::Result<()> {
+        let Some(key) = inode_of_several(dir, name) else { return Ok(()) };
+        let copied = &mut *lock(&self.copied);
+        copied.reserve(path)?;
+        copied.firsts.entry(key).or_insert_with(|| (path.clone(), place.name().clone()));
         Ok(())
     }
 
@@ -417,6 +438,12 @@ const ACCESS_BYTES: usize = 512 + 3 * size_of::<(RelPath, Wanted)>();
 
 /// Memory for a first backup beside its path: its name, and an entry of a map that has just doubled.
 const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>();
+
+/// Returns filesystem and number of a file that has several names.
+fn inode_of_several(dir: &Dir, name: &Component) -> Option<(u64, u64)> {
+    let several = dir.stat(name).ok().filter(|now| now.kind == Kind::File && now.nlink > 1)?;
+    Some((several.dev, several.ino))
+}
 
 fn component(name: &[u8]) -> io::Result<Component> {
     Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

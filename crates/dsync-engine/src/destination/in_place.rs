@@ -267,8 +267,8 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
 /// unless it `has_holes` the space for its growth is reserved before the first write.
 pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64, has_holes: bool) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
-        reserve(site, &old, (len, has_holes))?;
         keep_content(site, slot)?;
+        reserve(site, &old, (len, has_holes))?;
         old.distrust()?;
         return Ok(old);
     }
@@ -284,7 +284,7 @@ pub(super) fn reserve(site: &Site<'_>, old: &StagedFile, (len, has_holes): (u64,
 
 /// Keeps a copy of an old file that is about to be written into, if there are backups, and notes that it
 /// is: once, before this run first does. Where an earlier run was killed in the middle of that, its copy
-/// stays.
+/// stays. Comes before all else that gives the file a new change time, which tells whether it has a backup.
 pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     let Some(dir) = &slot.directory.dir else { return Ok(()) };
     if slot.has_backup.load(Ordering::Acquire) {
@@ -300,6 +300,8 @@ pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
             site.tell_backup(path, &slot.name, place).map_err(io::Error::other)?;
         }
         begun = if slot.is_noted { Begun::note(site, slot, dir, at) } else { None };
+    } else if let (Some(backups), Some(place)) = (site.backups.get(), &place) {
+        backups.note_copied(place, dir, path, &slot.name)?;
     }
     *lock(&slot.begun) = begun;
     slot.has_backup.store(true, Ordering::Release);
