@@ -1,15 +1,19 @@
 //! Moves: files leave the source once they are durable at the destination, and requested entries
 //! that the source does not have leave the destination.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, compare, differences,
-    needs_dsync, oracle,
+    needs_dsync, oracle, program,
     run::{catch, until_met},
     scratch::slash,
     strace, survey,
-    tree::noise,
+    tree::{noise, set_mode},
 };
 use rustix::process::Signal;
 
@@ -257,6 +261,81 @@ fn changes(call: &str, name: &str) -> bool {
     let from = call.starts_with("linkat") || call.starts_with("symlinkat");
     let named = if from { call.split_once("\", ").map_or(call, |(_, rest)| rest) } else { call };
     !call.starts_with("unlinkat") && named.contains(name)
+}
+
+/// Plants three files with two names each, and one that takes a while.
+fn plant_groups(root: &Path) {
+    for (seed, name) in ["1", "2", "3"].into_iter().enumerate() {
+        Tree::of([Node::file(format!("a{name}"), seed as u64, 300_000)]).plant(root);
+        fs::hard_link(root.join(format!("a{name}")), root.join(format!("b{name}"))).unwrap();
+    }
+    Tree::of([Node::file("z", 9, 2 << 20)]).plant(root);
+}
+
+/// Asserts that everything was moved, and that the names of a file are one file.
+fn assert_groups_moved(scratch: &Scratch, what: &str) {
+    plant_groups(&scratch.at("whole"));
+    let scope = Scope { dir_times: false, root: false, links: true, ..Scope::full() };
+    let found = differences(&scratch.at("whole"), &scratch.dst(), scope);
+    assert!(found.is_empty(), "{found:#?}\n{what}");
+    assert_eq!(survey(&scratch.src()).len(), 1, "something is left at the source\n{what}");
+}
+
+#[test]
+fn names_of_one_file_stay_one_file_wherever_a_move_is_interrupted() {
+    needs_dsync!();
+    for (calls, counts, signal) in [
+        ("unlinkat", &[2, 4, 6][..], "KILL"),
+        ("unlinkat", &[2, 4], "INT"),
+        ("linkat", &[1, 2, 3], "KILL"),
+        ("renameat,renameat2", &[2, 4], "KILL"),
+    ] {
+        for when in counts {
+            let scratch = Scratch::new();
+            plant_groups(&scratch.src());
+            let moving = |run: Run| {
+                let run = run.args(["-aH", "--remove-source-files", "--bwlimit=3m"]);
+                run.args(["src/", "dst/"]).cwd(scratch.path()).run()
+            };
+            let broken = moving(strace::inject(calls, &format!("signal={signal}:when={when}")));
+            let _ = moving(Run::dsync().arg("--allow-empty-source")).expect_code(0);
+            assert_groups_moved(&scratch, &format!("{signal} at {calls} {when}\n{}", broken.account()));
+        }
+    }
+}
+
+/// Makes a program for the far end whose first process is killed at its `when`-th call of these.
+fn killed_once(scratch: &Scratch, calls: &str, when: u32) -> PathBuf {
+    let (script, once) = (scratch.at("far"), scratch.at("once"));
+    let program = program().display().to_string();
+    let strace =
+        format!("strace -f -qq -o /dev/null -e trace={calls} -e inject={calls}:signal=KILL:when={when}");
+    let text = format!(
+        "#!/bin/sh\nmkdir {} 2>/dev/null || exec {program} \"$@\"\nexec {strace} {program} \"$@\"\n",
+        once.display()
+    );
+    fs::write(&script, text).unwrap();
+    set_mode(&script, 0o755);
+    script
+}
+
+#[test]
+fn names_of_one_file_stay_one_file_when_a_move_loses_its_connection() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (pulls, calls, when) in [(false, "linkat", 1), (true, "unlinkat", 2), (true, "unlinkat", 4)] {
+        let scratch = Scratch::new();
+        plant_groups(&scratch.src());
+        let run = sshd.run_serving(Via::Ssh, &killed_once(&scratch, calls, when));
+        let run = run.args(["-aH", "--remove-source-files", "--allow-empty-source", "--bwlimit=3m"]);
+        let (src, dst) = (slash(&scratch.src()), slash(&scratch.dst()));
+        let run =
+            if pulls { run.arg(sshd.operand(src)).arg(dst) } else { run.arg(src).arg(sshd.operand(dst)) };
+        let outcome = run.run().expect_code(0);
+        let what = format!("{pulls}: the far end ended at {calls} {when}\n{}", outcome.account());
+        assert!(scratch.at("once").exists(), "{what}");
+        assert_groups_moved(&scratch, &what);
+    }
 }
 
 #[test]

@@ -369,7 +369,11 @@ fn flush(
                 file.note_signature(site);
                 match file.remove_displaced(site)? {
                     Ok(()) if site.removes(file.is_sent()) => {
-                        landed.push(Landed { entry: file.entry, stood: None });
+                        let now = Landed { entry: file.entry, stood: None };
+                        match file.first_name {
+                            Some(_) => lock(&transfers.first_names).push(now),
+                            None => landed.push(now),
+                        }
                     }
                     Ok(()) => {}
                     Err(error) => {

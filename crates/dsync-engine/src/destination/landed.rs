@@ -2,8 +2,9 @@
 //!
 //! The law: the source hears of an entry only when it has its name, its content and its attributes
 //! here, and all of that is on the disk, so that no power cut can take both copies. An entry that
-//! stood here before the run is synced like a new one: an earlier run may not have done so. The
-//! report waits until the source has seen to all of them.
+//! stood here before the run is synced like a new one: an earlier run may not have done so. Of the first
+//! of several names the source hears when the others have been linked, at the end of the run. The report
+//! waits until the source has seen to all of them.
 
 use std::sync::Arc;
 

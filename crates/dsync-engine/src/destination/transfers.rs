@@ -7,7 +7,7 @@ use std::sync::{
 
 use crossbeam_channel::Sender;
 use dsync_fs::{PreparedFile, Sharing};
-use dsync_wire::message::EntryId;
+use dsync_wire::message::{EntryId, Landed};
 
 use super::{
     Site,
@@ -35,6 +35,9 @@ pub(super) struct Transfers<'a> {
     pub(super) awaited: Credit,
     /// Entries that the source may remove and has not seen to.
     pub(super) unremoved: Credit,
+    /// First names that have landed. The source keeps them until their further names have: without its first
+    /// name a group would be another one to the next run.
+    pub(super) first_names: Mutex<Vec<Landed>>,
     /// Old files of which the source has not got the last sums. The file itself may be over.
     pub(super) signing: Credit,
     /// Bytes of signatures that the source holds.
@@ -67,6 +70,7 @@ impl<'a> Transfers<'a> {
             sharing: Sharing::default().until(site.session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
+            first_names: Mutex::default(),
             signing: Credit::new(u64::MAX),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),

@@ -157,6 +157,7 @@ impl Planner<'_> {
 
         // The content of a complete file was sent to an earlier run that could not finish it.
         let sent = reserved.finished.is_some() || brings(&subject.entry.kind, decision.action);
+        let first_name = reserved.first_name;
         let placed = match &subject.entry.kind {
             EntryKind::Directory => self.directory(subject, placing, found.existing.as_ref())?,
             EntryKind::File { size, .. } => {
@@ -179,7 +180,8 @@ impl Planner<'_> {
         if placed != Placed::Here {
             return Ok(());
         }
-        let place = subject.place(self.site, &self.comparison.protection, None);
+        let mut place = subject.place(self.site, &self.comparison.protection, None);
+        place.first_name = first_name;
         self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref(), sent)
     }
 

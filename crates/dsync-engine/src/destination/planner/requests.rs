@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    halt::lock,
     schedule::{Point, point},
 };
 
@@ -134,7 +135,7 @@ impl<'a> Requests<'a> {
 
     /// Tells the source that an entry needed no content, once the disk has it; `before` is its
     /// metadata before the run, if the run did not make it. `sent`: whether this run brought it all
-    /// the same.
+    /// the same. The first of several names waits for the others.
     pub(super) fn landed(
         &mut self,
         id: EntryId,
@@ -150,7 +151,12 @@ impl<'a> Requests<'a> {
         if let Some(dir) = &place.directory.dir {
             site.touched(dir);
         }
-        self.outbox.submit_unsent(Unsent::new(id, part, before))
+        let unsent = Unsent::new(id, part, before);
+        if place.first_name.is_none() {
+            return self.outbox.submit_unsent(unsent);
+        }
+        lock(&self.transfers.first_names).push(unsent.landed);
+        unsent.part.release(&site.session.control)
     }
 
     /// Hands over all that is noted.
