@@ -2,13 +2,17 @@
 //! their notes and backups, temporaries.
 
 use std::{
+    ffi::OsStr,
     fs::{self, Permissions},
+    ops::Range,
     os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, mount::Mount, needs_dsync,
-    scratch::slash, strace, survey, tree, unfinished,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries,
+    device::LoopDevice, mount::Mount, needs_dsync, run::until_met, scratch::slash, strace, survey, tree,
+    unfinished,
 };
 
 /// Rewrites `f` in place with a backup, locally or as a pull.
@@ -22,9 +26,51 @@ fn rewriting(scratch: &Scratch, pulls: bool, options: &[&str]) -> Run {
 }
 
 fn plant_content(scratch: &Scratch, seed: u64, size: u64, old: bool) {
+    plant_named(scratch, "f", (seed, size), old);
+}
+
+/// Plants a file of this seed and size: an old one at the destination, or a new one at the source.
+fn plant_named(scratch: &Scratch, name: &str, (seed, size): (u64, u64), old: bool) {
     let (root, mtime) = if old { (scratch.dst(), 1_200_000_000) } else { (scratch.src(), 1_600_000_000) };
     let mtime = (mtime + i64::try_from(seed).unwrap(), 0);
-    Tree::of([Node { mtime, ..Node::file("f", seed, size) }]).plant(&root);
+    Tree::of([Node { mtime, ..Node::file(name, seed, size) }]).plant(&root);
+}
+
+/// Plants one old file with the names `a` and `b`, and a new one with the same names.
+fn plant_two_names(scratch: &Scratch, old: (u64, u64), new: (u64, u64)) {
+    for (content, is_old, root) in [(old, true, scratch.dst()), (new, false, scratch.src())] {
+        plant_named(scratch, "a", content, is_old);
+        fs::hard_link(root.join("a"), root.join("b")).unwrap();
+    }
+}
+
+/// Kills a run at its `when`-th call of these, which each thread counts for itself.
+fn killed_at(run: Run, calls: &str, when: u32) -> Outcome {
+    strace::inject_into(run, calls, &format!("signal=KILL:when={when}")).run()
+}
+
+/// Kills runs of `first` on what `plant` makes, until one leaves `dst/NAME` with neither content.
+fn leave_half(scratch: &Scratch, first: &[&str], name: &str, plant: impl Fn()) {
+    let is_left = (2..24).any(|when| {
+        for dir in ["src", "dst", "bk"] {
+            let _ = fs::remove_dir_all(scratch.at(dir));
+        }
+        plant();
+        let content = |root: PathBuf| fs::read(root.join(name)).unwrap();
+        let (old, new) = (content(scratch.dst()), content(scratch.src()));
+        let killed = killed_at(rewriting(scratch, false, first), "pwrite64,copy_file_range", when);
+        let now = content(scratch.dst());
+        killed.code().is_none() && now != old && now != new
+    });
+    assert!(is_left, "{first:?}: no run left {name} half written");
+}
+
+/// Leaves `f` half written by a run of `first`.
+fn leave_half_f(scratch: &Scratch, first: &[&str]) {
+    leave_half(scratch, first, "f", || {
+        plant_content(scratch, 1, 3_000_000, true);
+        plant_content(scratch, 2, 3_000_000, false);
+    });
 }
 
 #[test]
@@ -300,5 +346,333 @@ fn what_is_changed_after_a_run_that_wrote_nothing_is_backed_up() {
         fs::write(scratch.at("dst/f"), "mine").unwrap();
         let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
         assert_eq!(fs::read(scratch.at("kept/f")).unwrap(), b"mine");
+    }
+}
+
+/// Kills runs that rewrite a log, which has the beginning of the source's, until one leaves no beginning of it.
+/// A program that writes in ascending order leaves none.
+fn leave_no_beginning(scratch: &Scratch, pulls: bool, mut whens: Range<u32>) {
+    let _ = whens.any(|when| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        plant_content(scratch, 1, 1_000_000, true);
+        plant_content(scratch, 1, 5_000_000, false);
+        let killed = killed_at(rewriting(scratch, pulls, &["-a", "--inplace"]), "pwrite64", when);
+        let content = |path: &str| fs::read(scratch.at(path)).unwrap();
+        killed.code().is_none() && !content("src/f").starts_with(&content("dst/f"))
+    });
+}
+
+#[test]
+fn a_half_rewritten_log_is_made_whole_by_a_run_that_only_adds() {
+    needs_dsync!();
+    for second in [
+        &["-a", "--append"][..],
+        &["-au", "--append"],
+        &["-ab", "--append"],
+        &["-a", "--append", "--remove-source-files"],
+    ] {
+        for (pulls, whens, grows) in
+            [(false, 1..4, false), (false, 1..4, true), (false, 4..7, true), (true, 12..18, true)]
+        {
+            let scratch = Scratch::new();
+            leave_no_beginning(&scratch, pulls, whens.clone());
+            if grows {
+                plant_content(&scratch, 1, 5_100_000, false);
+            }
+            let wanted = fs::read(scratch.at("src/f")).unwrap();
+
+            let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+            let what = format!("{pulls} {whens:?} {grows} {second:?}");
+            assert!(fs::read(scratch.at("dst/f")).unwrap() == wanted, "{what}");
+            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+        }
+    }
+}
+
+/// Leaves `f` half written by a run of `first`, with a source that was changed just before. Returns the source's
+/// content.
+fn leave_half_within_the_window(scratch: &Scratch, first: &[&str]) -> Vec<u8> {
+    leave_half_f(scratch, first);
+    let begun = fs::metadata(scratch.at("dst/f")).unwrap().mtime();
+    tree::set_mtime(&scratch.at("src/f"), (begun - 1, 0));
+    fs::read(scratch.at("src/f")).unwrap()
+}
+
+#[test]
+fn a_half_rewritten_file_within_the_window_of_times_is_made_whole() {
+    needs_dsync!();
+    for first in [&["-a", "--inplace", "--modify-window=2"][..], &["-ab", "--inplace"]] {
+        for second in [
+            &["-a", "--modify-window=2"][..],
+            &["-au", "--modify-window=2"],
+            &["-a", "--modify-window=2", "--inplace"],
+            &["-a", "--modify-window=2", "--append"],
+            &["-a", "--modify-window=2", "--remove-source-files"],
+        ] {
+            for (pulls, changes_mode) in [(false, false), (false, true), (true, false)] {
+                let scratch = Scratch::new();
+                let wanted = leave_half_within_the_window(&scratch, first);
+                if changes_mode {
+                    tree::set_mode(&scratch.at("src/f"), 0o600);
+                }
+                let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                let what = format!("{first:?} {second:?} {pulls} {changes_mode}");
+                assert!(fs::read(scratch.at("dst/f")).unwrap() == wanted, "{what}");
+                // A note may stay for one further run.
+                fs::write(scratch.at("src/other"), "other").unwrap();
+                let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_half_rewritten_file_within_the_window_of_times_is_no_alternate() {
+    needs_dsync!();
+    for pulls in [false, true] {
+        for alternate in ["--link-dest=../half", "--copy-dest=../half", "--compare-dest=../half"] {
+            let scratch = Scratch::new();
+            let wanted = leave_half_within_the_window(&scratch, &["-a", "--inplace", "--modify-window=2"]);
+            fs::rename(scratch.dst(), scratch.at("half")).unwrap();
+            let _ = rewriting(&scratch, pulls, &["-a", "--modify-window=2", alternate]).run().expect_code(0);
+            let now = fs::read(scratch.at("dst/f")).unwrap_or_default();
+            assert!(now == wanted, "{pulls} {alternate}: {} bytes", now.len());
+        }
+    }
+}
+
+#[test]
+fn two_files_in_the_place_of_two_names_are_both_whole_after_a_kill() {
+    needs_dsync!();
+    for (pulls, counts) in [(false, &[2, 4, 6, 8][..]), (true, &[12])] {
+        for first in [&["-au", "--inplace"][..], &["-a", "--size-only", "--inplace"]] {
+            let moves = [first, &["--remove-source-files"]].concat();
+            for second in [first, &first[..first.len() - 1], &moves] {
+                for &when in counts {
+                    let scratch = Scratch::new();
+                    plant_two_names(&scratch, (1, 3_000_000), (2, 3_000_001));
+                    fs::remove_file(scratch.at("src/b")).unwrap();
+                    plant_named(&scratch, "b", (3, 3_000_001), false);
+                    let wanted = ["a", "b"].map(|name| fs::read(scratch.src().join(name)).unwrap());
+
+                    let killed = killed_at(rewriting(&scratch, pulls, first), "pwrite64", when);
+                    let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                    let what = format!("{pulls} {second:?}: call {when} was the last\n{}", killed.account());
+                    for (name, wanted) in ["a", "b"].into_iter().zip(wanted) {
+                        assert!(fs::read(scratch.dst().join(name)).unwrap() == wanted, "{name}: {what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asserts that the names of the source are whole at the destination, and one file if they are to be.
+fn assert_names_whole(scratch: &Scratch, are_one: bool, what: &str) {
+    for path in survey(&scratch.src()).keys().filter(|path| !path.is_empty()) {
+        let [ours, theirs] = [scratch.dst(), scratch.src()].map(|root| tree::at(&root, path));
+        let is_whole = fs::read(&ours).unwrap() == fs::read(theirs).unwrap();
+        assert!(is_whole, "{} is not whole: {what}", ours.display());
+    }
+    if are_one {
+        let scope = Scope { dir_times: false, root: false, links: true, ..Scope::full() };
+        assert_same(&scratch.src(), &scratch.dst(), scope);
+    }
+}
+
+/// Leaves one file with two names half written by a run of `first`, and makes a run of `second` for which the
+/// source lacks the name `gone`, then one with both names again.
+fn rewrite_without(pulls: bool, first: &[&str], second: &[&str], gone: Option<&str>) {
+    let scratch = Scratch::new();
+    leave_half(&scratch, first, "a", || plant_two_names(&scratch, (1, 3_000_000), (2, 3_000_001)));
+    let what = format!("{pulls} {first:?} {second:?} without {gone:?}");
+    let run = || rewriting(&scratch, pulls, second).run().expect_code(0);
+    if let Some(gone) = gone {
+        let elsewhere = scratch.at("elsewhere");
+        fs::rename(scratch.src().join(gone), &elsewhere).unwrap();
+        let _ = run();
+        assert_names_whole(&scratch, false, &what);
+        fs::rename(elsewhere, scratch.src().join(gone)).unwrap();
+    }
+    let _ = run();
+    assert_names_whole(&scratch, second[0].contains('H'), &format!("{what}, at the end"));
+    // A note may stay for one further run.
+    let _ = run();
+    assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+}
+
+#[test]
+fn every_name_of_a_half_rewritten_file_is_made_whole() {
+    needs_dsync!();
+    for first in [&["-aHu", "--inplace"][..], &["-au", "--inplace"], &["-aH", "--size-only", "--inplace"]] {
+        for second in [first, &first[..first.len() - 1]] {
+            for (pulls, gone) in [(false, None), (false, Some("a")), (false, Some("b")), (true, Some("a"))] {
+                rewrite_without(pulls, first, second, gone);
+            }
+        }
+    }
+}
+
+#[test]
+fn further_names_of_a_half_rewritten_file_are_linked_to_it_once_it_is_whole() {
+    needs_dsync!();
+    let first = &["-aH", "--size-only", "--inplace", "--files-from=names"];
+    for second in [&["-aH", "--size-only", "--inplace"][..], &["-aHu", "--inplace"], &["-aHu"]] {
+        for pulls in [false, true] {
+            let scratch = Scratch::new();
+            fs::write(scratch.at("names"), "b\n").unwrap();
+            leave_half(&scratch, first, "b", || {
+                plant_two_names(&scratch, (1, 3_000_000), (2, 3_000_001));
+            });
+            fs::hard_link(scratch.at("src/a"), scratch.at("src/c")).unwrap();
+            let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+            assert_names_whole(&scratch, true, &format!("{second:?} {pulls}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_took_the_place_of_a_half_rewritten_one_is_its_users_own() {
+    needs_dsync!();
+    for first in [&["-a", "--inplace"][..], &["-au", "--inplace"], &["-ab", "--inplace"]] {
+        for (second, kept) in [
+            (&["-au"][..], "dst/f"),
+            (&["-au", "--inplace"], "dst/f"),
+            (&["-ab", "--inplace"], "dst/f~"),
+            (&["-a", "--inplace", "--backup-dir=../bk"], "bk/f"),
+        ] {
+            for pulls in [false, true] {
+                let scratch = Scratch::new();
+                leave_half_f(&scratch, first);
+                // ext4 gives its inode number to the next file.
+                fs::remove_file(scratch.at("dst/f")).unwrap();
+                fs::write(scratch.at("dst/f"), "my own work").unwrap();
+                let _ = rewriting(&scratch, pulls, second).run().expect_code(0);
+                let what = format!("{first:?} {second:?} {pulls}");
+                let now = fs::read(scratch.at(kept)).unwrap_or_default();
+                assert!(now == b"my own work", "{kept} has {} bytes: {what}", now.len());
+            }
+        }
+    }
+}
+
+/// Mounts an image that was just unmounted, so that the number of its filesystem is not `old`. Returns the mount,
+/// and a device that takes a number before it; `None`, recorded as a skip, if the process may not.
+fn mount_elsewhere(scratch: &Scratch, image: &Path, old: u64) -> Option<(Mount, LoopDevice)> {
+    until_met(|| {
+        let Some(other) = LoopDevice::create(scratch.path(), "other.img", &[0; 4096]) else {
+            return Some(None);
+        };
+        let options = [OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()];
+        let Some(disk) = Mount::with(&options, &scratch.dst()) else { return Some(None) };
+        let is_another = fs::metadata(scratch.dst()).unwrap().dev() != old;
+        is_another.then_some(Some((disk, other)))
+    })
+}
+
+#[test]
+fn a_half_rewritten_file_is_made_whole_after_its_disk_got_another_number() {
+    needs_dsync!();
+    for (options, backup) in [
+        (&["-au", "--inplace"][..], None),
+        (&["-a", "--size-only", "--inplace"], None),
+        (&["-ab", "--inplace"], Some("dst/f~")),
+    ] {
+        let scratch = Scratch::new();
+        let Some(disk) = Mount::of_type("ext4", &scratch.dst()) else { return };
+        let plant = || {
+            plant_content(&scratch, 1, 3_000_000, true);
+            plant_content(&scratch, 2, 3_000_001, false);
+        };
+        leave_half(&scratch, options, "f", plant);
+        let number = fs::metadata(scratch.dst()).unwrap().dev();
+        drop(disk);
+        let Some(_mounts) = mount_elsewhere(&scratch, &scratch.at("dst.img"), number) else { return };
+
+        let _ = rewriting(&scratch, false, options).run().expect_code(0);
+        let content = |path: &str| fs::read(scratch.at(path)).unwrap();
+        assert!(content("dst/f") == content("src/f"), "{options:?}");
+        assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{options:?}");
+        if let Some(backup) = backup {
+            plant_content(&scratch, 1, 3_000_000, true);
+            assert!(content(backup) == content("dst/f"), "{options:?}: the backup is another");
+        }
+    }
+}
+
+/// Kills runs that back up two names of an old file at these calls, and makes each again.
+fn back_up_two_names(pulls: bool, whens: &[u32]) {
+    let calls = "pwrite64,copy_file_range,ftruncate,fsync,fdatasync,syncfs,renameat,renameat2,utimensat";
+    for (options, dir, suffix, are_two) in [
+        (&["-ab", "--inplace"][..], "dst", "~", false),
+        (&["-ab", "--inplace"], "dst", "~", true),
+        (&["-abH", "--inplace"], "dst", "~", false),
+        (&["-a", "--inplace", "--backup-dir=../kept"], "kept", "", false),
+        (&["-ab", "--append"], "dst", "~", false),
+    ] {
+        for when in whens {
+            let scratch = Scratch::new();
+            let appends = options.contains(&"--append");
+            let old = (1, if appends { 400_000 } else { 3_000_000 });
+            plant_two_names(&scratch, old, (if appends { 1 } else { 2 }, 3_100_000));
+            if are_two {
+                fs::remove_file(scratch.at("src/b")).unwrap();
+                plant_named(&scratch, "b", (3, 3_100_000), false);
+            }
+            let old = fs::read(scratch.at("dst/a")).unwrap();
+
+            let killed = killed_at(rewriting(&scratch, pulls, options), calls, *when);
+            let _ = rewriting(&scratch, pulls, options).run().expect_code(0);
+            let account = killed.account();
+            let what = format!("{pulls} {options:?} {are_two}: call {when} was the last\n{account}");
+            assert_names_whole(&scratch, false, &what);
+            // The second name needs none if it was whole with the first one.
+            let backup = |name| fs::read(scratch.at(dir).join(format!("{name}{suffix}"))).ok();
+            let backups = [("a", backup("a")), ("b", backup("b"))];
+            assert!(backups.iter().any(|(_, found)| found.is_some()), "there is no backup: {what}");
+            for (name, found) in backups {
+                let found = found.unwrap_or_else(|| old.clone());
+                assert!(found == old, "the backup of {name} has {} bytes: {what}", found.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_backups_of_two_names_are_of_the_old_content_after_a_kill() {
+    needs_dsync!();
+    back_up_two_names(false, &[1, 2, 3, 4, 5, 6, 8, 10]);
+}
+
+#[test]
+fn the_backups_of_two_names_are_of_the_old_content_after_a_pull_was_killed() {
+    needs_dsync!();
+    back_up_two_names(true, &[14, 18]);
+}
+
+#[test]
+fn a_file_that_could_not_be_added_to_is_no_newer_than_before() {
+    needs_dsync!();
+    let calls = "copy_file_range,pwrite64";
+    for first in ["--append", "--append-verify"] {
+        // The disk is full, or the run is interrupted and has time to notice it within a call.
+        for fault in [
+            "error=ENOSPC:when=1+",
+            "error=ENOSPC:when=2+",
+            "error=ENOSPC:when=4+",
+            "signal=TERM:when=2:delay_exit=300000",
+        ] {
+            let scratch = Scratch::new();
+            plant_content(&scratch, 1, 1_000_000, true);
+            plant_content(&scratch, 1, 30_000_000, false);
+            let failed = rewriting(&scratch, false, &["-a", first]);
+            let failed = strace::inject_into(failed, calls, fault).run();
+            let _ = rewriting(&scratch, false, &["-au"]).run().expect_code(0);
+            let content = |path: &str| fs::read(scratch.at(path)).unwrap();
+            let what = format!("{first} {fault}\n{}", failed.account());
+            assert!(content("dst/f") == content("src/f"), "{what}");
+            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{what}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, mount::Mount, needs_dsync,
-    run::until_met, scratch::slash,
+    run::until_met, scratch::slash, strace,
 };
 
 const FILES: u64 = 12;
@@ -81,6 +81,21 @@ fn a_run_reads_what_changed_and_nothing_else() {
     let dry = copy(&scratch, &["-n"]);
     assert_eq!(counts(&dry), (2 * FILES, 0));
     assert!(!copy(&scratch, &["--no-state"]).stderr_text().contains("contents"));
+}
+
+#[test]
+fn an_entry_of_known_content_is_looked_at_once_at_each_end() {
+    needs_dsync!();
+    let scratch = known();
+    let looks = |options: &[&str]| {
+        let (outcome, calls) = strace::watch("statx", &scratch.at("trace"), |run| {
+            let state = format!("--state-dir={}", state_dir(&scratch).display());
+            run.args(options).arg(state).arg(slash(&scratch.src())).arg(scratch.dst())
+        });
+        let _ = outcome.expect_code(0);
+        calls.iter().filter(|call| call.contains("\"1\"") || call.contains("\"2\"")).count()
+    };
+    assert_eq!(looks(&["-ac", "--state"]), looks(&["-a"]));
 }
 
 #[test]

@@ -166,7 +166,10 @@ fn old_copy_unreadable_from_its_middle_is_replaced_or_ends_with_11_where_it_is_r
             }
             let reads = options.len() > 1 || !at.ends_with("local");
             assert_eq!(destination.failed_reads() > 0, reads, "{}", outcome.account());
-            assert_eq!(compare::temporaries(&behind), Vec::<String>::new());
+            let mut left = compare::temporaries(&behind);
+            // A file that is neither old nor new has its note until it is written again.
+            left.retain(|name| code == 0 || !name.contains(".dsync-note-"));
+            assert_eq!(left, Vec::<String>::new());
         });
     }
 }

@@ -121,7 +121,8 @@ fn refuse_doomed_source(
             continue;
         };
         for (source, form) in &forms {
-            let Some(within) = whereabouts(form, options).and_then(|here| here.inside(&root, options.one_file_system))
+            let Some(within) =
+                whereabouts(form, options).and_then(|here| here.inside(&root, options.one_file_system))
             else {
                 continue;
             };

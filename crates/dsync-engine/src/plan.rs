@@ -13,7 +13,7 @@ mod times;
 
 use std::sync::Arc;
 
-use dsync_fs::{Extended, ExtendedScope, Kind, Metadata, Origin, Privileges, Wanted};
+use dsync_fs::{Extended, ExtendedScope, Kind, Metadata, Origin, Privileges, Stamp, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, WhyLeft},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
@@ -51,17 +51,30 @@ pub(crate) struct Mapped {
     pub(crate) kept_group: Option<u32>,
 }
 
+/// A way of writing into a file, of a run that was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// It added to the file: what the file has is a beginning of the source's.
+    Adding,
+    /// It wrote the file anew: the file has pieces of both, in no order.
+    Rewriting,
+}
+
 /// The destination's entry of the same name. Each question is asked only where a decision needs it,
 /// and at most once.
 pub(crate) trait Standing {
     /// Returns whether it is a symbolic link of this text.
     fn link_equals(&self, target: &[u8]) -> bool;
+    /// Returns how a killed run was writing into it, if one has left it half written.
+    fn left_by(&self) -> Option<Begun> {
+        None
+    }
     /// Returns whether it is a file that a killed run has left half written.
     fn is_half_written(&self) -> bool {
-        false
+        self.left_by().is_some()
     }
-    /// Returns whether it is a file of this unkeyed hash.
-    fn content_equals(&self, content: &[u8; 32]) -> bool;
+    /// Returns whether it is a file of this unkeyed hash; `stamp` is that of the comparison.
+    fn content_equals(&self, content: &[u8; 32], stamp: Stamp) -> bool;
     /// Reads its lists and attributes; `None` when they cannot be read.
     fn extended(&self, scope: ExtendedScope) -> Option<Extended>;
     /// Returns the permissions that its directory's default list leaves to new entries; `None`
@@ -187,8 +200,12 @@ impl Policy {
                 if self.options.writing.append != Append::No && existing.size >= *size =>
             {
                 // One that a killed run has added all to may still lack its attributes.
-                let is_begun = existing.size == *size && standing.is_half_written();
-                if is_begun { decision } else { Decision::skip() }
+                let goes_on = match standing.left_by() {
+                    Some(Begun::Rewriting) => true,
+                    Some(Begun::Adding) => existing.size == *size,
+                    None => false,
+                };
+                if goes_on { decision } else { Decision::skip() }
             }
             _ => decision,
         }
@@ -387,13 +404,12 @@ impl Policy {
         }
         if self.options.checksum {
             let EntryKind::File { content: Some(content), .. } = &entry.kind else { return false };
-            return standing.content_equals(content);
+            return standing.content_equals(content, existing.stamp());
         }
-        let is_of_time = || self.same_time(timestamp(existing.mtime), entry.attributes.mtime);
-        if self.options.size_only {
-            return is_of_time() || !standing.is_half_written();
-        }
-        !self.options.ignore_times && is_of_time()
+        let (here, there) = (timestamp(existing.mtime), entry.attributes.mtime);
+        let looks_same = self.options.size_only || !self.options.ignore_times && self.same_time(here, there);
+        // Of the very size and time no note is true; a time within the window may be that of a kill.
+        looks_same && (here == there || !standing.is_half_written())
     }
 
     /// Makes of a file that would stay one whose content is sent, though the old one's looks the same.
@@ -615,7 +631,7 @@ mod tests {
             true
         }
 
-        fn content_equals(&self, _: &[u8; 32]) -> bool {
+        fn content_equals(&self, _: &[u8; 32], _: Stamp) -> bool {
             false
         }
 

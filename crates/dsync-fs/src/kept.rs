@@ -123,7 +123,11 @@ impl Notes {
         read_notes(&open_own(home, name)?, limit)
     }
 
-    fn open(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
+    /// Opens the notes that an earlier run left in `home`, to add to them.
+    ///
+    /// # Errors
+    /// As [`read_left`](Self::read_left).
+    pub fn open(home: &Arc<Dir>, name: &Component) -> io::Result<Self> {
         let fd = open_own(home, name)?;
         let charge = home.charge_notes(Some(&fd))?;
         Ok(Self { temp: TempName::new(home, name.clone(), charge), fd })

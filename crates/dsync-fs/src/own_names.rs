@@ -92,6 +92,7 @@ pub(crate) const TEMP_DIGITS: usize = HEX_DIGITS + 2 * OWNER_BYTES;
 pub(crate) const OWNER_BYTES: usize = 16;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -7,23 +7,28 @@
 //! that is its backup. Every run reads notes, whatever the options of the one that was killed.
 //!
 //! The law: while a note is true its file is written again (by `--append`, unless it is longer than the
-//! source's), and gets no further backup. It is true as long
-//! as the file is the same inode, has not yet the size and time that it has at the end, and the backup is
-//! the same inode with the same size and time. Whoever writes a file that has a true note ends that note
-//! with the file whole. One that is true no more goes with the next run that reads the directory: a later
-//! edit would make it true again. A note that cannot be made is no failure.
+//! source's), and gets no further backup. It is true as long as the file is the same inode, by number and
+//! birth time, has not yet the size and time that it has at the end, and the backup is the same inode with
+//! the same size and time. Its name is made of the inode, so it is true of all names that the file has in
+//! the directory. Whoever writes a file that has a true note ends that note with the file whole. One that
+//! is true no more goes with the next run that reads the directory: a later edit would make it true again.
+//! A note that cannot be made is no failure.
 //!
 //! A note is 84 bytes: the size, seconds and nanoseconds that the file has at the end (zeros where its
-//! time is not kept); the BLAKE3 hash of those with the file's device and inode; that of the backup's
-//! device, inode, size and time (of nothing without one). Numbers are little endian.
+//! time is not kept); the BLAKE3 hash of those with the way of writing and the file's inode number and
+//! birth time; that of the backup's inode number, birth time, size and time (of nothing without one), and
+//! one more for the backup of each further name, 64 at the most. Numbers are little endian.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, io, ops::Deref, sync::Arc};
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{BackupPlace, Component, Dir, Durability, Metadata, Notes, Timestamp};
-use dsync_wire::options::Append;
+use dsync_fs::{
+    BackupPlace, Component, Dir, Durability, Kind, Metadata, Notes, Timestamp, Wanted, is_notes_name,
+    reap_kept,
+};
 
 use super::{Site, backup::Backups, homes::Homes, slot::Slot};
+use crate::plan;
 
 /// The note of one file. Dropping it removes it if the file has not been written into, or may be added to as
 /// before.
@@ -43,15 +48,15 @@ impl Begun {
     /// Finds the note that an earlier run left of a file and its backup, if it is true. A run that makes no
     /// backups leaves the earlier one to the note.
     pub(super) fn find(slot: &Slot, dir: &Arc<Dir>, place: Option<&BackupPlace>) -> Option<Self> {
-        let note = left_of(dir, &slot.name)?;
-        let is_of_backup = place.is_none() || note.backup == sum_of_backup(place).ok()?;
-        is_of_backup.then(|| Self {
-            dir: Arc::clone(dir),
-            target: slot.name.clone(),
-            note: note.name,
-            before: None,
-            adds_to: None,
-        })
+        let left = left_of(dir, &slot.name)?;
+        let is_of_backup = place.is_none() || left.keeps(&sum_of_backup(place).ok()?);
+        is_of_backup.then(|| Self::of_earlier(slot, dir, left))
+    }
+
+    /// Returns a note that was made before.
+    fn of_earlier(slot: &Slot, dir: &Arc<Dir>, left: Left) -> Self {
+        let target = slot.name.clone();
+        Self { dir: Arc::clone(dir), target, note: left.name, before: None, adds_to: None }
     }
 
     /// Notes that a file is about to be written into, and where its old content is.
@@ -70,12 +75,41 @@ impl Begun {
         }
     }
 
+    /// Adds a further backup to a note that is true of the file.
+    fn add(
+        site: &Site<'_>,
+        (slot, dir): (&Slot, &Arc<Dir>),
+        left: Left,
+        place: Option<&BackupPlace>,
+    ) -> io::Result<Self> {
+        let at = END_BYTES + 32 + left.backups.len();
+        if place.is_some() && at < MAX_NOTE_BYTES {
+            let notes = Notes::open(dir, &left.name)?;
+            notes.claim(at as u64 + 32)?;
+            notes.write_all_at(at as u64, &sum_of_backup(place)?)?;
+            if site.durability() != Durability::None {
+                notes.sync(dir)?;
+            }
+            notes.keep();
+        }
+        Ok(Self::of_earlier(slot, dir, left))
+    }
+
     fn write(site: &Site<'_>, slot: &Slot, dir: &Arc<Dir>, place: Option<&BackupPlace>) -> io::Result<Self> {
         let before = dir.stat(&slot.name)?;
-        let end = slot.becomes.map_or(UNKNOWN_END, |(size, mtime)| end_bytes(size, mtime));
-        let bytes = [&end[..], &sum_of_file(&end, &before), &sum_of_backup(place)?].concat();
+        // Of a file with one name only an earlier run can have made one.
+        let may_be_there = before.nlink > 1 || slot.directory.may_have_notes();
+        if let Some(left) = may_be_there.then(|| left_of(dir, &slot.name)).flatten() {
+            return Self::add(site, (slot, dir), left, place);
+        }
 
-        let name = Homes::note_name(&slot.name)?;
+        let inode = Inode::of(dir, &slot.name, &before)?;
+        let end = slot.becomes.map_or(UNKNOWN_END, |(size, mtime)| end_bytes(size, mtime));
+        let by = if slot.tail.is_some() { plan::Begun::Adding } else { plan::Begun::Rewriting };
+        let file = inode.sum(word_of(by), &end);
+        let bytes = [&end[..], &file, &sum_of_backup(place)?].concat();
+
+        let name = inode.note_name()?;
         let notes = Notes::create(dir, &name)?;
         slot.directory.touch();
         site.touched(dir);
@@ -85,7 +119,7 @@ impl Begun {
             notes.sync(dir)?;
         }
         notes.keep();
-        let adds_only = site.policy.options.writing.append != Append::No && !loses_without(site);
+        let adds_only = slot.tail.is_some() && !loses_without(site);
         let adds_to = slot.becomes.map(|(size, _)| size).filter(|_| adds_only);
         Ok(Self {
             dir: Arc::clone(dir),
@@ -97,7 +131,8 @@ impl Begun {
     }
 
     /// Removes the note of a file that is whole again.
-    pub(super) fn end(self) {
+    pub(super) fn end(mut self) {
+        self.before = None;
         let _ = self.dir.remove_file(&self.note);
     }
 }
@@ -106,8 +141,12 @@ impl Drop for Begun {
     fn drop(&mut self) {
         let Some(before) = self.before else { return };
         let Ok(now) = self.dir.stat(&self.target) else { return };
+        let is_same = now.stamp().is_same_content(&before.stamp());
         let is_shorter = self.adds_to.is_some_and(|end| now.size < end);
-        if is_shorter || now.stamp().is_same_content(&before.stamp()) {
+        // Its new time would make it newer than the source's to `--update`.
+        let old_time = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
+        let set = |wanted| self.dir.set_attributes(&self.target, Kind::File, wanted).is_ok();
+        if is_same || is_shorter && set(&old_time) {
             let _ = self.dir.remove_file(&self.note);
         }
     }
@@ -122,9 +161,9 @@ fn loses_without(site: &Site<'_>) -> bool {
     loses_backup || options.update || options.size_only
 }
 
-/// Returns whether a run that was killed has left the file half written.
-pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
-    left_of(dir, name).is_some()
+/// Returns how a run that was killed was writing into the file, if one has left it half written.
+pub(super) fn left_by(dir: &Dir, name: &Component) -> Option<plan::Begun> {
+    left_of(dir, name).map(|left| left.by)
 }
 
 /// Returns whether notes in a directory are true of their files; `None` for notes of another kind, and those
@@ -132,40 +171,120 @@ pub(super) fn is_half_written(dir: &Dir, name: &Component) -> bool {
 pub(super) fn are_true(dir: &Dir, notes: &[Component]) -> Vec<Option<bool>> {
     // A power cut may leave one without its bytes.
     let is_ours = |note: &Component| {
-        Notes::read_left(dir, note, NOTE_BYTES + 1).is_ok_and(|bytes| [0, NOTE_BYTES].contains(&bytes.len()))
+        Notes::read_left(dir, note, MAX_NOTE_BYTES + 1).is_ok_and(|bytes| bytes.is_empty() || is_note(&bytes))
     };
     let ours = notes.iter().filter(|note| is_ours(note));
     let mut verdicts: HashMap<&Component, bool> = ours.map(|note| (note, false)).collect();
     if !verdicts.is_empty() {
-        for (name, _) in dir.list().entries {
-            let note = Homes::note_name(&name).ok();
-            if let Some(is_true) = note.and_then(|note| verdicts.get_mut(&note)) {
-                *is_true = is_half_written(dir, &name);
+        for left in dir.list().entries.iter().filter_map(|(name, _)| left_of(dir, name)) {
+            if let Some(is_true) = verdicts.get_mut(&left.name) {
+                *is_true = true;
             }
         }
     }
     notes.iter().map(|note| verdicts.get(note).copied()).collect()
 }
 
+/// Removes the notes in a directory whose files have lost their last name there.
+pub(super) fn reap_untrue(dir: &Dir) {
+    let listed = dir.list().entries.into_iter().map(|(name, _)| name);
+    let notes: Vec<_> = listed.filter(|name| is_notes_name(name.as_bytes())).collect();
+    for (note, is_true) in notes.iter().zip(are_true(dir, &notes)) {
+        if is_true == Some(false) {
+            reap_kept(dir, note);
+        }
+    }
+}
+
 /// The note of a file that is half written.
 struct Left {
     name: Component,
-    /// The sum of the facts of its backup.
-    backup: [u8; 32],
+    by: plan::Begun,
+    /// The sums of the facts of its backups, one for each of its names that has one.
+    backups: Vec<u8>,
+}
+
+impl Left {
+    fn keeps(&self, backup: &[u8; 32]) -> bool {
+        self.backups.chunks(32).any(|sum| sum == backup)
+    }
+}
+
+/// Returns whether bytes are a note, by their number.
+fn is_note(bytes: &[u8]) -> bool {
+    (NOTE_BYTES..=MAX_NOTE_BYTES).contains(&bytes.len()) && (bytes.len() - NOTE_BYTES).is_multiple_of(32)
+}
+
+/// Finds another name of a half-written file, in its directory, that has a backup by `place_of`.
+pub(super) fn other_name_with_backup<P: Deref<Target = BackupPlace>>(
+    dir: &Dir,
+    target: &Component,
+    mut place_of: impl FnMut(&Component) -> io::Result<Option<P>>,
+) -> io::Result<Option<(Component, P)>> {
+    let Some(left) = left_of(dir, target) else { return Ok(None) };
+    let ino = dir.stat(target)?.ino;
+    for (name, found) in dir.list().entries {
+        if name == *target || !found.is_ok_and(|found| found.ino == ino) {
+            continue;
+        }
+        let Some(place) = place_of(&name)? else { continue };
+        if sum_of_backup(Some(&place)).is_ok_and(|sum| left.keeps(&sum)) {
+            return Ok(Some((name, place)));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads the note that an earlier run left of a file; `None` unless it is true of the file.
 fn left_of(dir: &Dir, target: &Component) -> Option<Left> {
-    let name = Homes::note_name(target).ok()?;
-    let bytes = Notes::read_left(dir, &name, NOTE_BYTES + 1).ok()?;
-    let bytes: [u8; NOTE_BYTES] = bytes.try_into().ok()?;
-
-    let now = dir.stat(target).ok()?;
+    let now = dir.stat(target).ok().filter(|now| now.kind == Kind::File)?;
+    let inode = Inode::of(dir, target, &now).ok()?;
+    let name = inode.note_name().ok()?;
+    let bytes = Notes::read_left(dir, &name, MAX_NOTE_BYTES + 1).ok().filter(|bytes| is_note(bytes))?;
     let (end, sums) = bytes.split_first_chunk::<END_BYTES>()?;
-    let (file, backup) = sums.split_first_chunk::<32>()?;
+    let (file, backups) = sums.split_first_chunk::<32>()?;
     let is_whole = *end != UNKNOWN_END && *end == end_bytes(now.size, now.mtime);
-    let is_of_file = *file == sum_of_file(end, &now);
-    (is_of_file && !is_whole).then_some(Left { name, backup: *backup.first_chunk()? })
+    let is_by = |by: &plan::Begun| inode.sum(word_of(*by), end) == *file;
+    let by = [plan::Begun::Adding, plan::Begun::Rewriting].into_iter().find(is_by)?;
+    (!is_whole).then_some(Left { name, by, backups: backups.to_vec() })
+}
+
+/// Returns the name that the note of a file has or would get.
+pub(super) fn note_of(dir: &Dir, target: &Component) -> Option<Component> {
+    let inode = dir.stat(target).and_then(|now| Inode::of(dir, target, &now));
+    inode.and_then(|inode| inode.note_name()).ok()
+}
+
+/// An inode, as it is known after the next boot too: the number of its filesystem may be another one then.
+struct Inode {
+    number: u64,
+    born: Option<Timestamp>,
+}
+
+impl Inode {
+    fn of(dir: &Dir, name: &Component, found: &Metadata) -> io::Result<Self> {
+        Ok(Self { number: found.ino, born: dir.birth_time(name)? })
+    }
+
+    /// Returns the sum of the inode and `more`, for one purpose.
+    fn sum(&self, purpose: &[u8], more: &[u8]) -> [u8; 32] {
+        let born = self.born.map_or(UNKNOWN_END, |born| end_bytes(0, born));
+        let mut hasher = ContentHasher::new();
+        hasher.update(CONTEXT).update(purpose).update(&self.number.to_le_bytes()).update(&born);
+        hasher.update(more).finish()
+    }
+
+    /// Returns the name of its note: all its names in a directory are half written.
+    fn note_name(&self) -> io::Result<Component> {
+        Homes::note_name(&self.sum(b"name", &[]))
+    }
+}
+
+fn word_of(by: plan::Begun) -> &'static [u8] {
+    match by {
+        plan::Begun::Adding => b"added to",
+        plan::Begun::Rewriting => b"rewritten",
+    }
 }
 
 fn end_bytes(size: u64, mtime: Timestamp) -> [u8; END_BYTES] {
@@ -176,20 +295,11 @@ fn end_bytes(size: u64, mtime: Timestamp) -> [u8; END_BYTES] {
     bytes
 }
 
-fn sum_of_file(end: &[u8; END_BYTES], file: &Metadata) -> [u8; 32] {
-    sum(b"file", file, end)
-}
-
 fn sum_of_backup(place: Option<&BackupPlace>) -> io::Result<[u8; 32]> {
     let Some(place) = place else { return Ok([0; 32]) };
     let backup = place.dir().stat(place.name())?;
-    Ok(sum(b"backup", &backup, &end_bytes(backup.size, backup.mtime)))
-}
-
-fn sum(kind: &[u8], file: &Metadata, more: &[u8]) -> [u8; 32] {
-    let mut hasher = ContentHasher::new();
-    hasher.update(CONTEXT).update(kind).update(&file.dev.to_le_bytes()).update(&file.ino.to_le_bytes());
-    hasher.update(more).finish()
+    let inode = Inode::of(place.dir(), place.name(), &backup)?;
+    Ok(inode.sum(b"backup", &end_bytes(backup.size, backup.mtime)))
 }
 
 const CONTEXT: &[u8] = b"dsync: a file that is rewritten: ";
@@ -197,3 +307,5 @@ const END_BYTES: usize = 20;
 /// The end of a file whose time is not kept.
 const UNKNOWN_END: [u8; END_BYTES] = [0; END_BYTES];
 const NOTE_BYTES: usize = END_BYTES + 2 * 32;
+/// Those of a note with 64 backups.
+const MAX_NOTE_BYTES: usize = END_BYTES + 65 * 32;

@@ -180,7 +180,7 @@ impl Pending {
         let Some(dir) = &self.slot.directory.dir else { return Ok(Ok(())) };
         if self.slot.is_apart {
             // Under this name, too, the old file may be new by now; its first backup is not.
-            return Ok(in_place::keep_content(site, &self.slot));
+            return Ok(in_place::keep_content(site, &self.slot, || Ok(())));
         }
         let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
         secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)

@@ -184,9 +184,9 @@ impl Homes {
         kept_names(self.hasher().update(target.as_bytes())).map(|names| names.finished)
     }
 
-    /// Returns the name of the note that a file is being written into, which stands beside it.
-    pub(super) fn note_name(target: &Component) -> io::Result<Component> {
-        kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.notes)
+    /// Returns the name of the note that the file of an inode is being written into, which stands beside it.
+    pub(super) fn note_name(inode: &[u8; 32]) -> io::Result<Component> {
+        kept_names(ContentHasher::new().update(inode)).map(|names| names.notes)
     }
 
     /// Returns the names under which a part of a file is kept there.

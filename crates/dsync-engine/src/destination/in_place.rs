@@ -21,9 +21,14 @@ use std::{
 };
 
 use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
-use dsync_fs::{Durability, StagedFile};
+use dsync_fs::{Component, Durability, StagedFile};
 
-use super::{Site, begun::Begun, slot::Slot};
+use super::{
+    Site,
+    backup::Backups,
+    begun::{Begun, other_name_with_backup},
+    slot::Slot,
+};
 use crate::{content::READ_BYTES, halt::lock};
 
 /// The changes to the old file's bytes.
@@ -267,8 +272,7 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
 /// unless it `has_holes` the space for its growth is reserved before the first write.
 pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64, has_holes: bool) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
-        keep_content(site, slot)?;
-        reserve(site, &old, (len, has_holes))?;
+        keep_content(site, slot, || reserve(site, &old, (len, has_holes)))?;
         old.distrust()?;
         return Ok(old);
     }
@@ -284,28 +288,55 @@ pub(super) fn reserve(site: &Site<'_>, old: &StagedFile, (len, has_holes): (u64,
 
 /// Keeps a copy of an old file that is about to be written into, if there are backups, and notes that it
 /// is: once, before this run first does. Where an earlier run was killed in the middle of that, its copy
-/// stays. Comes before all else that gives the file a new change time, which tells whether it has a backup.
-pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
+/// stays.
+///
+/// `make_room` is called between the two: it gives the file a new change time, which tells whether there is a
+/// backup, and what is left may be too little for the note.
+pub(super) fn keep_content(
+    site: &Site<'_>,
+    slot: &Slot,
+    make_room: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let Some(dir) = &slot.directory.dir else { return Ok(()) };
     if slot.has_backup.load(Ordering::Acquire) {
-        return Ok(());
+        return make_room();
     }
+
     let path = &slot.directory.path;
     let place = site.backup_of(dir, path, &slot.name)?;
     let at = place.as_deref();
-    let mut begun = if slot.is_noted { Begun::find(slot, dir, at) } else { None };
-    if begun.is_none() {
-        if let (Some(backups), Some(place)) = (site.backups.get(), &place) {
+    let may_be_noted = slot.is_noted && slot.directory.may_have_notes();
+    let found = may_be_noted.then(|| Begun::find(slot, dir, at)).flatten();
+    if let (Some(backups), Some(place)) = (site.backups.get(), &place) {
+        if found.is_some() {
+            backups.note_copied(place, dir, path, &slot.name)?;
+        } else {
+            note_kept(site, backups, slot, dir)?;
             backups.copy(place, dir, path, &slot.name)?;
             site.tell_backup(path, &slot.name, place).map_err(io::Error::other)?;
         }
-        begun = if slot.is_noted { Begun::note(site, slot, dir, at) } else { None };
-    } else if let (Some(backups), Some(place)) = (site.backups.get(), &place) {
-        backups.note_copied(place, dir, path, &slot.name)?;
     }
+
+    make_room()?;
+    let note = || slot.is_noted.then(|| Begun::note(site, slot, dir, at)).flatten();
+    let begun = found.or_else(note);
     *lock(&slot.begun) = begun;
     slot.has_backup.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Notes the backup that a killed run has made of another name of the file that it left half written: the one
+/// of this name is a copy of that.
+fn note_kept(site: &Site<'_>, backups: &Backups, slot: &Slot, dir: &Arc<dsync_fs::Dir>) -> io::Result<()> {
+    if !slot.directory.may_have_notes() {
+        return Ok(());
+    }
+    let path = &slot.directory.path;
+    let place_of = |name: &Component| site.backup_of(dir, path, name);
+    match other_name_with_backup(dir, &slot.name, place_of)? {
+        Some((name, place)) => backups.note_copied(&place, dir, path, &name),
+        None => Ok(()),
+    }
 }
 
 /// Creates a new file beside the old one, or the one that collects its new bytes.

@@ -1,7 +1,11 @@
 //! Makes the hard links that were noted, directory by directory; a copy where the filesystem has no
 //! further name.
 
-use std::{borrow::Cow, io, sync::Arc};
+use std::{
+    borrow::Cow,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
@@ -14,6 +18,7 @@ use dsync_wire::{
 
 use super::{
     Site,
+    begun::reap_untrue,
     directory::{Deferred, LastOpened, settle},
     links::{Further, Links, Noted, Record, Told},
     removal::{self, Doomed},
@@ -80,6 +85,7 @@ impl Maker<'_> {
                 return self.site.problem(Operation::HardLink, path, cause);
             }
         };
+
         self.site.touched(&dir);
         for (further, first) in &record.links {
             if self.site.stopped() {
@@ -87,6 +93,15 @@ impl Maker<'_> {
             }
             self.link(&dir, path, further, first)?;
         }
+
+        if self.site.tree.had_notes.load(Ordering::Relaxed) {
+            // Of a half-written file whose names are links to another one now.
+            let _ = self.site.hands.reap(|| {
+                reap_untrue(&dir);
+                true
+            });
+        }
+
         settle(self.site, path, Some(&dir), wanted.as_ref())
     }
 

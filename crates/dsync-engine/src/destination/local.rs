@@ -23,7 +23,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, Opening, Patched, SourceFile, StagedFile};
+use dsync_fs::{CopyError, Kind, Opening, Patched, SourceFile, StagedFile, Timestamp, Wanted};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -279,7 +279,9 @@ impl Worker<'_> {
         if changed || verifies && !self.begins_alike(source, &old, from) {
             return Ok(None);
         }
-        if let Err(error) = in_place::keep_content(self.site, &file.slot).and_then(|()| old.distrust()) {
+        if let Err(error) =
+            in_place::keep_content(self.site, &file.slot, || Ok(())).and_then(|()| old.distrust())
+        {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
 
@@ -294,6 +296,7 @@ impl Worker<'_> {
         if let Err(error) = old.set_len(from) {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
+        restore_time(file, stamp.mtime);
         self.failed(file, failure).map(Some)
     }
 
@@ -492,6 +495,15 @@ impl Worker<'_> {
                 self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error))
             }
         }
+    }
+}
+
+/// Sets the time that an old file had, which has its old content again: with a newer one `--update` would leave
+/// it for good. Where that fails the file counts as changed.
+fn restore_time(file: &Pending, mtime: Timestamp) {
+    if let Some(dir) = &file.slot.directory.dir {
+        let wanted = Wanted { mtime: Some(mtime), ..Wanted::default() };
+        let _ = dir.set_attributes(&file.slot.name, Kind::File, &wanted);
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
 };
 
 use dsync_delta::Key;
@@ -100,6 +100,8 @@ pub(super) struct Tree {
     pub(super) dir: OnceLock<Arc<Dir>>,
     /// One directory of each filesystem that was changed other than by a commit.
     pub(super) touched: Mutex<HashMap<u64, Arc<Dir>>>,
+    /// Whether it had notes of half-written files.
+    pub(super) had_notes: AtomicBool,
     /// The name that the only file has at the source, where it gets another one.
     pub(super) renamed_from: Arc<OnceLock<RelPath>>,
 }

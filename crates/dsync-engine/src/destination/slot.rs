@@ -71,9 +71,12 @@ impl Slot {
         self.directory.path.join(&self.name)
     }
 
-    /// Finds the note of a half-written file in whose place the new one comes: then it goes too.
+    /// Finds the note of a half-written file in whose place the new one comes: then it goes too, unless the
+    /// old file has other names.
     pub(super) fn find_note(&self) {
-        let begun = self.directory.dir.as_ref().and_then(|dir| Begun::find(self, dir, None));
+        let is_last = |dir: &Arc<Dir>| dir.stat(&self.name).is_ok_and(|now| now.nlink == 1);
+        let dir = self.directory.dir.as_ref().filter(|dir| is_last(dir));
+        let begun = dir.and_then(|dir| Begun::find(self, dir, None));
         *lock(&self.begun) = begun;
     }
 

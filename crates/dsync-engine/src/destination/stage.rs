@@ -312,12 +312,13 @@ impl Stage {
                 return Ok(Taken::Stale);
             }
 
-            in_place::keep_content(site, slot)?;
             let len = self.head.segments.file_len();
             // Before the first write: a file that grows too long must stay as it is.
             let end = self.tail_from.unwrap_or(0).saturating_add(len);
-            file.make_room_in(&old, end)?;
-            in_place::reserve(site, &old, (end, lock(rewriting).has_holes()))?;
+            in_place::keep_content(site, slot, || {
+                file.make_room_in(&old, end)?;
+                in_place::reserve(site, &old, (end, lock(rewriting).has_holes()))
+            })?;
             old.distrust()?;
 
             let rewriting = std::mem::take(&mut *lock(rewriting));

@@ -74,7 +74,7 @@ mod tests {
             false
         }
 
-        fn content_equals(&self, _: &[u8; 32]) -> bool {
+        fn content_equals(&self, _: &[u8; 32], _: dsync_fs::Stamp) -> bool {
             false
         }
 

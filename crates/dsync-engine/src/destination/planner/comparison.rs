@@ -1,7 +1,10 @@
 //! The two trees side by side, a directory at a time: both passes over the source's listing go
 //! along here.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use dsync_fs::{Component, Dir, ListedPart, Metadata, RelPath, SharedPath, is_lock_name};
 use dsync_wire::{
@@ -329,6 +332,8 @@ impl<'a> Comparison<'a> {
         merge.own.extend(part);
         if merge.own.lacks_notes() {
             directory.note_lack_of_notes();
+        } else if merge.own.has_notes() {
+            self.site.tree.had_notes.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -94,7 +94,13 @@ impl Comparison<'_> {
 
     /// Returns whether an entry that only the destination has is the user's home directory, and goes but for
     /// that.
-    fn would_remove_home(&self, merge: &Merge, directory: &Directory, name: &Component, found: Found) -> bool {
+    fn would_remove_home(
+        &self,
+        merge: &Merge,
+        directory: &Directory,
+        name: &Component,
+        found: Found,
+    ) -> bool {
         let goes = self.site.policy.options.delete || self.ground.is_missing(directory, name);
         let is_home = || self.ground.is_home(|| Some((found.device, found.ino)));
         goes && is_home() && !merge.is_own && !self.protection.rules_cover(directory, name, found)

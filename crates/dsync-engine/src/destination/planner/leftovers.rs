@@ -36,11 +36,6 @@ impl Leftovers {
         self.notes.push(name);
     }
 
-    /// Returns whether the names of notes were noted.
-    pub(super) fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
-    }
-
     /// Removes the notes that are true of no file any more; those that are true stay.
     pub(super) fn settle_notes(&mut self, site: &Site<'_>, directory: &Directory) {
         let Some(dir) = &directory.dir else { return };
@@ -91,8 +86,10 @@ impl Leftovers {
     }
 
     /// Takes up the note of a file that is about to be written into.
-    pub(super) fn claim_note(&mut self, target: &Component) {
-        self.taken_up.extend(Homes::note_name(target));
+    pub(super) fn claim_note(&mut self, directory: &Directory, target: &Component) {
+        if directory.may_have_notes() {
+            self.taken_up.extend(directory.dir.as_ref().and_then(|dir| begun::note_of(dir, target)));
+        }
     }
 
     /// Takes up a complete file if it is the source's still; one that is not is removed.

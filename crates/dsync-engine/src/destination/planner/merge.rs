@@ -78,6 +78,11 @@ impl OwnEntries {
         self.complete &= part.complete;
     }
 
+    /// Returns whether notes of half-written files are among those that were read.
+    pub(super) fn has_notes(&self) -> bool {
+        self.has_notes
+    }
+
     /// Returns whether the directory is known to have no notes of half-written files.
     pub(super) fn lacks_notes(&self) -> bool {
         self.complete && self.is_behind_notes && !self.has_notes

@@ -16,6 +16,7 @@ use dsync_wire::{event::Action, options::Append};
 use super::{
     super::{
         alternate::Alternate,
+        begun::left_by,
         files::{Displaced, Pending},
         links::FirstName,
         slot::{Slot, Tail, Twin},
@@ -28,7 +29,10 @@ use super::{
     subject::{Found, Subject},
     way::Way,
 };
-use crate::{SyncError, plan::Decision};
+use crate::{
+    SyncError,
+    plan::{Begun, Decision},
+};
 
 /// The names and the credit that an entry has taken.
 #[derive(Default)]
@@ -46,6 +50,14 @@ impl Reserved {
     pub(super) fn made_from(&self) -> Option<Vec<u8>> {
         self.request.as_ref().and_then(|request| request.file.slot.made_from())
     }
+}
+
+/// Returns whether a run that was killed has left pieces of two contents in a file, which is no beginning of
+/// either.
+fn is_in_pieces(subject: &Subject<'_>) -> bool {
+    let Subject { directory, name, .. } = subject;
+    let dir = directory.dir.as_ref().filter(|_| directory.may_have_notes());
+    dir.is_some_and(|dir| left_by(dir, name) == Some(Begun::Rewriting))
 }
 
 impl Planner<'_> {
@@ -131,8 +143,8 @@ impl Planner<'_> {
             }
             if file.slot.in_place && !is_device {
                 file.slot.is_noted = true;
-                merge.leftovers.claim_note(&subject.name);
-            } else if merge.leftovers.has_notes() {
+                merge.leftovers.claim_note(subject.directory, &subject.name);
+            } else if subject.directory.may_have_notes() {
                 file.slot.find_note();
             }
             Some(Request { file: self.requests.admit(file)?, has_part })
@@ -203,7 +215,7 @@ pub(super) fn request(
     let is_basis = |old: &Metadata| !options.whole_file && dsync_delta::worthwhile(old.size, size);
     let goes_on = |old: &&Metadata| {
         let appends = options.writing.append != Append::No && decision.action == Action::Update;
-        appends && alternate.is_none() && (1..size).contains(&old.size)
+        appends && alternate.is_none() && (1..size).contains(&old.size) && !is_in_pieces(subject)
     };
     let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
     let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();

@@ -1,11 +1,11 @@
 //! Entries of the destination, as decisions ask for them.
 
-use dsync_fs::{Component, Dir, Extended, ExtendedScope};
+use dsync_fs::{Component, Dir, Extended, ExtendedScope, Stamp};
 
-use super::super::{begun::is_half_written, directory::Directory};
+use super::super::{begun::left_by, directory::Directory};
 use crate::{
     content::Contents,
-    plan::{SETGID, Standing},
+    plan::{Begun, SETGID, Standing},
 };
 
 /// An entry of the destination; without a name, the directory itself.
@@ -29,17 +29,17 @@ impl Standing for Here<'_> {
         dir.read_link(name).is_ok_and(|here| here == target)
     }
 
-    fn is_half_written(&self) -> bool {
+    fn left_by(&self) -> Option<Begun> {
         // Each look is a failed open of a name that is not there.
         let may_be = self.within.is_none_or(Directory::may_have_notes);
-        may_be && self.dir.zip(self.name).is_some_and(|(dir, name)| is_half_written(dir, name))
+        left_by(self.dir.filter(|_| may_be)?, self.name?)
     }
 
-    fn content_equals(&self, content: &[u8; 32]) -> bool {
+    fn content_equals(&self, content: &[u8; 32], stamp: Stamp) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         // Looking at a copy is no access that should show in its access time.
         let open = || dir.open_source_noatime(name);
-        let hash = self.contents.hash(|| dir.stat(name).ok().map(|found| found.stamp()), open);
+        let hash = self.contents.hash(|| Some(stamp), open);
         hash.is_ok_and(|here| here == *content)
     }
 
@@ -68,7 +68,7 @@ impl Standing for Made {
         false
     }
 
-    fn content_equals(&self, _: &[u8; 32]) -> bool {
+    fn content_equals(&self, _: &[u8; 32], _: Stamp) -> bool {
         false
     }
 
