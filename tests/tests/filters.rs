@@ -21,6 +21,9 @@ fn tree() -> Tree {
             "q?",
             "é.o",
             "back\\slash",
+            "[a",
+            "x[",
+            "f\\",
         ] {
             nodes.push(Node::file(format!("{dir}{name}"), 1, 10));
         }
@@ -78,6 +81,40 @@ const RULES: &[&[&str]] = &[
     &["--exclude=//f.o"],
     &["--exclude=a//b"],
     &["--exclude="],
+    // Text with wildcards that matches nothing, whichever sign it has.
+    &["--exclude=["],
+    &["--exclude=[a"],
+    &["--exclude=[a-"],
+    &["--exclude=[a\\"],
+    &["--exclude=[]"],
+    &["--exclude=[!]"],
+    &["--exclude=[^]"],
+    &["--exclude=[a\\]"],
+    &["--exclude=x["],
+    &["--exclude=*["],
+    &["--exclude=**["],
+    &["--exclude=/[a"],
+    &["--exclude=a/[a"],
+    &["--exclude=[a/"],
+    &["--exclude=[[:foo:]]"],
+    &["--exclude=[a[:ALPHA:]]"],
+    &["--exclude=[[:alpha:]"],
+    &["--exclude=*\\"],
+    &["--include=[a", "--exclude=*"],
+    &["--include=*[", "--exclude=f*"],
+    &["--include=[[:foo:]]", "--exclude=*.o"],
+    &["--include=f*\\", "--exclude=f*"],
+    &["--exclude=[a", "--exclude=*.o"],
+    // Negated, it matches everything.
+    &["-f", "-! [a"],
+    &["-f", "-! [a/", "-f", "- *.o"],
+    &["-f", "+! [a", "-f", "- *"],
+    // Other classes, and text without wildcards.
+    &["--exclude=[[:]"],
+    &["--exclude=[[.a.]]"],
+    &["--exclude=[z-a]"],
+    &["--exclude=\\[a"],
+    &["--exclude=f\\"],
 ];
 
 #[test]

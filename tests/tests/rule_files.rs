@@ -68,6 +68,39 @@ const CASES: &[Case] = &[
     case(&["a", "s/a", ".f=. .g\n", ".g=- /a\n"], &[], &["-f", ": .f"]),
     case(&["a", "s/a", "s/.f=. ../.g\n", ".g=- a\n"], &[], &["-f", ": .f"]),
     case(&["a", "b", "s/a", "s/b", ".f=: .g\n", ".g=- a\n", "s/.g=- b\n"], &[], &["-f", ": .f"]),
+    // A name that was dropped counts anew where the same file or one below states it again.
+    case(&["a", "b", ".f=: .g\n!\n: .g\n", ".g=- a\n- k\n"], &["k", "z", ".f=: .g\n!\n: .g\n", ".g=- k\n"],
+        &["-f", ": .f", "--delete"]),
+    case(&["s/t/a", "s/t/b", "s/.f=: .g\n!\n", "s/t/.f=: .g\n", "s/t/.g=- a\n- k\n"],
+        &["s/t/k", "s/t/z", "s/.f=: .g\n!\n", "s/t/.f=: .g\n", "s/t/.g=- k\n"], &["-f", ": .f", "--delete"]),
+    case(&["s/t/a", "s/t/b", "s/t/c", ".f=: .g\n!\n", "s/.f=: .h\n", "s/t/.f=: .g\n", "s/t/.g=- a\n", "s/t/.h=- b\n"],
+        &[], &["-f", ": .f"]),
+    case(&["a", "s/a", ".f=: .g\n!\n", "s/.g=no rule\n"], &[], &["-f", ": .f"]),
+    // One that a file above states is known for good.
+    case(&["s/t/a", ".f=: .g\n", "s/.f=!\n: .g\n", "s/t/.g=- a\n"], &[], &["-f", ": .f"]),
+    case(&["s/t/a", ".f=: .g\n", "s/.f=!\n", "s/t/.f=: .g\n", "s/t/.g=- a\n"], &[], &["-f", ": .f"]),
+    // The rule that excludes a file of rules has no modifiers.
+    case(&["s/a", "s/.g=- a\n"], &[".g=- z\n", "old/.g=- z\n"], &["-f", ":e .g", "--delete"]),
+    case(&["s/a", "s/.g=- a\n"], &[".g=- z\n", "old/.g=- z\n"], &["-f", ":es .g", "--delete"]),
+    case(&["s/a", "s/.g=- a\n"], &[".g=- z\n", "old/.g=- z\n"], &["-f", "dir-merge,er .g", "--delete"]),
+    case(&["s/a", "s/.g=- a\n"], &[".g=- z\n", "old/.g=- z\n"], &["-f", ":ep .g", "--delete"]),
+    case(&["s/a", "s/.g=- a\n"], &[".g=- z\n", "old/.g=- z\n"], &["-f", ":es .g", "--delete-excluded"]),
+    case(&["s/a", "s/.g=- a\n", ".f=:es .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:es .g\n"], &["-f", ": .f", "--delete"]),
+    case(&["s/a", "s/.g=- a\n", ".f=:er .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:er .g\n"], &["-f", ": .f", "--delete"]),
+    case(&["s/a", "s/.g=- a\n", ".f=:ep .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:ep .g\n"], &["-f", ": .f", "--delete"]),
+    case(&["s/a", "s/.g=- a\n", ".f=:e .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:e .g\n"], &["-f", ": .f", "--delete-excluded"]),
+    case(&["s/a", "s/.g=- a\n", ".f=:e .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:e .g\n"], &["-f", ":p .f", "--delete"]),
+    // What a file excludes that another names stays, also with --delete-excluded.
+    case(&["c", ".f=. .g\n", ".g=- k\n"], &["k", "s/k", "z", ".f=. .g\n", ".g=- k\n"], &["-f", ": .f", "--delete-excluded"]),
+    case(&["c", ".f=.- .g\n", ".g=k\n"], &["k", "s/k", "z", ".f=.- .g\n", ".g=k\n"], &["-f", ": .f", "--delete-excluded"]),
+    case(&["c", ".f=. .g\n", ".g=-C\n"], &["k~", "z", ".f=. .g\n", ".g=-C\n"], &["-f", ": .f", "--delete-excluded"]),
+    // Patterns that match nothing.
+    case(&["a.o", "b", "s/c", ".cvsignore=[a-z *.o\n"], &["q", "q.o"], &["-C", "--delete"]),
+    case(&["a.o", "b", "s/c", "[a-z", ".gitignore=[a-z\n*.o\n"], &["q"], &["-f", ":- .gitignore", "--delete"]),
+    case(&["a", "b", "[b", ".f=- [b\n- a\n"], &["q", "[b", ".f=- [b\n"], &["-f", ": .f", "--delete"]),
+    case(&["a", "b", "[b", ".f=+ [[:foo:]]\n+ b*\\\n- b\n"], &[], &["-f", ": .f"]),
+    case(&["a", "b", "s/c", "s/.f=-! [b\n"], &[], &["-f", ": .f"]),
+    case(&["a", "b", "s/c", "s/.f=-! [b/\n"], &[], &["-f", ": .f"]),
     // Modifiers of rules.
     case(&["a", "b", "s/c"], &[], &["-f", "-! */"]),
     case(&["a", "b", "s/c"], &[], &["-f", "-! a"]),
@@ -186,6 +219,31 @@ fn files_above_the_operands_count_where_they_are_named_from_the_root() {
         (&["s/a", "s/b", ".f=- /s/a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
         (&["s/a", "s/b", ".f=- /s/a\n"], &["-f", ": /.f"], ["src/s", "dst/"]),
         (&["s/a", "s/b", ".f=- s\n"], &["-f", ": /.f"], ["src/s", "dst/"]),
+        // A file above that names another for each directory.
+        (&["s/t/a", "s/t/b", ".f=: .g\n", "s/t/.g=- a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (&["s/t/a", "s/t/b", ".f=:- .g\n", "s/t/.g=a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (
+            &["s/t/a", "s/t/b", "s/t/c", ".f=: .g\n", ".g=- a\n", "s/.g=- b\n"],
+            &["-f", ": /.f"],
+            ["src/s/t/", "dst/"],
+        ),
+        (
+            &["s/t/a", "s/t/b", "s/t/c", ".f=: .g\n", ".g=- a\n", "s/.g=- b\n"],
+            &["-f", ": /.f"],
+            ["src/s/t", "dst/"],
+        ),
+        (&["s/t/a", "s/b", ".f=:n .g\n", "s/.g=- a\n- b\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (
+            &["s/t/a", "s/t/b", ".f=: .g\n!\n", "s/.f=: .g\n", "s/t/.g=- a\n"],
+            &["-f", ": /.f"],
+            ["src/s/", "dst/"],
+        ),
+        (&["s/t/a", "s/t/b", ".f=: .g\n", "s/.f=!\n", "s/t/.g=- a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (
+            &["s/a", "s/b", "s/c", ".f=: .g\n+ *\n", "s/.f=: .h\n", "s/.g=- a\n", "s/.h=- b\n"],
+            &["-f", ": /.f"],
+            ["src/s/", "dst/"],
+        ),
         (&["s/a", "s/b", ".f=- a\n"], &["-f", ": ../.f"], ["src/s/", "dst/"]),
         (&["s/t/a", "s/t/b", ".f=- a\n"], &["-f", ": ../.f"], ["src/s/t/", "dst/"]),
         (&["s/a", "s/b", "s/.f=!\n", ".f=- a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
@@ -200,6 +258,10 @@ fn files_above_the_operands_count_where_they_are_named_from_the_root() {
             let difference = compare((source, destination, &["-f", name, time]), operands, false);
             assert_eq!(difference, None);
         }
+        // One above the destination that names another.
+        let (source, destination) = (&["t/a"], &["d/t/k", "d/t/z", "d/t/.g=P k\nP .g\n", ".f=: .g\n"]);
+        let difference = compare((source, destination, &["-f", ": /.f", time]), ["src/", "dst/d/"], false);
+        assert_eq!(difference, None);
     }
 }
 
@@ -503,6 +565,13 @@ fn files_above_a_path_do_not_leave_out_what_the_path_names() {
         let _ = run.run().expect_code(0);
         assert!(scratch.at(to).exists(), "{words:?}");
     }
+}
+
+#[test]
+fn a_file_above_that_names_another_leaves_out_by_it_in_each_direction() {
+    needs_dsync!();
+    let files = [".rsync-filter=: nested\n", "sub/deep/nested=- *.key\n", "sub/deep/my.key", "sub/deep/f"];
+    as_rsync_does(&|at| plant(&at.join("src"), &files), &["-aF", "src/sub/"]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ const COVERED: &[(&str, &[&str])] = &[
     ("ki73-cvs-clear-list", &["rule_files.rs rule_files_choose_and_protect_as_rsyncs_do"]),
     ("wildmatch", &["crates/dsync-fs/tests/filter_rsync.rs random_patterns_select_what_rsync_selects"]),
     ("filter-merge-recursion", &["crates/dsync-fs/src/filter/scope.rs file_that_names_itself_or_is_too_large_ends"]),
-    ("filter-merge-content-echo", &["crates/dsync-cli/tests/runs.rs pattern_of_a_file_is_blamed_by_line_and_not_repeated"]),
+    ("filter-merge-content-echo", &["crates/dsync-cli/tests/runs.rs pattern_that_matches_nothing_is_told_once_and_the_text_of_a_file_never"]),
     ("files-from", &["files_from.rs lines_are_those_that_rsync_reads"]),
     ("files-from-depth", &["files_from.rs directories_are_copied_as_their_lines_say"]),
     ("files-from-path-clamp", &["files_from.rs lines_are_those_that_rsync_reads"]),

@@ -3,9 +3,9 @@
 //! rsync's notation: a pattern that starts with `- ` or `+ ` says itself whether it excludes or
 //! includes, `!` alone drops what came before, and in a file empty lines and comments (`#`, `;`)
 //! are skipped. The rules of `--filter` are read as [`ParsedRule`] reads them; files that a `.` rule
-//! names are read here, those of `:` rules by the two ends. The patterns themselves are not judged:
-//! the engine compiles them, and its complaint is traced back to the file and line by
-//! [`Rules::place_of`].
+//! names are read here, those of `:` rules by the two ends. The patterns themselves are not judged,
+//! but for a warning of those that match nothing: the engine compiles them, and its complaint is
+//! traced back to the file and line by [`Rules::place_of`].
 
 use std::{
     ffi::{OsStr, OsString},
@@ -80,6 +80,27 @@ impl Rules {
             rules.push(RuleSpec::gitignore(), &Place::CommandLine);
         }
         Ok(rules)
+    }
+
+    /// Returns the warning of patterns that match nothing: one line, as a list that was made for
+    /// another program may have thousands.
+    pub(crate) fn unmatched(&self) -> Option<String> {
+        let fault = |rule: &FilterRule| {
+            RuleSpec::from_modifiers(rule.include, &rule.modifiers, &rule.pattern)?.unmatched()
+        };
+        let mut faults =
+            self.list.iter().zip(&self.places).filter_map(|(rule, place)| Some((fault(rule)?, place)));
+        let (fault, place) = faults.next()?;
+
+        let which = match place {
+            Place::File { name, line } => format!("at {}:{line}", Escaped(name.as_bytes())),
+            Place::CommandLine | Place::Filter(_) => format!("'{}'", Escaped(&fault.pattern)),
+        };
+        let more = match faults.count() {
+            0 => String::new(),
+            count => format!("; the same holds for {count} more"),
+        };
+        Some(format!("dsync: the pattern {which} matches nothing: {}{more}", fault.reason))
     }
 
     /// Adds a rule after all others that leaves out what matches a pattern.

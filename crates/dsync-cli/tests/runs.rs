@@ -176,13 +176,32 @@ fn names_are_escaped_as_rsync_does() {
 }
 
 #[test]
-fn pattern_of_a_file_is_blamed_by_line_and_not_repeated() {
+fn pattern_that_matches_nothing_is_told_once_and_the_text_of_a_file_never() {
     let at = planted();
     fs::write(at.path().join("list"), "ok\n[secret\n").unwrap();
-    let text = "dsync: error: bad pattern at list:2 column 1: '[' without ']'\n".to_owned();
-    assert_eq!(run(at.path(), "-a --exclude-from=list src/ dst"), (1, String::new(), text));
-    let text = "dsync: error: bad pattern at '[x' column 1: '[' without ']'\n".to_owned();
-    assert_eq!(run(at.path(), "-a --exclude=[x src/ dst"), (1, String::new(), text));
+    let warning = |text: &str| (0, String::new(), format!("dsync: the pattern {text}\n"));
+    for (line, text) in [
+        ("--exclude-from=list", "at list:2 matches nothing: '[' without ']'"),
+        ("--exclude=[x", "'[x' matches nothing: '[' without ']'"),
+        ("--filter=-!_[[:foo:]] --include=*", "'[[:foo:]]' matches nothing: unknown character class"),
+        (
+            "--exclude=*\\ --exclude-from=list",
+            "'*\\' matches nothing: a backslash at the end escapes nothing; the same holds for 1 more",
+        ),
+    ] {
+        assert_eq!(run(at.path(), &format!("-a {line} src/ dst")), warning(text), "{line}");
+        assert!(line.contains("-!") || at.path().join("dst/sub/b").exists(), "{line}");
+        let _ = fs::remove_dir_all(at.path().join("dst"));
+    }
+    // A list that is dropped, names of files, and rules of files in the tree are not told.
+    fs::write(at.path().join("src/.rules"), "- [x\n").unwrap();
+    for line in ["--exclude=[x --exclude=!", "--filter=:_[x", "--filter=:_.rules"] {
+        assert_eq!(
+            run(at.path(), &format!("-a {line} src/ dst")),
+            (0, String::new(), String::new()),
+            "{line}"
+        );
+    }
 }
 
 #[test]

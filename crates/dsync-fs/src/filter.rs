@@ -86,17 +86,21 @@ impl FilterSet {
     /// Compiles rules: include (true) or exclude (false), and the pattern without prefix.
     ///
     /// # Errors
-    /// [`FilterError`] for the first pattern that is malformed.
+    /// [`FilterError`] for the first pattern that is malformed, also where it only matches nothing.
     pub fn compile(rules: &[(bool, &[u8])]) -> Result<Self, FilterError> {
         let specs: Vec<_> = rules.iter().map(|&(include, text)| RuleSpec::new(include, text)).collect();
-        Self::of(&specs)
+        match specs.iter().find_map(RuleSpec::unmatched) {
+            Some(error) => Err(error),
+            None => Self::of(&specs),
+        }
     }
 
     /// Compiles rules, for the source's end. Of files that are looked for in each directory, those
-    /// with the name of an earlier one say nothing.
+    /// with the name of an earlier one say nothing. As with rsync, a pattern matches nothing if it has
+    /// a `[` without its `]`, an unknown class, or a backslash at its end.
     ///
     /// # Errors
-    /// [`FilterError`] for the first pattern that is malformed.
+    /// [`FilterError`] for the first pattern that is malformed in another way.
     pub fn of(specs: &[RuleSpec]) -> Result<Self, FilterError> {
         let mut merges: Vec<Arc<RuleSpec>> = Vec::new();
         let mut rules = Vec::with_capacity(specs.len());
@@ -106,7 +110,7 @@ impl FilterSet {
 
         for spec in specs {
             let what = if spec.rule_file.is_none() {
-                match Pattern::parse(&spec.pattern, build) {
+                match Pattern::of_rule(&spec.pattern, build) {
                     Ok(pattern) if spec.xattrs => {
                         xattrs.push(Rule::of(spec, What::Pattern(pattern), None));
                         // Keeps the numbers of the others.
@@ -254,6 +258,18 @@ impl FilterSet {
     /// Returns whether the first rule that matches is an exclude. As [`check`](Self::check).
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.check(path, is_dir) == Some(false)
+    }
+}
+
+impl RuleSpec {
+    /// Returns the fault for which the pattern matches nothing, as [`FilterSet::of`] takes it.
+    pub fn unmatched(&self) -> Option<FilterError> {
+        // A file for each directory has a name.
+        if self.rule_file.is_some() {
+            return None;
+        }
+        let (column, reason) = Pattern::parse(&self.pattern, Build::Lean).err()?;
+        reason.matches_nothing().then(|| FilterError { pattern: self.pattern.clone(), column, reason })
     }
 }
 

@@ -163,7 +163,13 @@ impl fmt::Display for Cause {
                 return write!(f, "it is there without the source's {what}: {error}");
             }
 
-            Self::BadRule(line) => return write!(f, "line {line} is no filter rule"),
+            Self::BadRule(line) => {
+                return write!(
+                    f,
+                    "line {line} is no filter rule, names a file that is not there, or is for one side where \
+                     all of the file is"
+                );
+            }
             Self::DeviceTooShort { device, file } => {
                 return write!(f, "the device has {device} bytes and the file {file}; nothing was written");
             }

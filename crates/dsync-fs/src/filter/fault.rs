@@ -40,6 +40,11 @@ pub enum FilterReason {
 }
 
 impl FilterReason {
+    /// Returns whether rsync takes a pattern with this fault as one that matches nothing.
+    pub(super) fn matches_nothing(self) -> bool {
+        matches!(self, Self::OpenClass | Self::UnknownClass | Self::TrailingBackslash)
+    }
+
     /// Returns the same text as `Display`, for errors with static fields.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -13,6 +13,7 @@
 //! | trailing `***` | as `**`, and a directory counts as if its name ended in `/`: `dir/***` is `dir` and all in it |
 //! | `[a-z]` `[!a]` `[^a]` `[[:alpha:]]` | one byte of a set, never `/` |
 //! | `\x` | the byte `x` |
+//! | an open `[`, an unknown class, or with wildcards a `\` at the end | matches nothing |
 //!
 //! Without an inner `/` and `**` a pattern is matched against the last component; with an inner `/`
 //! or `**` against the end of the path, from a component's start; one that begins with `**` against
@@ -52,6 +53,8 @@ enum Wild {
 
 #[derive(Debug, Clone)]
 enum Matcher {
+    /// No path matches.
+    Nothing,
     /// The last component is this.
     Name(Vec<u8>),
     /// The path is this.
@@ -104,9 +107,21 @@ impl Pattern {
         Ok(Self { directories_only, anchored, matcher })
     }
 
+    /// Compiles the pattern of a rule. As with rsync, one that no name can match is no error: a
+    /// `.cvsignore` that another program reads would cost its directory.
+    pub(super) fn of_rule(text: &[u8], build: Build) -> Result<Self, (usize, FilterReason)> {
+        match Self::parse(text, build) {
+            Err((_, reason)) if reason.matches_nothing() => {
+                Ok(Self { directories_only: false, anchored: false, matcher: Matcher::Nothing })
+            }
+            parsed => parsed,
+        }
+    }
+
     /// Returns whether the pattern matches this path. The caller must check `directories_only`.
     pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         match &self.matcher {
+            Matcher::Nothing => false,
             Matcher::Name(name) => last(path) == name.as_slice(),
             Matcher::Path(whole) => path == whole.as_slice(),
             Matcher::Tail(tail) => {

@@ -145,18 +145,15 @@ impl Scope {
             Some(root) => root.real_path().map(bytes_of).unwrap_or_default(),
             None => Vec::new(),
         };
-        let above = |at: usize| {
-            let above = set.above.iter().find(|above| above.root == root_path && above.named == named);
-            above.and_then(|above| above.slots.get(at))
+        let above = set.above.iter().find(|above| above.root == root_path && above.named == named);
+        let slots = match above {
+            Some(above) => above.slots.iter().cloned().collect(),
+            None => set.merges.iter().map(Slot::new).collect(),
         };
-        let slots = set.merges.iter().enumerate().map(|(at, spec)| Slot {
-            spec: Arc::clone(spec),
-            frame: above(at).and_then(|slot| slot.frame.clone()),
-        });
         Self {
             set: set.clone(),
             root: root.filter(|_| reads).cloned(),
-            slots: slots.collect(),
+            slots,
             root_path: root_path.into(),
             elsewhere: false,
         }
@@ -312,6 +309,12 @@ impl Scope {
     }
 }
 
+impl Slot {
+    fn new(spec: &Arc<RuleSpec>) -> Self {
+        Self { spec: Arc::clone(spec), frame: None }
+    }
+}
+
 /// Returns what the directories below have of a file's rules.
 fn inherited(slot: &Slot) -> Slot {
     let frame = slot.frame.clone().filter(|_| !slot.spec.rule_file.unwrap_or_default().own_only);
@@ -354,8 +357,7 @@ impl FilterSet {
             Some(spelling) => spelling.path_to_there(&path),
             None => path,
         };
-        let slot = |spec: &Arc<RuleSpec>| Slot { spec: Arc::clone(spec), frame: None };
-        let mut slots: Vec<_> = self.merges.iter().map(slot).collect();
+        let mut slots: Vec<_> = self.merges.iter().map(Slot::new).collect();
         let mut ways: Vec<_> = path.ancestors().filter(|way| way.starts_with(&top)).collect();
         ways.reverse();
         if !named {
@@ -387,7 +389,6 @@ impl FilterSet {
             slots = reading.slots;
         }
 
-        slots.truncate(self.merges.len());
         let mut all = self.above.to_vec();
         all.push(Above { root: in_tree(bytes_of(path)), named, slots });
         self.above = all.into();

@@ -27,6 +27,9 @@
 ///     return Err(RuleFault::Malformed);
 /// };
 /// assert_eq!((spec.ends, spec.negated, spec.modifiers().as_str()), (Ends::Source, true, "!s"));
+/// // A pattern that matches nothing is worth a warning.
+/// let fault = RuleSpec::new(false, b"*.[o").unmatched().map(|fault| fault.reason.as_str());
+/// assert_eq!(fault, Some("'[' without ']'"));
 /// // As git does it, in every directory:
 /// assert_eq!(RuleSpec::gitignore().file_name(), b".gitignore");
 /// # Ok::<(), RuleFault>(())
@@ -265,7 +268,7 @@ impl ParsedRule {
             [] if !said.cvs => return Err(RuleFault::NoPattern),
             rest => rest.to_vec(),
         };
-        let excluded = said.excluded.then(|| Self::new_exclude(&spec));
+        let excluded = said.excluded.then(|| RuleSpec::new(false, spec.file_name()));
         let rule = match kind {
             _ if said.cvs => Self::Cvs(spec),
             Kind::Merge => Self::Merge(spec),
@@ -275,10 +278,6 @@ impl ParsedRule {
             Some(exclude) => Self::ExcludedFile(exclude, Box::new(rule)),
             None => rule,
         })
-    }
-
-    fn new_exclude(file: &RuleSpec) -> RuleSpec {
-        RuleSpec { ends: file.ends, perishable: file.perishable, ..RuleSpec::new(false, file.file_name()) }
     }
 
     /// Reads a line of a file that is read as `file` states.
@@ -304,7 +303,8 @@ impl ParsedRule {
             Self::Merge(spec) => Self::Merge(spec.within(file)?),
             Self::Cvs(spec) => Self::Cvs(spec.within(file)?),
             Self::ExcludedFile(exclude, rule) => {
-                Self::ExcludedFile(exclude.within(file)?, Box::new(rule.within(file)?))
+                // As with rsync, it has none of the modifiers of the two rules.
+                Self::ExcludedFile(exclude, Box::new(rule.within(file)?))
             }
         })
     }

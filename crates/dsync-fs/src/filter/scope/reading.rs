@@ -14,7 +14,7 @@ use super::{
         Rule, What,
         git::{GitFault, GitLines},
         pattern::{Build, Pattern},
-        syntax::{CVS_PATTERNS, ParsedRule, RuleFault, RuleSpec},
+        syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleSpec},
     },
     FilterSet, Frame, RuleFileError, RuleFileFault, Slot, bytes_of,
 };
@@ -52,6 +52,8 @@ struct Draft {
     rules: Vec<Rule>,
     /// Whether a `!` was read, so that nothing is inherited.
     cleared: bool,
+    /// Number of the slots that are older than this file.
+    older_slots: usize,
     text_bytes: usize,
 }
 
@@ -61,7 +63,7 @@ impl Reading<'_> {
         let mut at = 0;
         while let Some(slot) = self.slots.get(at) {
             let spec = Arc::clone(&slot.spec);
-            if self.set.reads(&spec) && self.is_in_reach(&spec) {
+            if self.set.reads(&spec) && self.is_in_reach(at, &spec) {
                 self.slot(at, &spec)?;
             }
             at += 1;
@@ -69,10 +71,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns whether the name reaches up to this directory.
-    fn is_in_reach(&self, spec: &RuleSpec) -> bool {
+    /// Returns whether the name of a slot reaches up to this directory.
+    fn is_in_reach(&self, at: usize, spec: &RuleSpec) -> bool {
         let Place::Above { dir, way, root, .. } = self.place else { return true };
-        if spec.is_git() {
+        // One that a file above states is looked for from that file's directory on.
+        let is_of_file = at >= self.set.merges.len();
+        if spec.is_git() || is_of_file {
             return true;
         }
         let Some(slash) = spec.pattern.iter().rposition(|&byte| byte == b'/') else { return false };
@@ -94,7 +98,8 @@ impl Reading<'_> {
         }
         let Ok(name) = Component::new(spec.file_name()) else { return Ok(()) };
         let Some((path, text)) = self.read(&[name.as_bytes()], true)? else { return Ok(()) };
-        let mut draft = Draft { rules: Vec::new(), cleared: false, text_bytes: 0 };
+        let older_slots = self.slots.len();
+        let mut draft = Draft { rules: Vec::new(), cleared: false, older_slots, text_bytes: 0 };
         self.file(&mut draft, (&path, &text), spec, 0)?;
 
         let own_only = spec.rule_file.unwrap_or_default().own_only;
@@ -251,16 +256,22 @@ impl Reading<'_> {
         match rule {
             ParsedRule::Clear => {
                 draft.rules.clear();
+                // A file that is named again later counts anew. One that a file above names stays
+                // known, as with rsync.
+                self.slots.truncate(draft.older_slots);
                 draft.cleared = true;
             }
             ParsedRule::ExcludedFile(exclude, rule) => {
+                // For both ends, also with --delete-excluded, as with rsync.
+                let exclude = RuleSpec { ends: Ends::Both, ..exclude };
                 self.rule(draft, ParsedRule::Rule(exclude), origin, depth)?;
                 self.rule(draft, *rule, origin, depth)?;
             }
             ParsedRule::Cvs(spec) => {
                 for pattern in CVS_PATTERNS.split(' ') {
                     let spec = RuleSpec { pattern: pattern.into(), perishable: true, ..spec.clone() };
-                    draft.rules.push(compile(&spec, origin).map_err(|()| fail(RuleFileFault::TooMuch))?);
+                    let rule = compile(spec, origin, depth).map_err(|()| fail(RuleFileFault::TooMuch))?;
+                    draft.rules.push(rule);
                 }
             }
             ParsedRule::Merge(spec) => {
@@ -277,16 +288,7 @@ impl Reading<'_> {
                 }
             }
             ParsedRule::Rule(spec) if spec.rule_file.is_some() => {
-                // A second one of the same name says nothing, as with rsync.
-                let known = self.slots.iter().any(|slot| slot.spec.file_name() == spec.file_name());
-                if !known {
-                    if self.slots.len() >= MAX_FILES {
-                        return Err(fail(RuleFileFault::TooMuch));
-                    }
-                    let what = What::Files(self.slots.len());
-                    draft.rules.push(Rule::of(&spec, what, Some(origin.clone())));
-                    self.slots.push(Slot { spec: Arc::new(spec), frame: None });
-                }
+                self.add_slot(draft, &Arc::new(spec), origin).map_err(fail)?;
             }
             // Which attributes are copied does not depend on the directory.
             ParsedRule::Rule(spec) if spec.xattrs => {
@@ -294,9 +296,29 @@ impl Reading<'_> {
             }
             ParsedRule::Rule(spec) => {
                 let line = RuleFileFault::Line { line: origin.1 };
-                draft.rules.push(compile(&spec, origin).map_err(|()| fail(line))?);
+                draft.rules.push(compile(spec, origin, depth).map_err(|()| fail(line))?);
             }
         }
+        Ok(())
+    }
+
+    /// Takes the rule of a file for each directory. A second one of the same name says nothing, as
+    /// with rsync.
+    fn add_slot(
+        &mut self,
+        draft: &mut Draft,
+        spec: &Arc<RuleSpec>,
+        origin: &(Arc<[u8]>, u32),
+    ) -> Result<(), RuleFileFault> {
+        if self.slots.iter().any(|slot| slot.spec.file_name() == spec.file_name()) {
+            return Ok(());
+        }
+        if self.slots.len() >= MAX_FILES {
+            return Err(RuleFileFault::TooMuch);
+        }
+        let what = What::Files(self.slots.len());
+        draft.rules.push(Rule::of(spec, what, Some(origin.clone())));
+        self.slots.push(Slot::new(spec));
         Ok(())
     }
 
@@ -332,9 +354,14 @@ fn as_str(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }
 
-fn compile(spec: &RuleSpec, origin: &(Arc<[u8]>, u32)) -> Result<Rule, ()> {
-    let pattern = Pattern::parse(&spec.pattern, Build::Lean).map_err(|_| ())?;
-    Ok(Rule::of(spec, What::Pattern(pattern), Some(origin.clone())))
+/// Compiles a rule of the tree; one at a `depth` stands in a file that another file names.
+fn compile(mut spec: RuleSpec, origin: &(Arc<[u8]>, u32), depth: usize) -> Result<Rule, ()> {
+    // Such a rule protects also with --delete-excluded, as with rsync.
+    if depth > 0 && spec.ends == Ends::Unstated {
+        spec.ends = Ends::Both;
+    }
+    let pattern = Pattern::of_rule(&spec.pattern, Build::Lean).map_err(|_| ())?;
+    Ok(Rule::of(&spec, What::Pattern(pattern), Some(origin.clone())))
 }
 
 /// The kind of entry that a name of rules stands for.
