@@ -33,7 +33,7 @@ use self::{
 use crate::{
     address::{self, ShareAddress},
     commands::is_here,
-    console::Voice,
+    console::{Voice, say},
     flags::{Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, accepted::Accepted},
     manifest_names::times_beside,
     rules::{CvsNames, Rules},
@@ -75,6 +75,9 @@ pub(crate) fn order(
     };
     if matches!(source, Source::Remote { .. }) {
         batch::check_pull(flags)?;
+    }
+    if matches!(destination, Destination::Remote { .. }) {
+        writing::check_homes(&flags.writing)?;
     }
     let is_watched = watched::is_watched(flags, &source, &destination)?;
     let files = operator_files(flags, &destination);
@@ -133,6 +136,7 @@ fn with_own_files(mut job: Job, flags: &Flags) -> Job {
 fn rules(flags: &Flags, files: &OperatorFiles, source: &Source) -> Result<Rules, UsageError> {
     let protect = flags.deletion.delete_excluded && matches!(source, Source::Remote { .. });
     let mut rules = Rules::collect(&flags.selection, files, &CvsNames { protect, ..CvsNames::of_user() })?;
+    rules.unmatched().iter().for_each(|line| say(line));
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
     }

@@ -58,6 +58,28 @@ fn partial_dir(
     }
 }
 
+/// Refuses paths for a remote end that begin with `~`: rsync has the remote shell expand it, and here it would
+/// be a name in the destination.
+pub(super) fn check_homes(writing: &Writing) -> Result<(), UsageError> {
+    let one = |option, path: &Option<OsString>| path.iter().map(move |path| (option, path.clone())).collect();
+    let each = |option, paths: &[OsString]| paths.iter().map(|path| (option, path.clone())).collect();
+    let given: [Vec<(&str, OsString)>; 6] = [
+        one("--backup-dir", &writing.backup_dir),
+        one("--partial-dir", &writing.partial_dir),
+        one("--temp-dir", &writing.temp_dir),
+        each("--compare-dest", &writing.compare_dest),
+        each("--copy-dest", &writing.copy_dest),
+        each("--link-dest", &writing.link_dest),
+    ];
+    let at_home = given.into_iter().flatten().find(|(_, path)| path.as_bytes().starts_with(b"~"));
+    let Some((option, path)) = at_home else { return Ok(()) };
+    Err(UsageError::UnsupportedValue {
+        option: option.to_owned(),
+        value: path.to_string_lossy().into_owned(),
+        known: "a path from / on, one that is relative to the destination, or ./~ for such a name".to_owned(),
+    })
+}
+
 /// Applies rsync's rules for combinations of options.
 fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     let bytes = |word: &OsString| word.as_bytes().to_vec();
@@ -126,6 +148,21 @@ mod tests {
         *,
     };
     use crate::rules::Rules;
+
+    #[test]
+    fn a_home_directory_is_not_looked_up_for_places_at_the_other_end() {
+        for option in
+            ["--backup-dir", "--partial-dir", "--temp-dir", "--copy-dest", "--compare-dest", "--link-dest"]
+        {
+            let of = |value: &str, operands: &str| {
+                super::super::tests::ordered(&format!("-a {option}={value} {operands}"))
+            };
+            let (code, text) = refusal(&format!("-a {option}=~/x a h:b"));
+            assert!(code == 4 && text.contains("relative to the destination"), "{code} {text}");
+            assert!(of("~/x", "a b").is_ok() || option == "--partial-dir", "{option}: a name of this end");
+            assert!(of("x", "a h:b").is_ok() && of("/x", "a h:b").is_ok(), "{option}");
+        }
+    }
 
     #[test]
     fn unfinished_files_go_where_the_option_or_else_the_environment_says() {
