@@ -64,6 +64,30 @@ fn host_is_examined_through_a_real_login_and_no_shell_reads_the_path() {
 }
 
 #[test]
+fn a_remote_shell_that_tells_no_address_is_no_firewall() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\n[ \"$1\" = -- ] && shift\nshift\nexec sh -c \"$*\"\n").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let there = format!("box.invalid:{}", scratch.src().display());
+    let through = |run: Run| run.arg("-e").arg(&shell).arg("--dsync-path").arg(program()).arg(&there);
+    let outcome = through(Run::dsync().arg("doctor")).run().expect_code(0);
+    assert_eq!(of(&outcome, "warn"), ["quic", "tls"], "{}", outcome.account());
+    let said = outcome.stdout_text();
+    assert!(said.contains("UDP cannot be used to box.invalid: no address of it is known"), "{said}");
+    assert!(said.contains("the pipe of the remote shell, which needs no open port"), "{said}");
+    for strange in ["irewall", "within", "--transport"] {
+        assert!(!said.contains(strange), "{strange}: {said}");
+    }
+
+    let demanded = through(Run::dsync().args(["-a", "--transport=quic"])).arg(scratch.dst()).run();
+    let demanded = demanded.expect_code(35);
+    let said = demanded.stderr_text();
+    assert!(said.contains("no address of it is known") && !said.contains("irewall"), "{said}");
+}
+
+#[test]
 fn host_without_the_program_and_host_out_of_reach_are_told_apart() {
     needs_dsync!();
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());

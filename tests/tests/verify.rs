@@ -49,6 +49,37 @@ fn rot(path: &Path) {
 }
 
 #[test]
+fn a_full_standard_output_is_told_and_findings_keep_their_code() {
+    needs_dsync!();
+    let scratch = recorded();
+    rot(&scratch.src().join("one"));
+    let same = scratch.at("same");
+    let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(&same).run().expect_code(0);
+    for (words, code) in [
+        ("verify src", 23),
+        ("verify src --against same", 13),
+        ("--help", 13),
+        ("-h", 13),
+        ("--version", 13),
+        ("man", 13),
+        ("completions bash", 13),
+        ("doctor src", 13),
+        ("explain -a src/ dst/ one", 13),
+        ("explain -a src/ dst/ nothing", 23),
+        ("verify --help", 13),
+        ("explain --help", 13),
+        ("serve --help", 13),
+        ("key --file key", 13),
+    ] {
+        let full = format!("exec \"$1\" {words} >/dev/full");
+        let run = Run::of("sh").args(["-c", &full, "sh"]).arg(program()).cwd(scratch.path()).run();
+        let run = run.expect_code(code);
+        let said = "dsync: error: cannot write to standard output: the disk is full";
+        assert!(run.stderr_text().contains(said), "{words}: {}", run.account());
+    }
+}
+
+#[test]
 fn rot_edits_and_the_rest_are_lines_and_exit_code_23() {
     needs_dsync!();
     let scratch = recorded();

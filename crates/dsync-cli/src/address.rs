@@ -8,9 +8,13 @@
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use dsync_engine::{AddressFamily, ConnectOptions, Operand, RemoteHost, TransportChoice};
+use dsync_engine::{
+    AddressFamily, ConnectError, ConnectOptions, Operand, RemoteHost, ShellStatus, SyncError,
+    TransportChoice, exit_code,
+};
 
 use crate::usage::UsageError;
 
@@ -48,8 +52,9 @@ const SCHEME: &[u8] = b"dsync://";
 fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
     let bytes = word.as_bytes();
 
-    let (place, port, rest) = match bytes.split_at_checked(SCHEME.len()) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SCHEME) => {
+    let is_scheme = bytes.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME));
+    let (place, port, rest) = match bytes.get(SCHEME.len()..) {
+        Some(rest) if is_scheme => {
             let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
             let (place, path) = rest.split_at(end);
             let (place, port) = split_port(place);
@@ -68,6 +73,9 @@ fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
         }
     };
 
+    if place.is_empty() && is_scheme {
+        return Some(Err(wrong(word, "names no host: write dsync://HOST/SHARE/PATH")));
+    }
     // rsync's daemon has users; here a key stands for whoever has it.
     if place.contains(&b'@') {
         return Some(Err(UsageError::UserOfShare { operand: word.to_owned() }));
@@ -82,23 +90,29 @@ fn parts(
     port: Option<u16>,
     rest: &[u8],
 ) -> Result<(ShareAddress, Vec<u8>), UsageError> {
-    let wrong = || UsageError::ShareAddress { operand: word.to_owned() };
+    let no_share = || UsageError::ShareAddress { operand: word.to_owned() };
     let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-    let share = std::str::from_utf8(&rest[..end]).map_err(|_| wrong())?;
+    let share = std::str::from_utf8(&rest[..end]).map_err(|_| no_share())?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if share.starts_with('-') || !share.bytes().all(plain) || share.len() > LONGEST_SHARE {
-        return Err(wrong());
+        return Err(no_share());
     }
 
     let path = rest[end..].strip_prefix(b"/").unwrap_or_default();
     let as_remote = [place, b":"].concat();
     match Operand::parse(OsStr::from_bytes(&as_remote)) {
         Ok(Operand::Remote { host, .. }) => {
-            let port = port.ok_or_else(wrong)?;
+            let no_port = || wrong(word, "has no port from 1 to 65535 behind the host");
+            let port = port.ok_or_else(no_port)?;
             Ok((ShareAddress { host, port, share: share.to_owned() }, path.to_vec()))
         }
-        _ => Err(wrong()),
+        _ => Err(no_share()),
     }
+}
+
+/// Refuses an address for what is wrong with its host or port.
+fn wrong(word: &OsStr, why: &str) -> UsageError {
+    UsageError::Other { text: format!("'{}' {why}", word.display()) }
 }
 
 /// Reads `HOST`, `HOST:PORT` and the same with an IPv6 address in brackets, as in addresses of shares;
@@ -189,7 +203,31 @@ pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress) {
     connect.further = connect.transport;
     connect.transport = TransportChoice::Ssh;
     connect.pipe = dsync_engine::Carrier::Tls;
+    DIALS.store(true, Ordering::Release);
 }
+
+/// Returns the exit code and the words of a dial that failed, escaped, if that is the reason.
+pub(crate) fn undialled(error: &SyncError) -> Option<(u8, String)> {
+    let SyncError::Connect(ConnectError::ShellFailed { status: ShellStatus::Exited(code), stderr, .. }) =
+        error
+    else {
+        return None;
+    };
+    if !DIALS.load(Ordering::Acquire) {
+        return None;
+    }
+
+    // A dialler without words was there, and lost its connection before the session began.
+    let why = stderr.last().map_or("the connection was lost", String::as_str).to_owned();
+    let code = u8::try_from(*code).ok().filter(|code| *code != LOST);
+    Some((code.unwrap_or(exit_code::SOCKET), why))
+}
+
+/// The dialler's exit code for what may be better later, as ssh's.
+pub(crate) const LOST: u8 = 255;
+
+/// The words of a process name one way, which all of its runs take.
+static DIALS: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of the longest name of a share.
 const LONGEST_SHARE: usize = 64;
@@ -223,6 +261,18 @@ mod tests {
         assert_eq!(found("DSync://nas:99/b/d"), is("nas", 99, "b", "d"));
         for user in ["u@nas::b", "dsync://u@nas/b", "u@::b"] {
             assert!(matches!(read(OsStr::new(user)), Some(Err(UsageError::UserOfShare { .. }))), "{user}");
+        }
+        for (wrong, words) in [
+            ("dsync:///s/", "names no host"),
+            ("dsync://", "names no host"),
+            ("dsync://:99/s", "names no host"),
+            ("dsync://nas:99999/s/", "no port from 1 to 65535"),
+            ("dsync://nas:/s/", "no port from 1 to 65535"),
+            ("dsync://nas:abc/s/", "no port from 1 to 65535"),
+            ("dsync://na s/s/", "names no share"),
+        ] {
+            let said = read(OsStr::new(wrong)).unwrap().unwrap_err().to_string();
+            assert!(said.contains(words), "{wrong}: {said}");
         }
         for wrong in ["nas::a b", "nas::-x/", "dsync://nas:0/b", "dsync://nas:x/b", "-x::b", "na$s::b"] {
             assert!(read(OsStr::new(wrong)).unwrap().is_err(), "{wrong}");

@@ -1,14 +1,33 @@
-//! The end of a run in words: one paragraph about what was done, one line about what was not.
+//! The end of a run in words: one paragraph about what was done, one line about what was not. And the
+//! end of every command whose results did not all reach standard output.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use dsync_engine::{Carrier, DeleteLimit, Durability, Move, Report, Traffic, exit_code};
 
 use crate::{
+    console::{blame, print},
     escape::escape_text,
-    messages::meaning,
+    messages::{self, meaning},
     numbers::{Bytes, counted, rate, with_commas},
+    words::system_words,
 };
+
+/// Returns the exit code of a command whose results were printed. A failure of standard output is told; it
+/// never takes the place of another failure's code.
+pub(crate) fn printed(outcome: io::Result<()>, code: u8) -> u8 {
+    let Err(error) = outcome else { return code };
+    // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        blame(&format!("cannot write to standard output: {}", system_words(&error)));
+    }
+    if code == exit_code::OK { messages::OUTPUT } else { code }
+}
+
+/// Prints the only result of this call; returns the exit code.
+pub(crate) fn show(text: &[u8]) -> u8 {
+    printed(print(text), exit_code::OK)
+}
 
 /// The contents of the paragraph.
 #[derive(Debug, Clone, Copy)]

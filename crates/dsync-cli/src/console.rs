@@ -15,7 +15,7 @@ use std::{
 
 use dsync_engine::{
     Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Problem, Progress, Reconnect,
-    StateUse, Summary, SyncError, exit_code,
+    StateUse, Summary, SyncError,
 };
 
 use crate::{
@@ -347,14 +347,6 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text)?;
     out.flush()
-}
-
-/// Prints the only result of this call; returns the exit code.
-pub(crate) fn show(text: &[u8]) -> u8 {
-    match print(text) {
-        Ok(()) => exit_code::OK,
-        Err(_) => messages::OUTPUT,
-    }
 }
 
 #[cfg(test)]

@@ -19,14 +19,15 @@ use std::{
 
 use dsync_engine::{
     CancelToken, ConnectError, ConnectOptions, Destination, HostAnswer, Job, Operand, RemoteHost,
-    ShellStatus, Silent, Source, SyncOptions, TransportChoice, ask_host, exit_code,
+    ShellStatus, Silent, Source, SyncError, SyncOptions, TransportChoice, ask_host, exit_code,
 };
 
 use self::report::{Finding, Report};
 use crate::{
     address,
     bar::{Bar, Shown},
-    console::{blame, print, show},
+    closing::{self, show},
+    console::{blame, print},
     escape::escape_text,
     flags, messages, resolve,
     rules::Rules,
@@ -78,12 +79,12 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
     let text = if json { report.to_json() } else { report.to_text() };
     let printed = print(text.as_bytes());
-    match (printed, cancel.is_cancelled()) {
-        (_, true) => exit_code::INTERRUPTED,
-        (Err(_), _) => messages::OUTPUT,
-        (Ok(()), _) if report.has_failures() => FAILED,
-        _ => exit_code::OK,
-    }
+    let code = match (cancel.is_cancelled(), report.has_failures()) {
+        (true, _) => exit_code::INTERRUPTED,
+        (false, true) => FAILED,
+        (false, false) => exit_code::OK,
+    };
+    closing::printed(printed, code)
 }
 
 /// Examines the directory whose path comes on standard input, for a doctor at the other end.
@@ -94,7 +95,7 @@ fn answer(json: bool) -> u8 {
     }
     let report = Report::of(examine::directory(Path::new(OsStr::from_bytes(&path))));
     let text = if json { report.to_json() } else { report.to_text() };
-    if print(text.as_bytes()).is_ok() { exit_code::OK } else { messages::OUTPUT }
+    show(text.as_bytes())
 }
 
 /// Bytes of a path that are read: far more than a system opens.
@@ -231,8 +232,14 @@ fn carrier(
     let destination = Destination::Local { path: PathBuf::from("/") };
     let options = SyncOptions::default().dry_run(true);
     let connect = connect.clone().transport(transport).retries(0);
+
     match Job::new(source, destination).options(options).connect(connect).run(&Silent, cancel) {
         Ok(_) => Finding::ok(name, format!("{} gets through", carrier_words(name))),
+        Err(SyncError::Connect(error @ ConnectError::OnlyPipe { .. })) => Finding::warn(
+            name,
+            messages::caused(&error),
+            "runs use the pipe of the remote shell, which needs no open port",
+        ),
         Err(error) => Finding::warn(
             name,
             messages::failure(&error, &Rules::default()),

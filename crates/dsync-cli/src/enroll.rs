@@ -22,6 +22,7 @@ use dsync_engine::{
 
 use crate::{
     address::{self, PORT},
+    closing,
     commands::is_here,
     console::{blame, print, say},
     escape::escape_text,
@@ -31,6 +32,7 @@ use crate::{
     rules::Rules,
     serve::enrolment::{Answer, Directory, Known, Request},
     usage::UsageError,
+    words::system_words,
 };
 
 #[derive(Debug, Parser)]
@@ -96,8 +98,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     let outcome = match Words::try_parse_from(words) {
         Ok(words) => conduct(&words),
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
-            let shown = print(error.to_string().as_bytes());
-            return if shown.is_ok() { exit_code::OK } else { messages::OUTPUT };
+            return closing::show(error.to_string().as_bytes());
         }
         Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
             let wanted = "takes [USER@]HOST, where ssh logs in to the server".to_owned();
@@ -360,7 +361,8 @@ fn show(request: &Request, asked: &Known, server: &Server, unwritten: &Unwritten
     text.push_str(&fingerprints(&server.key, client.as_ref()));
 
     let text: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
-    print(text.as_bytes()).map_err(|error| Failure(messages::OUTPUT, error.to_string()))
+    let unprinted = |error| format!("cannot write to standard output: {}", system_words(&error));
+    print(text.as_bytes()).map_err(|error| Failure(messages::OUTPUT, unprinted(error)))
 }
 
 /// Returns both ends' fingerprints, and their drawings side by side.

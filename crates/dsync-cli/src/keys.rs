@@ -24,10 +24,10 @@ use dsync_engine::{
 
 use crate::{
     certificates::{self, Wanted},
+    closing::show,
     commands::is_here,
-    console::{blame, print, say},
+    console::{blame, say},
     escape::escape_text,
-    messages,
     usage::UsageError,
     words::system_words,
 };
@@ -122,7 +122,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
 fn shown(text: &str) -> u8 {
     let text = format!("{}\n", text.trim_end());
-    if print(text.as_bytes()).is_ok() { exit_code::OK } else { messages::OUTPUT }
+    show(text.as_bytes())
 }
 
 /// Returns the path of the key that runs use.
@@ -155,20 +155,42 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The reason in words.
 pub(crate) fn read(path: &Path) -> Result<PrivateKey, String> {
-    let file = open_regular(path);
-    let file = file.map_err(|error| {
-        let advice = if error.kind() == io::ErrorKind::NotFound { "; 'dsync key' makes one" } else { "" };
-        format!("cannot read the key '{}': {}{advice}", path.display(), system_words(&error))
-    })?;
-    from_file(file, path)
+    from_file(open(path)?, path)
 }
 
+/// Reads the public half of a server's key, and its owner, who is root or the server's user. Root, who is to
+/// find every server, may do so whoever the owner is.
+///
+/// # Errors
+/// The reason in words.
+pub(crate) fn read_public(path: &Path) -> Result<(PublicKey, u32), String> {
+    let file = open(path)?;
+    let fail = |error: io::Error| format!("key '{}' {}", path.display(), system_words(&error));
+    let owner = file.metadata().map_err(fail)?.uid();
+    let key = if rustix::process::geteuid().is_root() { parse(file, path) } else { from_file(file, path) };
+    Ok((key?.public(), owner))
+}
+
+fn open(path: &Path) -> Result<File, String> {
+    open_regular(path).map_err(|error| {
+        let advice = if error.kind() == io::ErrorKind::NotFound { "; 'dsync key' makes one" } else { "" };
+        format!("cannot read the key '{}': {}{advice}", path.display(), system_words(&error))
+    })
+}
+
+/// Reads a private key that nobody but root and this user could have made.
 fn from_file(file: File, path: &Path) -> Result<PrivateKey, String> {
     let fail = |why: &str| format!("key '{}' {why}", path.display());
     let found = file.metadata().map_err(|error| fail(&system_words(&error)))?;
     if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
         return Err(fail("belongs to another user"));
     }
+    parse(file, path)
+}
+
+fn parse(file: File, path: &Path) -> Result<PrivateKey, String> {
+    let fail = |why: &str| format!("key '{}' {why}", path.display());
+    let found = file.metadata().map_err(|error| fail(&system_words(&error)))?;
     if found.mode() & 0o077 != 0 {
         let mode = found.mode() & 0o7777;
         return Err(fail(&format!(

@@ -64,8 +64,8 @@ use dsync_engine::{CancelToken, Job, Summary, SyncError, TreeWatch, TypeCounts, 
 use crate::{
     bar::{Bar, Shown},
     cage::Cage,
-    closing::Closing,
-    console::{Console, Voice, blame, say, show},
+    closing::{Closing, show},
+    console::{Console, Voice, blame, say},
     deploy::Bare,
     escape::{Escaped, escape_text},
     flags::{Flags, Stream, accepted::Accepted},
@@ -347,20 +347,16 @@ fn finish(
             let (code, line) = interrupted(words.stopped, words.delays);
             (code, Some(line))
         }
-        Err(error) if words.dialled && serve::undialled(error).is_some() => {
-            let (code, why) = serve::undialled(error).unwrap_or_default();
-            (code, Some(format!("dsync: error: {why}")))
-        }
         Err(error) => {
             // ssh's words may hold the cure: all of them, as ssh wrote them.
-            if let lines @ [_, _, ..] = error.shell_stderr() {
+            if let (false, lines @ [_, _, ..]) = (words.dialled, error.shell_stderr()) {
                 lines.iter().for_each(|line| console.talk(&escape_text(line)));
             }
             let mut text = messages::failure(error, words.rules);
             if let (SyncError::Connect(_), [operand, ..]) = (error, words.doubtful) {
                 text = format!("{}. {}", text.trim_end_matches('.'), messages::also_here(operand));
             }
-            (error.exit_code(), Some(format!("dsync: error: {text}")))
+            (messages::code_of(error), Some(format!("dsync: error: {text}")))
         }
     };
 
@@ -373,16 +369,7 @@ fn finish(
         warn_of_log(path, &error);
     }
 
-    match closed {
-        Ok(()) => code,
-        Err(error) => {
-            // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
-            if error.kind() != io::ErrorKind::BrokenPipe {
-                blame(&format!("cannot write to standard output: {}", words::system_words(&error)));
-            }
-            if code == exit_code::OK { messages::OUTPUT } else { code }
-        }
-    }
+    closing::printed(closed, code)
 }
 
 /// Returns the exit code and the last line of a run that was interrupted, or whose time was over.

@@ -11,7 +11,7 @@ use dsync_engine::{
 };
 
 use crate::{
-    advice,
+    address, advice,
     escape::{Escaped, escape_text},
     rules::Rules,
     words::{system_words, without_number},
@@ -156,7 +156,17 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
             if pattern.contains('\0') { "; -0 is for files whose patterns end with one" } else { "" };
         return format!("bad pattern at {} column {column}: {reason}{advice}", rules.place_of(pattern));
     }
+    // The dialler's words are escaped, and say what to do.
+    if let Some((_, why)) = address::undialled(error) {
+        return why;
+    }
     escape_text(&unescaped_failure(error)).into_owned()
+}
+
+/// Returns the exit code of an error that ended the run: to a share that of the dialler, whose codes are
+/// dsync's.
+pub(crate) fn code_of(error: &SyncError) -> u8 {
+    address::undialled(error).map_or_else(|| error.exit_code(), |(code, _)| code)
 }
 
 /// Describes an error like [`failure`], for a peer that escapes the text.
@@ -179,6 +189,9 @@ pub(crate) fn also_here(operand: &OsStr) -> String {
 
 /// Returns an error and its causes, each once.
 fn with_causes(error: &SyncError) -> String {
+    if let Some((_, why)) = address::undialled(error) {
+        return why;
+    }
     with_causes_from(advice::in_options(error).unwrap_or_else(|| error.to_string()), error)
 }
 
@@ -191,9 +204,12 @@ pub(crate) fn caused(error: &dyn Error) -> String {
 fn with_causes_from(mut text: String, error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
-        let words = match error.downcast_ref::<io::Error>() {
-            Some(error) => system_words(error),
-            None => without_number(&error.to_string()).to_owned(),
+        // That of a run which was given up is in a box.
+        let undialled = error.downcast_ref::<Box<SyncError>>().and_then(|error| address::undialled(error));
+        let words = match (error.downcast_ref::<io::Error>(), undialled) {
+            (Some(error), _) => system_words(error),
+            (None, Some((_, why))) => why,
+            (None, None) => without_number(&error.to_string()).to_owned(),
         };
         if !text.contains(&words) {
             text = format!("{text}: {words}");

@@ -14,8 +14,9 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use dsync_engine::{Operand, SignatureUse, State, StateError, StateUse, States, UntrustedLink, exit_code};
 
 use crate::{
+    closing::show,
     commands,
-    console::{Console, blame, show},
+    console::{Console, blame},
     escape::{Escaped, escape_text},
     flags::Flags,
     numbers::{Number, Style, counted},

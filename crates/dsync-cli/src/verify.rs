@@ -19,7 +19,7 @@ use std::{
 
 use clap::{Args as _, Command, FromArgMatches as _};
 use dsync_engine::{
-    CancelToken, Changes, Manifest, ManifestError, Progress, UntrustedLink, exit_code,
+    CancelToken, Changes, Manifest, ManifestError, Progress, SyncError, UntrustedLink, exit_code,
     manifest::Totals,
     schema::Found,
     verify::{
@@ -33,7 +33,8 @@ use serde_json::{Value, json};
 use self::flags::Flags;
 use crate::{
     bar::{Bar, Shown},
-    console::{blame, say, show},
+    closing::{self, show},
+    console::{blame, say},
     escape::{Escaped, escape_text, json_line},
     manifest_names::{beside, times_beside},
     messages,
@@ -76,7 +77,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         None => of_one_tree(&flags, &teller, &cancel),
     };
     let failed = teller.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_some() { messages::OUTPUT } else { code }
+    closing::printed(failed.map_or(Ok(()), Err), code)
 }
 
 /// Verifies the tree against its manifest or what runs have recorded, or writes the manifest.
@@ -116,8 +117,19 @@ fn of_one_tree(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
         }
         Err(error) => {
             say(&format!("dsync: error: {}", failure(&error, flags)));
-            error.exit_code()
+            match &error {
+                VerifyError::Session(error) => code_of(error),
+                error => error.exit_code(),
+            }
         }
+    }
+}
+
+/// Returns the exit code of a session that failed: that of a difference is for findings only.
+fn code_of(error: &SyncError) -> u8 {
+    match messages::code_of(error) {
+        exit_code::PARTIAL => exit_code::FILE_SELECTION,
+        code => code,
     }
 }
 

@@ -68,7 +68,7 @@ setters!(Share {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// The directory cannot be opened.
+    /// The directory cannot be opened, or its marker cannot be looked up.
     #[error("the directory of share '{share}' cannot be opened")]
     Missing {
         /// The share.
@@ -158,10 +158,13 @@ impl Share {
         let root = Dir::open_operand(&self.path).map_err(missing)?;
 
         if let Some(marker) = &self.marker {
-            let found = component(marker).and_then(|name| root.stat(&name));
-            if found.is_err() {
-                return Err(ShareError::NoMarker { share: self.name.clone(), marker: marker.clone() });
-            }
+            match component(marker).and_then(|name| root.stat(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(ShareError::NoMarker { share: self.name.clone(), marker: marker.clone() });
+                }
+                // It may be there: a user who may not enter the directory has the same disk mounted.
+                found => found.map_err(missing)?,
+            };
         }
         if self.mounted {
             let above = Dir::open_operand(&self.path.join("..")).map_err(missing)?;
@@ -313,6 +316,17 @@ mod tests {
         // A filesystem of its own: the kernel's.
         let proc = Share { mounted: true, ..share(Path::new("/proc")) };
         proc.check().unwrap();
+    }
+
+    #[test]
+    fn a_marker_that_cannot_be_looked_up_is_no_missing_disk() {
+        let scratch = tempfile::tempdir().unwrap();
+        // No filesystem has names of this length: the look-up fails, and not because nothing is there.
+        let long = Share { marker: Some("m".repeat(255 + 1).into()), ..share(scratch.path()) };
+        let error = long.check().unwrap_err();
+        assert!(matches!(&error, ShareError::Missing { .. }), "{error:?}");
+        let short = Share { marker: Some("m".repeat(255).into()), ..share(scratch.path()) };
+        assert!(matches!(short.check(), Err(ShareError::NoMarker { .. })));
     }
 
     #[test]

@@ -344,9 +344,9 @@ impl CarrierFailure {
             DialError::WrongKey(address) => ConnectError::PeerKeyMismatch { host, protocol, address },
             DialError::Refused(source) => ConnectError::KeyRefused { host, protocol, source },
             DialError::Unreachable(Some(source)) => ConnectError::System { source },
-            DialError::Unreachable(None) | DialError::NoAnswer => {
-                ConnectError::PortBlocked { host, protocol, address, port, after }
-            }
+            // Nothing was sent, so no firewall was in the way.
+            DialError::Unreachable(None) => ConnectError::OnlyPipe { host, protocol, reason: NO_ADDRESS },
+            DialError::NoAnswer => ConnectError::PortBlocked { host, protocol, address, port, after },
         }
     }
 }
@@ -357,6 +357,8 @@ fn patience(round_trip: Duration) -> Duration {
     (6 * round_trip).clamp(LEAST_PATIENCE, LONGEST_PORT_WAIT)
 }
 
+/// The reason where ssh told no address, as a remote shell of another kind, and the host's name has none.
+const NO_ADDRESS: &str = "no address of it is known";
 const UDP: &str = "UDP";
 const TCP: &str = "TCP";
 /// Time that the TCP probe runs alone: a peer that is near has answered by then.

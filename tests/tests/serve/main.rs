@@ -20,9 +20,11 @@ mod parent;
 mod power;
 mod quic;
 mod quota;
+mod refusals;
 mod roles;
 mod round_trips;
 mod service;
+mod share_users;
 mod status;
 mod taken_over;
 mod thief;
@@ -693,9 +695,16 @@ fn options_about_ssh_are_refused_for_a_share() {
         let refused = Run::dsync().args(["-a", option, "a", "nas::b"]).run().expect_code(1);
         assert!(refused.stderr_text().contains(word), "{}", refused.account());
     }
-    for operand in ["nas::", "dsync://nas:0/b", "nas::a b"] {
+    for (operand, words) in [
+        ("nas::", "names no share"),
+        ("nas::a b", "names no share"),
+        ("dsync://nas:0/b", "has no port from 1 to 65535"),
+        ("dsync://nas:99999/b", "has no port from 1 to 65535"),
+        // For ssh it would be the host 'dsync'.
+        ("dsync:///b/", "names no host"),
+    ] {
         let refused = Run::dsync().args(["-a", "a", operand]).run().expect_code(1);
-        assert!(refused.stderr_text().contains("names no share"), "{}", refused.account());
+        assert!(refused.stderr_text().contains(words), "{}", refused.account());
     }
 }
 

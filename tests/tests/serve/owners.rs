@@ -118,6 +118,9 @@ fn check_says_the_rules_and_warns_of_maps_that_lead_nowhere() {
     }
 
     let of_user = text.replacen("keep-days", "user = 'nobody'\nkeep-days", 1);
+    // Root looks as that user, who has to be able to write there.
+    let of_nobody = dsync_tests::skip::is_root().then_some(65_534);
+    chown(nas.place(), of_nobody, None).unwrap();
     let checked = check(&of_user, "usermap = '*:0'").expect_code(0);
     assert!(checked.stderr_text().contains("'usermap' has no effect"), "{}", checked.account());
     let checked = check(&of_user, "usermap = '*:0'\nfake-super = true").expect_code(0);

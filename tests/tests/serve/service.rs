@@ -12,7 +12,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Run, needs_dsync, program,
+    Run, needs_dsync, needs_namespace, program,
     run::{send, until_met, wait_for},
     scratch::slash,
     tree::noise,
@@ -97,13 +97,69 @@ fn what_takes_a_restart_is_said_when_the_configuration_is_read_anew() {
     nas.reconfigure(&text);
     nas.reconfigure(&text);
     assert_eq!(keys.map(told), [2; 3]);
+}
 
-    // Runs get the new key at once; the socket of `--status` keeps the name of the old one.
+#[test]
+fn another_key_of_the_servers_counts_at_once_for_runs_and_for_its_status() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    let asked = || {
+        let config = nas.scratch.at("serve.toml");
+        Run::dsync().args(["serve", "--status", "--config"]).arg(config).run()
+    };
+    wait_for(|| asked().code() == Some(0));
+
     let key = nas.scratch.at("server.key");
+    let old = fs::read(&key).unwrap();
     fs::remove_file(&key).unwrap();
-    let _ = Run::dsync().args(["key", "--file"]).arg(&key).run().expect_code(0);
+    let new = Nas::public(&key);
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
     nas.reconfigure(&text);
-    wait_for(|| told("identity") == 1);
+    assert_eq!(nas.log().matches("the server has another key from now on").count(), 1, "{}", nas.log());
+    assert!(!nas.log().contains("takes a restart"), "{}", nas.log());
+    wait_for(|| asked().code() == Some(0));
+    let _ = nas.push(&[]).expect_code(40);
+    nas.know(&new);
+    let _ = nas.push(&[]).expect_quiet_success();
+
+    // The old one is a name of the server still, as long as it runs.
+    fs::write(&key, old).unwrap();
+    nas.reconfigure(&text);
+    assert_eq!(nas.log().matches("the server has another key from now on").count(), 2, "{}", nas.log());
+    assert_eq!(asked().code(), Some(0));
+}
+
+#[test]
+fn all_addresses_are_those_of_ipv4_too_whatever_the_systems_default_is() {
+    needs_dsync!();
+    let namespace = needs_namespace!();
+    let set = Run::of("sh").args(["-c", "echo 1 >/proc/sys/net/ipv6/bindv6only"]).within(&namespace).run();
+    if set.code() != Some(0) {
+        // A kernel without IPv6 has nothing to set.
+        return;
+    }
+    let (nas, key) = Nas::offering("full");
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    fs::write(nas.config("home/dsync/known-hosts"), format!("127.0.0.1:8730 {key}\n::1:8730 {key}\n"))
+        .unwrap();
+    for (listen, said) in [
+        ("", "listening on [::]:8730"),
+        ("listen = ['[::]:8730', '0.0.0.0:8730']", "listening on 0.0.0.0:8730"),
+    ] {
+        nas.configure(&text.replacen("listen = ['127.0.0.1:0']", listen, 1));
+        let serve = Run::dsync().args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+        let mut server = serve.within(&namespace).start();
+        wait_for(|| !server.is_running() || server.has_said(said));
+        for host in ["127.0.0.1", "[::1]"] {
+            let listed = Run::dsync().env("XDG_CONFIG_HOME", nas.config("home")).arg(format!("{host}::"));
+            let listed = listed.within(&namespace).run().expect_code(0);
+            assert_eq!(listed.stdout_text(), "nas full\n", "{host}: {}", listed.account());
+        }
+        server.kill();
+        let _ = server.wait();
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     os::{
         linux::net::SocketAddrExt,
         unix::{
+            fs::{PermissionsExt, chown},
             net::{SocketAddr, UnixStream},
             process::CommandExt,
         },
@@ -13,7 +14,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, Run, attack::ATTACKER, needs_dsync, needs_root, run::wait_for, scratch::slash, tree::noise,
+    Outcome, Run, attack::ATTACKER, needs_dsync, needs_root, program, run::wait_for, scratch::slash,
+    tree::noise,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -219,4 +221,19 @@ fn only_root_and_the_servers_user_get_an_answer() {
     };
     assert!(asked_by(0).contains("sessions"));
     assert_eq!(asked_by(ATTACKER), "over");
+}
+
+#[test]
+fn root_gets_an_answer_of_a_server_of_another_users() {
+    needs_root!();
+    needs_dsync!();
+    let (mut nas, _) = Nas::offering("append");
+    chown(nas.scratch.at("server.key"), Some(ATTACKER), Some(ATTACKER)).unwrap();
+    for (path, mode) in [(".", 0o755), ("serve.toml", 0o644)] {
+        fs::set_permissions(nas.scratch.at(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = Command::new(program());
+    command.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml")).uid(ATTACKER).gid(ATTACKER);
+    nas.stand_by(command);
+    wait_for(|| ask(&nas, &[]).code() == Some(0));
 }

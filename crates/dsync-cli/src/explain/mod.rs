@@ -21,8 +21,9 @@ use dsync_engine::{
 use self::verdict::{Context, Verdict};
 use crate::{
     bar::{Bar, Shown},
+    closing::{self, show},
     commands::is_here,
-    console::{blame, print, say, show},
+    console::{blame, print, say},
     debug,
     escape::escape_text,
     flags::{self, Flags},
@@ -142,7 +143,7 @@ fn perform(order: Order, paths: &[Vec<u8>], has_list: bool) -> u8 {
     if let Some(error) = error {
         say(&error);
     }
-    if printed.is_err() && code == exit_code::OK { messages::OUTPUT } else { code }
+    closing::printed(printed, code)
 }
 
 fn code_of(outcome: &Result<Summary, SyncError>, verdicts: &[Verdict]) -> u8 {
@@ -152,7 +153,7 @@ fn code_of(outcome: &Result<Summary, SyncError>, verdicts: &[Verdict]) -> u8 {
             code => code,
         },
         Err(SyncError::Cancelled) => exit_code::INTERRUPTED,
-        Err(error) => error.exit_code(),
+        Err(error) => messages::code_of(error),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn admit(
     let ends = end_of_hours(known, key)?;
     let grant = open(known, key, ends).map_err(|error| {
         // Which directory it is and why it cannot be opened is nobody else's.
-        say(&in_words(&error));
+        say(&in_words(&error, offer.user.as_deref()));
         (exit_code::FILE_SELECTION, error.to_string())
     })?;
     let own = place(known, &grant, key, until)?;
@@ -148,9 +148,9 @@ fn hold(
     }
 }
 
-/// Describes an error of a share with the system's words.
-pub(super) fn in_words(error: &ShareError) -> String {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    let why = cause.map_or_else(String::new, |cause| format!(": {}", system_words(cause)));
-    format!("{error}{why}")
+/// Describes an error of a share with the system's words, and with the user whom the system has refused.
+pub(super) fn in_words(error: &ShareError, user: Option<&str>) -> String {
+    let Some(cause) = error.source().and_then(|cause| cause.downcast_ref()) else { return error.to_string() };
+    let refused = user.map_or_else(String::new, |user| format!(" for user '{user}'"));
+    format!("{error}: {}{refused}", system_words(cause))
 }

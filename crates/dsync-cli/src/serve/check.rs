@@ -1,28 +1,36 @@
 //! `dsync serve --check`: a configuration in words, share by share and key by key.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    io,
+    path::{Path, PathBuf},
+};
 
-use dsync_engine::{Access, exit_code};
+use dsync_engine::{Access, exit_code, grant::Demand};
 use jiff::{Unit, civil::Date};
 use nix::unistd::{Group, User};
+use rustix::io::Errno;
 
 use super::{
-    config::{Config, Key, Offer, Server, today},
+    admission::in_words,
+    config::{Config, Key, Offer, Part, Server, today},
     limits::IdMap,
     user::Users,
 };
 use crate::{
     cage::missing_layers,
     certificates::{self, CertificateFile},
+    closing,
     console::{blame, print, say},
     escape::escape_text,
-    keys, messages,
+    keys,
     numbers::counted,
+    words::system_words,
 };
 
-/// Prints what each key may do. A share that is not there, or whose user nobody is, a key that is old, has
-/// expired or soon will, and one without a share are warned of; the exit code is 1 where a share could not be
-/// served. A server whose own key could not be used is an error, as at its start.
+/// Prints what each key may do. A share that is not there, that its user cannot use as its keys may, or whose
+/// user nobody is, a key that is old, has expired or soon will, and one without a share are warned of; the exit
+/// code is 1 where a share could not be served. A server whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
     let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
@@ -38,8 +46,9 @@ pub(super) fn run(config: &Config) -> u8 {
     for lack in missing_layers() {
         say(&escape_text(&format!("dsync: a part of the cage is missing here: {lack}")));
     }
-    let absent = config.shares.values().filter_map(|offer| offer.share.check().err());
-    let unserved: Vec<_> = absent.map(|error| error.to_string()).chain(Users::faults(config)).collect();
+    let users = Users::of(config);
+    let unusable = config.shares.values().flat_map(|offer| unusable(offer, &users));
+    let unserved: Vec<_> = unusable.chain(Users::faults(config)).collect();
     for fault in &unserved {
         say(&escape_text(&format!("dsync: {fault}")));
     }
@@ -56,11 +65,68 @@ pub(super) fn run(config: &Config) -> u8 {
         blame(&escape_text(why));
     }
 
-    match shown {
-        Err(_) => messages::OUTPUT,
-        Ok(()) if unusable.is_some() => exit_code::AUTHENTICATION,
-        Ok(()) if unserved.is_empty() => exit_code::OK,
-        Ok(()) => exit_code::USAGE,
+    let code = match (unusable, unserved.as_slice()) {
+        (Some(_), _) => exit_code::AUTHENTICATION,
+        (None, []) => exit_code::OK,
+        (None, _) => exit_code::USAGE,
+    };
+    closing::printed(shown, code)
+}
+
+/// Returns what is wrong with a share in the eyes of its user, whom its sessions become.
+fn unusable(offer: &Offer, users: &Users) -> Vec<String> {
+    let user = offer.user.as_deref();
+    // Who cannot become the user learns nothing of the user's rights.
+    let looks_as = user.filter(|user| users.may_act_as(user));
+    let looked = users.acting(user, || {
+        Ok(match (offer.share.check(), looks_as) {
+            (Err(error), _) => vec![in_words(&error, looks_as)],
+            (Ok(()), None) => Vec::new(),
+            (Ok(()), Some(user)) => {
+                let parts = offer.keys.iter();
+                parts.filter_map(|(key, part)| forbidden(offer, user, (key, part))).collect()
+            }
+        })
+    });
+
+    match looked {
+        Ok(faults) => faults,
+        // That nobody is the user is told of all shares together.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => vec![format!("cannot look at share '{}': {}", offer.share.name, system_words(&error))],
+    }
+}
+
+/// Returns what the system forbids the share's user, who the calling thread is, of what a key may do in its
+/// directory, if anything.
+fn forbidden(offer: &Offer, user: &str, (key, part): (&str, &Part)) -> Option<String> {
+    let root = &offer.share.path;
+    let writes = part.role.allows(Demand::Write);
+    let kept = (part.role == Access::Keep).then(|| offer.kept.join(key));
+    let places = [Some(part.directory.clone().unwrap_or_default()), kept];
+    let refused = places.into_iter().flatten().find_map(|below| use_of(root, &below, writes).err());
+    let (place, error) = refused?;
+
+    let does = if writes { "write to" } else { "read" };
+    let (share, place, why) = (&offer.share.name, place.display(), system_words(&error));
+    Some(format!("share '{share}': user '{user}' cannot {does} '{place}', as key '{key}' may: {why}"))
+}
+
+/// Asks the system whether a directory of a share could be used, or made where it is missing. The error
+/// names the directory that cannot.
+fn use_of(root: &Path, below: &Path, writes: bool) -> Result<(), (PathBuf, io::Error)> {
+    let mut place = root.join(below);
+    let mut needed = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+    needed.set(rustix::fs::Access::WRITE_OK, writes);
+    loop {
+        match rustix::fs::access(&place, needed) {
+            Ok(()) => return Ok(()),
+            // A session makes it, whatever its role.
+            Err(Errno::NOENT) if place != root && place.pop() => {
+                needed |= rustix::fs::Access::WRITE_OK;
+            }
+            Err(errno) => return Err((place, errno.into())),
+        }
     }
 }
 

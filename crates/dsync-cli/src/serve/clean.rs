@@ -67,7 +67,7 @@ pub(super) fn share(name: &str) -> u8 {
     let (removed, errors) = match cleaned {
         Ok(cleaned) => cleaned,
         Err(error) => {
-            say(&escape_text(&format!("dsync: {}", in_words(&error))));
+            say(&escape_text(&format!("dsync: {}", in_words(&error, offer.user.as_deref()))));
             return exit_code::FILE_SELECTION;
         }
     };

@@ -28,11 +28,12 @@ use rustix::{
 };
 
 use crate::{
+    address::LOST,
     certificates::{CertificateFile, day},
-    console::{blame, print, say},
+    closing::show,
+    console::{blame, say},
     escape::escape_text,
     keys::{self, Known, KnownHosts},
-    messages,
     words::system_words,
 };
 
@@ -132,7 +133,7 @@ pub(super) fn list(address: &Address) -> u8 {
     match listed {
         Ok(text) => {
             let lines: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
-            if print(lines.as_bytes()).is_ok() { exit_code::OK } else { messages::OUTPUT }
+            show(lines.as_bytes())
         }
         Err(Failure(code, why)) => {
             blame(&escape_text(&why));
@@ -264,7 +265,5 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 const FLOOD_LIMIT: Duration = Duration::from_secs(60);
 /// Time for connecting, and for a handshake.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The exit code for what may be better later, as ssh's.
-pub(super) const LOST: u8 = 255;
 /// Bytes of the longest list of shares.
 const LONGEST_LIST: u64 = 1 << 20;

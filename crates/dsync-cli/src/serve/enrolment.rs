@@ -24,7 +24,7 @@ use super::{
     limits::KeyLimits,
     status,
 };
-use crate::{console::print, keys, messages, words::system_words};
+use crate::{closing, console::print, keys, words::system_words};
 
 /// A client that wants to be known.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub(crate) fn run() -> u8 {
         Err((code, why)) => (code, Answer::Refused(code, why)),
     };
     let text = serde_json::to_vec(&answer).unwrap_or_default();
-    if print(&text).is_ok() { code } else { messages::OUTPUT }
+    closing::printed(print(&text), code)
 }
 
 fn answer(request: &Request) -> Result<Known, Refusal> {
@@ -115,7 +115,7 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
             "has no [server], so no server with a port reads it; for keys of ssh see 'dsync serve --stdio'";
         usage(format!("{} {why}", path.display()))
     })?;
-    let identity = keys::read(&server.identity).map_err(|why| {
+    let (identity, owner) = keys::read_public(&server.identity).map_err(|why| {
         let make = format!("'dsync key --file {}' there makes one", server.identity.display());
         (exit_code::AUTHENTICATION, format!("the server has no key of its own: {why}; {make}"))
     })?;
@@ -123,7 +123,7 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
     let mut known = plan(&config, request, today())?;
     known.config = path.display().to_string();
     known.sum = sum(&config.text, &known.lines);
-    known.server = identity.public().to_string();
+    known.server = identity.to_string();
     known.port = server.listen.first().map(std::net::SocketAddr::port).filter(|port| *port != 0);
     let Some(shown) = &request.shown else { return Ok(known) };
 
@@ -134,7 +134,7 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
         add_lines(&path, &config.text, &known.lines).map_err(|error| not_added(&path, error))?;
         known.added = true;
     }
-    known.told = status::tell_to_reload(&identity.public().fingerprint());
+    known.told = status::tell_to_reload(&identity.fingerprint(), owner);
     Ok(known)
 }
 

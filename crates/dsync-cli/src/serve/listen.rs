@@ -47,7 +47,7 @@ use super::{
     child::own_program,
     clean,
     config::{Config, Server},
-    metrics,
+    listener, metrics,
     session::Terms,
     silent::{Accepted, Silent, Spoke},
     status::{Board, hear},
@@ -67,7 +67,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let Begun { listeners, ports, metrics, terms, opened } = match begun {
+    let Begun { listeners, ports, metrics, terms, opened, name } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -95,12 +95,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         let house = Arc::clone(&house);
         thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
     }
-    if let Some(name) = house.opened.identity.clone() {
-        let house = Arc::clone(&house);
-        thread::spawn(move || {
-            house.board.answer(&name, || house.without_key());
-        });
-    }
+    answer(&house, name);
     let cleaner = Arc::clone(&house);
     thread::spawn(move || cleaner.clean());
     // Nobody to tell is no failure: systemd is one way to start it.
@@ -139,6 +134,13 @@ fn open(house: &Arc<House>, listeners: Vec<TcpListener>, ports: Vec<DatagramPort
     accepting
 }
 
+/// Answers `--status` by the name of the server's key. A key that the server had before stays a name of it.
+fn answer(house: &Arc<House>, name: Option<String>) {
+    let Some(name) = name.filter(|name| lock(&house.names).insert(name.clone())) else { return };
+    let house = Arc::clone(house);
+    thread::spawn(move || house.board.answer(&name, || house.without_key()));
+}
+
 /// Handles signals until all sessions have ended after a SIGTERM; returns the exit code.
 fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: Vec<JoinHandle<()>>) -> u8 {
     for signal in signals.forever() {
@@ -165,17 +167,25 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
 }
 
 /// Reads the configuration anew; one with a mistake changes nothing.
-fn reload(house: &House, path: &Path) {
+fn reload(house: &Arc<House>, path: &Path) {
     let read = Config::read(path).map_err(|error| error.to_string());
     let read = read.and_then(|config| {
         let terms = terms(&config).map_err(|(_, why)| why)?;
         let server = server(&config)?;
-        Ok((terms, server.stop_timeout, house.opened.changed(server)))
+        Ok((terms, server.stop_timeout, house.opened.changed(server), fingerprint(server)))
     });
+
     match read {
-        Ok((terms, stop_timeout, changed)) => {
-            *lock(&house.terms) = Arc::new(terms);
+        Ok((terms, stop_timeout, changed, name)) => {
+            let had = std::mem::replace(&mut *lock(&house.terms), Arc::new(terms));
             *lock(&house.stop_timeout) = stop_timeout;
+            if let Some(name) = name.as_ref().filter(|_| had.identity != lock(&house.terms).identity) {
+                say(&format!(
+                    "dsync: the server has another key from now on, with the fingerprint {name}: clients that know \
+                     the old one are turned away until they know this one"
+                ));
+            }
+            answer(house, name);
             for key in changed {
                 say(&format!("dsync: '{key}' has changed, which takes a restart of the server"));
             }
@@ -191,8 +201,6 @@ struct Opened {
     listen: Option<Vec<SocketAddr>>,
     quic: bool,
     metrics: Option<SocketAddr>,
-    /// The fingerprint of the server's key: the name of the socket of `--status`, which stays.
-    identity: Option<String>,
 }
 
 impl Opened {
@@ -203,7 +211,6 @@ impl Opened {
             ("listen", listen),
             ("quic", self.quic != server.quic),
             ("metrics", self.metrics != server.metrics),
-            ("identity", self.identity != fingerprint(server)),
         ];
         keys.into_iter().filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
     }
@@ -223,6 +230,8 @@ struct Begun {
     metrics: Option<TcpListener>,
     terms: Terms,
     opened: Opened,
+    /// The fingerprint of the server's key, by which `--status` finds it.
+    name: Option<String>,
 }
 
 fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
@@ -231,19 +240,19 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let metrics = server.metrics.map(metrics_listener).transpose()?;
     let (mut listeners, sockets) = inherited()?;
     let listen = listeners.is_empty().then(|| server.listen.clone());
-    let identity = fingerprint(server);
-    let opened = Opened { listen, quic: server.quic, metrics: server.metrics, identity };
+    let name = fingerprint(server);
+    let opened = Opened { listen, quic: server.quic, metrics: server.metrics };
     if !listeners.is_empty() {
         let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
             let address = socket.local_addr().ok()?;
             noted(address, DatagramPort::adopt(socket))
         });
-        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened });
+        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened, name });
     }
 
     let mut ports = Vec::new();
     for address in &server.listen {
-        let listener = bind(*address)?;
+        let listener = bind(*address, &server.listen)?;
         // The system may have chosen the port.
         let address = listener.local_addr().unwrap_or(*address);
         if server.quic {
@@ -251,7 +260,7 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
         }
         listeners.push(listener);
     }
-    Ok(Begun { listeners, ports, metrics, terms, opened })
+    Ok(Begun { listeners, ports, metrics, terms, opened, name })
 }
 
 /// Takes the sockets that systemd hands over.
@@ -278,14 +287,14 @@ fn noted(address: SocketAddr, port: std::io::Result<DatagramPort>) -> Option<Dat
     port.inspect_err(failed).ok()
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, (u8, String)> {
+fn bind(address: SocketAddr, all: &[SocketAddr]) -> Result<TcpListener, (u8, String)> {
     let fail = |error| (exit_code::SOCKET, format!("cannot listen on {address}: {}", system_words(&error)));
-    TcpListener::bind(address).map_err(fail)
+    listener::open(address, all).map_err(fail)
 }
 
 /// Opens the endpoint for Prometheus and says where it is.
 fn metrics_listener(address: SocketAddr) -> Result<TcpListener, (u8, String)> {
-    let listener = bind(address)?;
+    let listener = bind(address, &[address])?;
     let address = listener.local_addr().unwrap_or(address);
     say(&format!("dsync: metrics on {address}"));
     Ok(listener)
@@ -326,6 +335,8 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
 struct House {
     terms: Mutex<Arc<Terms>>,
     opened: Opened,
+    /// The fingerprints of the keys that it has and had, by which `--status` finds it.
+    names: Mutex<HashSet<String>>,
     /// Connections whose client has sent nothing.
     silent: Silent,
     /// Sessions whose client has proved no key.
@@ -409,6 +420,7 @@ impl House {
         Self {
             terms: Mutex::new(Arc::new(terms)),
             opened,
+            names: Mutex::default(),
             silent,
             strangers: Arc::default(),
             addressed: Addressed::default(),

@@ -18,6 +18,7 @@ mod field;
 mod hours;
 mod limits;
 mod listen;
+mod listener;
 mod metrics;
 mod places;
 mod refuse;
@@ -32,15 +33,15 @@ mod user;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
 use clap::Parser;
-use dsync_engine::{AddressFamily, ConnectError, ShellStatus, SyncError, exit_code, standing::Address};
+use dsync_engine::{AddressFamily, exit_code, standing::Address};
 
 use self::config::{Config, ConfigError};
 use crate::{
     address::{PORT, ShareAddress},
+    closing::show,
     commands::is_here,
-    console::{blame, print},
+    console::blame,
     escape::escape_text,
-    messages,
     usage::UsageError,
 };
 
@@ -112,8 +113,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     let words = match Words::try_parse_from(words) {
         Ok(words) => words,
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
-            let shown = print(error.to_string().as_bytes());
-            return if shown.is_ok() { exit_code::OK } else { messages::OUTPUT };
+            return show(error.to_string().as_bytes());
         }
         Err(error) => return complain(&UsageError::from_clap(&error)),
     };
@@ -158,18 +158,6 @@ fn dial(share: &str, words: &Words) -> u8 {
 /// Prints the shares of a server that this user's key may use; returns the exit code.
 pub(crate) fn list(server: &ShareAddress, family: AddressFamily) -> u8 {
     dial::list(&Address { host: server.host.host.clone(), port: server.port, family })
-}
-
-/// Returns the exit code and the words of a dial that failed, if that is the reason.
-pub(crate) fn undialled(error: &SyncError) -> Option<(u8, String)> {
-    let SyncError::Connect(ConnectError::ShellFailed { status: ShellStatus::Exited(code), stderr, .. }) =
-        error
-    else {
-        return None;
-    };
-    let why = stderr.last()?.clone();
-    let code = u8::try_from(*code).ok().filter(|code| *code != dial::LOST);
-    Some((code.unwrap_or(exit_code::SOCKET), why))
 }
 
 fn complain(error: &UsageError) -> u8 {

@@ -31,9 +31,10 @@ use super::{
     metrics::{Figures, ShareFigures},
 };
 use crate::{
+    closing,
     console::{blame, print},
     escape::escape_text,
-    keys, messages,
+    keys,
     numbers::{counted, with_commas},
     words::system_words,
 };
@@ -328,8 +329,8 @@ pub(super) fn run(config: &Config, as_json: bool) -> u8 {
         blame("the configuration has no [server], so none stands");
         return exit_code::USAGE;
     };
-    let asked = keys::read(&server.identity).and_then(|key| {
-        ask(&key.public().fingerprint()).map_err(|error| match error.kind() {
+    let asked = keys::read_public(&server.identity).and_then(|(key, owner)| {
+        ask(&key.fingerprint(), owner).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 "no server with this configuration stands on this machine".to_owned()
             }
@@ -351,13 +352,14 @@ pub(super) fn run(config: &Config, as_json: bool) -> u8 {
             return exit_code::SOCKET;
         }
     };
-    if shown.is_ok() { exit_code::OK } else { messages::OUTPUT }
+    closing::printed(shown, exit_code::OK)
 }
 
-/// Tells the server of this key to read its configuration anew; returns whether one stands.
-pub(super) fn tell_to_reload(server: &str) -> bool {
+/// Tells the server of this key, which belongs to `owner`, to read its configuration anew; returns whether one
+/// stands.
+pub(super) fn tell_to_reload(server: &str, owner: u32) -> bool {
     let stream = address(server).and_then(|address| UnixStream::connect_addr(&address));
-    let trusted = stream.ok().filter(is_trusted);
+    let trusted = stream.ok().filter(|stream| is_server(stream, owner));
     // The process that listens has the socket that was just connected to, so its number is its own.
     let process = trusted.and_then(|stream| socket_peercred(&stream).ok()).map(|peer| peer.pid);
     // A server of another process namespace has no number here, and 0 would be this process's group.
@@ -365,10 +367,10 @@ pub(super) fn tell_to_reload(server: &str) -> bool {
     process.is_some_and(|process| kill_process(process, Signal::HUP).is_ok())
 }
 
-/// Returns the answer of a server.
-fn ask(server: &str) -> io::Result<Vec<u8>> {
+/// Returns the answer of a server whose key belongs to `owner`.
+fn ask(server: &str, owner: u32) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&address(server)?)?;
-    if !is_trusted(&stream) {
+    if !is_server(&stream, owner) {
         let text = "another user has the server's name";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
@@ -407,6 +409,12 @@ fn describe(status: &Status) -> String {
 fn is_trusted(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
+}
+
+/// Returns whether the process at the other end is the server of a user who is believed: root, this user, or
+/// the `owner` of the server's key, whose server root asks.
+fn is_server(stream: &UnixStream, owner: u32) -> bool {
+    is_trusted(stream) || socket_peercred(stream).is_ok_and(|peer| peer.uid.as_raw() == owner)
 }
 
 fn address(server: &str) -> io::Result<SocketAddr> {

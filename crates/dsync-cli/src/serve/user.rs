@@ -72,25 +72,45 @@ impl Users {
         setuid(account.uid).map_err(&fail)
     }
 
-    /// Opens a directory with the rights of this user, on a thread of its own: the process keeps its
-    /// own ones. The file descriptor is good for the directory's place, not for reading.
+    /// Opens a directory with the rights of this user. The file descriptor is good for the directory's
+    /// place, not for reading.
     ///
     /// # Errors
-    /// The system's, or that there is no such user.
+    /// As [`acting`](Self::acting), and the system's.
     pub(super) fn reach(&self, name: Option<&str>, path: &Path) -> io::Result<OwnedFd> {
-        let open = || {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok(rustix::fs::open(path, flags, Mode::empty())?)
-        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.acting(name, || Ok(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Returns whether this process can act as a user.
+    pub(super) fn may_act_as(&self, name: &str) -> bool {
+        let found = self.accounts.get(name).and_then(|account| account.as_ref().ok());
+        let now = rustix::process::geteuid();
+        found.is_some_and(|account| now.is_root() || now.as_raw() == account.uid.as_raw())
+    }
+
+    /// Opens something with the rights of this user, on a thread of its own: the process keeps its own
+    /// ones. Without root it is opened with the rights that there are.
+    ///
+    /// # Errors
+    /// Those of opening, the system's, and [`NotFound`](io::ErrorKind::NotFound) if there is no such user.
+    pub(super) fn acting<T: Send>(
+        &self,
+        name: Option<&str>,
+        open: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
         let Some(name) = name else { return open() };
         let found = self.accounts.get(name).and_then(|account| account.as_ref().ok());
         let account = found.ok_or(io::ErrorKind::NotFound)?;
+        if account.uid.is_root() || !rustix::process::geteuid().is_root() {
+            return open();
+        }
 
-        let opened = thread::scope(|scope| {
+        let done = thread::scope(|scope| {
             let work = || account.become_on_this_thread().and_then(|()| open());
             thread::Builder::new().spawn_scoped(scope, work).map(|thread| thread.join())
         });
-        opened?.unwrap_or_else(|_| Err(io::Error::other("the thread of another user failed")))
+        done?.unwrap_or_else(|_| Err(io::Error::other("the thread of another user failed")))
     }
 }
 

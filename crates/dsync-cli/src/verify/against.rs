@@ -16,7 +16,7 @@ use dsync_engine::{
 };
 use serde_json::{Value, json};
 
-use super::{SCHEMA, Teller, flags::Flags};
+use super::{SCHEMA, Teller, code_of, flags::Flags};
 use crate::{
     commands::is_here,
     console::{blame, say},
@@ -53,7 +53,7 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
         }
         Err(error) => {
             say(&format!("dsync: error: {}", messages::failure(&error, &rules)));
-            let code = error.exit_code();
+            let code = code_of(&error);
             if code == exit_code::POLICY && !is_here(flags.path.as_os_str()) {
                 say(&escape_text(&format!(
                     "dsync: the tree before --against is one that the other end would be copied to; a key that may only read \
@@ -62,8 +62,7 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
                     flags.path.display()
                 )));
             }
-            // Only findings have this code.
-            return if code == exit_code::PARTIAL { exit_code::FILE_SELECTION } else { code };
+            return code;
         }
     };
 

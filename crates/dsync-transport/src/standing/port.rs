@@ -12,7 +12,10 @@ use std::{
     net::{SocketAddr, UdpSocket},
 };
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt::set_socket_reuseport};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, socket_with,
+    sockopt::{set_ipv6_v6only, set_socket_reuseport},
+};
 
 use super::{PREFACE, Prefaced, SessionNumber, parse_preface};
 
@@ -102,6 +105,11 @@ impl DatagramPort {
 fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        // The system's default can be either, and a client of IPv4 may have reached the port of all addresses.
+        // An IPv4 socket of the same port has such a client's datagrams all the same.
+        set_ipv6_v6only(&socket, false)?;
+    }
     // Not SO_REUSEADDR, by which any user of the machine could take the port's datagrams.
     set_socket_reuseport(&socket, true)?;
     bind(&socket, &address)?;

@@ -1,0 +1,92 @@
+//! Refusals of a server and lost ways to it, in the words and codes of every command that goes to a share.
+
+use std::{fs, net::TcpListener, path::Path};
+
+use dsync_tests::{Outcome, Run, needs_dsync, run::wait_for, scratch::slash, tree::noise};
+use rustix::process::Signal;
+
+use crate::nas::Nas;
+
+/// Runs each command that goes to a share, with this path in place of the share's.
+fn each(nas: &Nas, share: &str) -> [(&'static str, Outcome); 5] {
+    let server = nas.operand("").replace("/nas/", "");
+    let there = format!("{server}/{share}");
+    let [manifest, other] = ["manifest", "other"].map(|name| nas.scratch.at(name));
+    if !manifest.exists() {
+        let recorded =
+            Run::dsync().args(["verify", "--record", "--manifest"]).arg(&manifest).arg(nas.scratch.src());
+        let _ = recorded.run().expect_code(0);
+    }
+    let source = slash(&nas.scratch.src());
+    [
+        ("run", nas.run().args(["-n", "-a"]).arg(&there).arg(nas.scratch.at("got")).run()),
+        ("verify", nas.run().args(["verify", "--manifest"]).arg(&manifest).arg(&there).run()),
+        ("against", nas.run().arg("verify").arg(&source).arg("--against").arg(&there).run()),
+        ("record", nas.run().args(["verify", "--record", "--manifest"]).arg(&other).arg(&there).run()),
+        ("explain", nas.run().args(["explain", "-a"]).arg(&source).arg(&there).arg("file").run()),
+    ]
+}
+
+/// Checks that each command ends alike, and without a word about how the way is made.
+fn each_ends(nas: &Nas, share: &str, code: i32, words: &str) {
+    for (command, outcome) in each(nas, share) {
+        let said = outcome.stderr_text();
+        assert_eq!(outcome.code(), Some(code), "{command}: {}", outcome.account());
+        assert!(said.contains(words), "{command}: {}", outcome.account());
+        for strange in ["exited", "ssh HOST true"] {
+            assert!(!said.contains(strange), "{command}: {}", outcome.account());
+        }
+    }
+}
+
+#[test]
+fn every_command_at_a_share_has_the_servers_words_and_code() {
+    needs_dsync!();
+    let (mut nas, server) = Nas::offering("full");
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    nas.stand();
+    nas.know(&server);
+    each_ends(&nas, "elsewhere/", 42, "there is no share elsewhere for key web1");
+
+    let config = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.reconfigure(&config.replacen("[shares.nas]", "[shares.nas]\nmarker = '.here'", 1));
+    each_ends(&nas, "nas/", 3, "share 'nas' is not there");
+
+    let mine = nas.config("home/dsync/key");
+    let kept = fs::read(&mine).unwrap();
+    fs::remove_file(&mine).unwrap();
+    let _ = Nas::public(&mine);
+    each_ends(&nas, "nas/", 40, "does not let this key in");
+    fs::write(&mine, kept).unwrap();
+
+    nas.know(&Nas::public(&nas.scratch.at("another.key")));
+    each_ends(&nas, "nas/", 40, "has another key than before");
+
+    // Nobody listens there as long as this test has the port.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    nas.server.as_mut().unwrap().port = closed.local_addr().unwrap().port();
+    drop(closed);
+    each_ends(&nas, "nas/", 10, "no connection to '127.0.0.1' port");
+}
+
+#[test]
+fn a_run_that_does_not_get_back_to_a_share_tells_why_in_plain_words() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(3, 8 << 20)).unwrap();
+    let slow = nas.run().args(["-a", "--bwlimit=1M", "--retries=1", "--stats"]);
+    let running = slow.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).start();
+    let has_part = |dir: &Path| fs::read_dir(dir).is_ok_and(|mut found| found.next().is_some());
+    wait_for(|| has_part(&nas.tree()));
+
+    let sessions = nas.sessions(&running);
+    let server = nas.server.as_ref().unwrap().process.id();
+    for process in [server].into_iter().chain(sessions) {
+        dsync_tests::run::send(process, Signal::KILL);
+    }
+    let outcome = running.wait();
+    let said = outcome.stderr_text();
+    assert!(matches!(outcome.code(), Some(10 | 12)), "{}", outcome.account());
+    assert!(said.contains("1 try to go on failed: no connection to '127.0.0.1'"), "{}", outcome.account());
+    assert!(!said.contains("exited"), "{}", outcome.account());
+}

@@ -1,0 +1,78 @@
+//! A share whose user may not use it: what `--check`, the log and the client are told.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+};
+
+use dsync_tests::{Outcome, Run, needs_dsync, needs_root};
+
+use crate::nas::Nas;
+
+/// The number of the user of these shares.
+const NOBODY: u32 = 65_534;
+
+/// Makes a share with a marker for a server whose sessions become nobody.
+fn nobodys(role: &str) -> Nas {
+    let (mut nas, server) = Nas::offering(role);
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&text.replacen("user = 'root'", "user = 'nobody'\nmarker = '.here'", 1));
+    fs::write(nas.scratch.at("share/.here"), "").unwrap();
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    fs::set_permissions(nas.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    nas.stand();
+    nas.know(&server);
+    nas
+}
+
+fn check(nas: &Nas) -> Outcome {
+    Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml")).run()
+}
+
+#[test]
+fn a_share_that_its_user_may_not_enter_is_no_missing_disk_and_fails_the_check() {
+    needs_root!();
+    needs_dsync!();
+    let nas = nobodys("append");
+    let share = nas.scratch.at("share");
+    let cause = "the directory of share 'nas' cannot be opened: Permission denied for user 'nobody'";
+
+    fs::set_permissions(&share, fs::Permissions::from_mode(0o700)).unwrap();
+    let checked = check(&nas).expect_code(1);
+    assert!(checked.stderr_text().contains(cause), "{}", checked.account());
+    let refused = nas.push(&[]).expect_code(3);
+    assert!(refused.stderr_text().contains("cannot be opened"), "{}", refused.account());
+    assert!(!refused.stderr_text().contains("disk"), "{}", refused.account());
+    assert!(nas.log().contains(cause) && !nas.log().contains("disk"), "{}", nas.log());
+}
+
+#[test]
+fn check_tells_of_what_a_shares_user_may_not_write_or_read() {
+    needs_root!();
+    needs_dsync!();
+    for role in ["append", "read", "keep"] {
+        let nas = nobodys(role);
+        let share = nas.scratch.at("share");
+        fs::remove_dir_all(nas.place()).unwrap();
+        // The key's directory is made there, whatever its role.
+        fs::set_permissions(&share, fs::Permissions::from_mode(0o755)).unwrap();
+        let checked = check(&nas).expect_code(1);
+        let said = format!("user 'nobody' cannot {{}} '{}', as key 'web1' may", share.display());
+        let does = if role == "read" { "read" } else { "write to" };
+        assert!(checked.stderr_text().contains(&said.replace("{}", does)), "{role}: {}", checked.account());
+
+        fs::create_dir(nas.place()).unwrap();
+        fs::set_permissions(nas.place(), fs::Permissions::from_mode(0o755)).unwrap();
+        let of_read = check(&nas);
+        assert_eq!(of_read.code(), Some(i32::from(role != "read")), "{role}: {}", of_read.account());
+
+        // The nearest that works: the directory is the user's. What is kept needs the share itself.
+        chown(nas.place(), Some(NOBODY), None).unwrap();
+        assert_eq!(check(&nas).code(), Some(i32::from(role == "keep")), "{role}");
+        chown(&share, Some(NOBODY), None).unwrap();
+        let _ = check(&nas).expect_code(0);
+        if role != "read" {
+            let _ = nas.push(&["--mkpath"]).expect_quiet_success();
+        }
+    }
+}
