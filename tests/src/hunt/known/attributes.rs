@@ -251,6 +251,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
                 && seen.dsync.code() == Some(0)
                 && said.contains("[generator] copy_xattrs: fsetxattr(");
+            // In a dry run it sets those of a copy that it has not made.
+            let sets = sets
+                || seen.case.has_letter('n')
+                    && seen.case.has(&["--copy-dest"])
+                    && seen.dsync.code() == Some(0)
+                    && said.contains("[generator] copy_xattrs: lsetxattr(");
             seen.is(Class::Exit) && (sets || asks.iter().any(|words| said.contains(words)))
         },
     },
