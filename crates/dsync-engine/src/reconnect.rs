@@ -167,7 +167,8 @@ pub(crate) fn run<T>(
 ) -> Result<(T, Earlier), SyncError> {
     let (began, mut earlier) = (clock.now(), Earlier::default());
     let mut broke: Option<SyncError> = None;
-    let mut failures = 0;
+    let (mut failures, mut tries) = (0, 0);
+    let mut broke_at = began;
 
     loop {
         let attempt = Attempt {
@@ -192,15 +193,23 @@ pub(crate) fn run<T>(
         }
 
         if life.was_steady() {
-            failures = 0;
+            (failures, tries) = (0, 0);
+        }
+        if begun {
+            broke_at = clock.now();
         }
         earlier.add(&life.progress, *lock(&attempt.traffic), begun);
-        if failures >= retries {
+
+        // The session that broke holds the place of this one until the other end misses its signs of life: that
+        // is no failure of the network's.
+        let holds_place = matches!(&error, SyncError::Connect(error) if error.is_busy())
+            && clock.now().saturating_duration_since(broke_at) < MISSED;
+        if failures >= retries && !holds_place {
             return Err(give_up(error, broke.as_ref(), retries));
         }
-
-        failures += 1;
-        let wait = pause(failures)?;
+        failures += u32::from(!holds_place);
+        tries += 1;
+        let wait = pause(tries)?;
         observer.reconnecting(&Reconnect { cause: &error, number: failures, limit: retries, wait });
         if begun || broke.is_none() {
             broke = Some(error);
@@ -251,6 +260,8 @@ fn pause_for(number: u32, random: u32) -> Duration {
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// With five tries the pauses add up to half a minute, besides the time that connecting takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Time after which the other end has missed a session that broke, by its default timeout, and has ended it.
+const MISSED: Duration = Duration::from_secs(63);
 /// A session that got ahead for so long was none of the failures in a row.
 const STEADY: Duration = Duration::from_secs(60);
 
@@ -310,6 +321,29 @@ mod tests {
         });
         assert!(matches!(result, Err(SyncError::Link(LinkError::Lost))));
         assert_eq!(tries.get(), 1);
+    }
+
+    #[test]
+    fn a_place_that_the_broken_session_holds_is_waited_for_and_no_failure() {
+        let clock = FakeClock::new();
+        let sessions = |free_after: u64| {
+            super::run(1, &Silent, &CancelToken::new(), &clock, |attempt| {
+                if attempt.again().is_none() {
+                    attempt.begin();
+                    return Err(lost());
+                }
+                if attempt.again() >= Some(Duration::from_secs(free_after)) {
+                    return Ok(());
+                }
+                clock.pass(Duration::from_secs(2));
+                let (program, status) = ("dsync".to_owned(), dsync_transport::ShellStatus::Exited(41));
+                let busy = dsync_transport::ConnectError::ShellFailed { program, status, stderr: Vec::new() };
+                Err(SyncError::Connect(busy))
+            })
+        };
+        assert!(sessions(60).is_ok());
+        // Another client has it.
+        assert!(matches!(sessions(600), Err(SyncError::GaveUp { .. })));
     }
 
     #[test]

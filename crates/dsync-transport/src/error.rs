@@ -261,6 +261,23 @@ impl ConnectError {
         }
     }
 
+    /// Returns whether the other end has no room for another session now.
+    ///
+    /// ```
+    /// use dsync_transport::{ConnectError, ShellStatus};
+    ///
+    /// let status = ShellStatus::Exited(41);
+    /// let error = ConnectError::ShellFailed { program: "dsync".to_owned(), status, stderr: Vec::new() };
+    /// assert!(error.is_busy());
+    /// ```
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::ShellFailed { status, .. } => *status == ShellStatus::Exited(BUSY.into()),
+            Self::Refused { exit_code, .. } => *exit_code == BUSY,
+            _ => false,
+        }
+    }
+
     /// Returns the exit code for a command: rsync's numbers where the meaning matches.
     pub fn exit_code(&self) -> u8 {
         match self {
