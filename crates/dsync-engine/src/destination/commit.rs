@@ -371,7 +371,7 @@ fn flush(
                     Ok(()) if site.removes(file.is_sent()) => {
                         let now = Landed { entry: file.entry, stood: None };
                         match file.first_name {
-                            Some(_) => lock(&transfers.first_names).push(now),
+                            Some(_) => lock(&transfers.first_names).note(now)?,
                             None => landed.push(now),
                         }
                     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use dsync_fs::{CommitGroup, Metadata};
 use dsync_wire::{
+    budget::{Budget, Held, Share},
     event::Action,
     limits::MAX_LANDED,
     message::{ControlMessage, EntryId, EntryKind, Landed, Operation},
@@ -23,6 +24,32 @@ use crate::{SyncError, content, halt::lock};
 pub(super) fn brings(kind: &EntryKind, action: Action) -> bool {
     matches!(kind, EntryKind::Symlink { .. })
         && matches!(action, Action::Create | Action::Update | Action::Reuse)
+}
+
+/// The first names that have landed of entries that have several. The source keeps them until the others have
+/// landed too: without its first name a group would be another one to the next run.
+pub(super) struct FirstNames {
+    landed: Vec<Landed>,
+    held: Held,
+}
+
+impl FirstNames {
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        Self { landed: Vec::new(), held: budget.nothing(Share::HardLinks) }
+    }
+
+    /// Notes a name.
+    pub(super) fn note(&mut self, landed: Landed) -> Result<(), SyncError> {
+        // A vector that has just doubled.
+        self.held.grow(2 * size_of::<Landed>() as u64)?;
+        self.landed.push(landed);
+        Ok(())
+    }
+
+    /// Takes all of them.
+    pub(super) fn take(&mut self) -> Vec<Landed> {
+        std::mem::take(&mut self.landed)
+    }
 }
 
 /// An entry that needed no content, until the disk has it.

@@ -375,7 +375,7 @@ fn finish(
         None => Vec::new(),
     };
     given.append(&mut linking::carry_out(links, (site, succession, sharing), target.root.as_ref())?);
-    given.append(&mut lock(&transfers.first_names));
+    given.append(&mut lock(&transfers.first_names).take());
     let _ = deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     directory::settle_locked(site)?;

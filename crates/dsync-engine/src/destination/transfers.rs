@@ -7,13 +7,14 @@ use std::sync::{
 
 use crossbeam_channel::Sender;
 use dsync_fs::{PreparedFile, Sharing};
-use dsync_wire::message::{EntryId, Landed};
+use dsync_wire::message::EntryId;
 
 use super::{
     Site,
     call::Call,
     credit::Credit,
     files::{Files, Pending},
+    landed::FirstNames,
     succession::Succession,
 };
 use crate::limits::MAX_UNRELEASED_ENTRIES;
@@ -35,9 +36,8 @@ pub(super) struct Transfers<'a> {
     pub(super) awaited: Credit,
     /// Entries that the source may remove and has not seen to.
     pub(super) unremoved: Credit,
-    /// First names that have landed. The source keeps them until their further names have: without its first
-    /// name a group would be another one to the next run.
-    pub(super) first_names: Mutex<Vec<Landed>>,
+    /// First names that have landed.
+    pub(super) first_names: Mutex<FirstNames>,
     /// Old files of which the source has not got the last sums. The file itself may be over.
     pub(super) signing: Credit,
     /// Bytes of signatures that the source holds.
@@ -70,7 +70,7 @@ impl<'a> Transfers<'a> {
             sharing: Sharing::default().until(site.session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
-            first_names: Mutex::default(),
+            first_names: Mutex::new(FirstNames::new(&site.session.budget)),
             signing: Credit::new(u64::MAX),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),

@@ -236,6 +236,9 @@ impl<'a> Comparison<'a> {
                 self.note_unreadable(&mut merge, path, error)?;
             }
             self.take_own(&mut merge, &directory, part)?;
+        } else {
+            // It is new, or imagined.
+            directory.note_lack_of_notes();
         }
         merge.directory = Some(directory);
         Ok(merge)

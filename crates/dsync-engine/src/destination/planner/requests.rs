@@ -155,7 +155,7 @@ impl<'a> Requests<'a> {
         if place.first_name.is_none() {
             return self.outbox.submit_unsent(unsent);
         }
-        lock(&self.transfers.first_names).push(unsent.landed);
+        lock(&self.transfers.first_names).note(unsent.landed)?;
         unsent.part.release(&site.session.control)
     }
 
