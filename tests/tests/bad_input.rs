@@ -123,6 +123,27 @@ fn missing_parent_of_the_destination_is_named() {
 }
 
 #[test]
+fn a_link_to_nowhere_on_the_way_to_the_destination_is_named() {
+    needs_dsync!();
+    let scratch = planted();
+    std::os::unix::fs::symlink("nowhere", scratch.at("link")).unwrap();
+    let run = Run::dsync().args(["-a", "--mkpath"]).arg(slash(&scratch.src())).arg(scratch.at("link/sub"));
+    expect(run.run(), 3, &["a link on the way to it leads nowhere"]);
+    assert!(!scratch.at("nowhere").exists());
+}
+
+#[test]
+fn a_directory_of_backups_with_a_name_that_is_too_long_is_named_before_anything_is_done() {
+    needs_dsync!();
+    let scratch = planted();
+    Tree::of([Node::file("f", 2, 20)]).plant(&scratch.dst());
+    let long = format!("--backup-dir=../{}", "b".repeat(256));
+    let run = Run::dsync().args(["-a", &long]).arg(slash(&scratch.src())).arg(scratch.dst());
+    expect(run.run(), 1, &["--backup-dir", "File name too long"]);
+    assert_eq!(fs::metadata(scratch.dst().join("f")).unwrap().len(), 20);
+}
+
+#[test]
 fn directory_is_not_put_over_a_file() {
     needs_dsync!();
     let (scratch, sshd) = (planted(), Sshd::shared());

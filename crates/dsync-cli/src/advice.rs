@@ -170,7 +170,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
              command again."
         }
         SyncError::NoSpool { .. } => "Set TMPDIR or --temp-dir to a directory on a disk.",
-        SyncError::OverBudget(_) => "If that is meant, run this end with a higher --max-alloc.",
+        SyncError::OverBudget(_) => MORE_MEMORY,
         SyncError::Link(_) | SyncError::GaveUp { .. } => {
             "What was finished is kept; run the same command again."
         }
@@ -194,6 +194,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
     })
 }
 
+/// The cure of too little memory: a remote end's words are shown here, where its options are others.
+const MORE_MEMORY: &str = "If that is meant, run this end with a higher --max-alloc (a remote end: \
+    --dsync-path='dsync --max-alloc=2G').";
 const ZERO_BYTES: &str = "-0 is for lists whose names end with one.";
 const EMPTY_SOURCE: &str =
     "Is the source mounted, and do rules leave anything of it? --allow-empty-source deletes all the same.";

@@ -12,14 +12,14 @@ use dsync_wire::options::WritePolicy;
 
 use crate::{SyncError, error::PathRole, footprint::from_missing};
 
-/// Refuses a directory that is made only when it is needed, if it is something else or another
-/// user's link is on the way.
+/// Refuses a directory that is made only when it is needed, if it is something else, has a name that is too
+/// long, or another user's link is on the way.
 pub(super) fn refuse(role: PathRole, path: &Path, opened: io::Result<Dir>) -> Result<(), SyncError> {
     match opened {
         Err(error)
             if UntrustedLink::of(&error).is_some()
                 || LeadsOut::of(&error).is_some()
-                || error.kind() == io::ErrorKind::NotADirectory =>
+                || matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename) =>
         {
             Err(unusable(role, path, error))
         }

@@ -226,6 +226,9 @@ impl Target {
         match hands.create_root(|| start.create(path, options.mkpath, operator_links(options))) {
             Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Ok(None) => Ok(imagined),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && options.mkpath => {
+                Err(unusable(path, io::Error::other("a link on the way to it leads nowhere")))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }
