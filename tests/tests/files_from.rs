@@ -8,7 +8,7 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync, program, scratch::slash,
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync, oracle, program, scratch::slash,
 };
 
 /// Plants the source of all cases.
@@ -53,7 +53,7 @@ fn as_rsync(lines: &[u8], options: &[&str], fresh: bool) {
     let theirs = made("theirs");
     let source = format!("{}/", scratch.src().display());
     let from = |list: &str| format!("--files-from={list}");
-    let oracle = Run::of("rsync")
+    let reference = Run::of("rsync")
         .args(options)
         .arg(from(&list))
         .arg(&source)
@@ -70,8 +70,8 @@ fn as_rsync(lines: &[u8], options: &[&str], fresh: bool) {
             _ => sshd.run(Via::Ssh).arg(from(&list)).arg(sshd.operand(&source)).arg(slash(&ours)),
         };
         let outcome = run.args(["--durability=none"]).args(options).cwd(scratch.path()).run();
-        let account = format!("{way} {place} {options:?}\n{}\n{}", outcome.account(), oracle.account());
-        assert_eq!(outcome.code(), oracle.code(), "{account}");
+        let account = format!("{way} {place} {options:?}\n{}\n{}", outcome.account(), reference.account());
+        assert_eq!(outcome.code(), reference.code(), "{account}");
         // Where nothing is left to copy, dsync makes no destination.
         [&theirs, &ours].into_iter().for_each(|at| fs::create_dir_all(at).unwrap());
         let times = options.iter().any(|option| option.starts_with("-a"));
@@ -146,6 +146,10 @@ fn a_name_that_may_be_missing_withholds_no_deletion() {
     needs_dsync!();
     for lines in [&b".\ngone2\n"[..], b"a/\ngone2\n", b"a/\na/gone2\n"] {
         for option in ["--ignore-missing-args", "--delete-missing-args"] {
+            // Older ones end with 2 ("invalid file mode 00"), whatever is missing.
+            if option == "--delete-missing-args" && !oracle::is_since((3, 4, 0)) {
+                continue;
+            }
             as_rsync(lines, &["-a", "--delete", option], false);
         }
         let scratch = Scratch::new();
