@@ -5,10 +5,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use dsync_wire::link::{Lane, LinkError};
+use dsync_wire::link::{CloseReason, Lane, LinkError};
 
 use super::{SIDES, header::Header};
 
@@ -35,6 +35,8 @@ struct State {
     lost: [Option<LinkError>; SIDES],
     begun: VecDeque<Begun>,
     stretches: HashMap<(Row, u16), Lane>,
+    /// Whether the peer gave up a stretch before its header was here: nobody knows whose it was.
+    gave_up: bool,
     next_id: u32,
 }
 
@@ -76,13 +78,40 @@ impl Arrivals {
         self.wait_for(|state| state.begun.pop_front())
     }
 
-    /// Waits for a stretch of a lane; fails if a carrier ends before.
+    /// Notes that the peer gave up a stretch before its header was here.
+    pub(super) fn give_up(&self) {
+        self.lock().gave_up = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a stretch of a lane; fails if a carrier ends before, or if the peer has given up a stretch and
+    /// this one does not come.
     pub(super) fn stretch(&self, row: Row, stretch: u16) -> Result<Lane, LinkError> {
-        let found = |state: &mut State| match state.stretches.remove(&(row, stretch)) {
-            Some(lane) => Some(Ok(lane)),
-            None => state.lost.iter().flatten().next().cloned().map(Err),
-        };
-        self.wait_for(found)?
+        let mut overdue = None;
+        let mut state = self.lock();
+        loop {
+            if let Some(ended) = &state.ended {
+                return Err(ended.clone());
+            }
+            if let Some(lane) = state.stretches.remove(&(row, stretch)) {
+                return Ok(lane);
+            }
+            if let Some(lost) = state.lost.iter().flatten().next() {
+                return Err(lost.clone());
+            }
+
+            state = if state.gave_up {
+                let left = overdue
+                    .get_or_insert_with(|| Instant::now() + OVERDUE)
+                    .saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(LinkError::PeerClosed { reason: CloseReason::Failed });
+                }
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            };
+        }
     }
 
     fn wait_for<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> Result<T, LinkError> {
@@ -131,3 +160,6 @@ impl Arrivals {
         first
     }
 }
+
+/// Time in which a stretch comes that the peer has not given up: it is sent with the end of the one before it.
+const OVERDUE: Duration = Duration::from_secs(10);

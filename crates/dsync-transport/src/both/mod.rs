@@ -229,8 +229,10 @@ impl Shared {
             let header = match lane.rx.fill(&mut bytes) {
                 Ok(header::LENGTH) => Header::decode(bytes),
                 Ok(_) => None,
-                // The peer gave it up.
-                Err(_) => continue,
+                Err(_) => {
+                    self.arrivals.give_up();
+                    continue;
+                }
             };
             if let Some(header) = header {
                 self.heed(side, &header);

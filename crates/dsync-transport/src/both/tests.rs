@@ -241,7 +241,8 @@ fn a_peer_that_breaks_the_rules_ends_the_link() {
         let near = BothLink::over([Arc::new(a), Arc::new(c)], None);
         let mut lane = b.open_lane().unwrap();
         lane.tx.write(Bytes::from(bytes.clone())).unwrap();
-        lane.tx.finish().unwrap();
+        // The link may have ended for what was written.
+        let _ = lane.tx.finish();
         let outcome = near
             .accept_lane()
             .and_then(|mut lane| lane.rx.read(&mut [0; 100]).and_then(|_| lane.rx.read(&mut [0; 100])));
@@ -261,6 +262,24 @@ fn a_peer_that_breaks_the_rules_ends_the_link() {
         lane
     });
     assert!(near.accept_lane().is_err());
+}
+
+#[test]
+fn a_stretch_that_is_given_up_before_its_header_is_an_error_for_its_reader() {
+    let ((a, b), (c, d)) = (memory::pair(), memory::pair());
+    let near = BothLink::over([Arc::new(a), Arc::new(c)], None);
+    let began = header::Header { id: 1, stretch: 0, own: true, why: Why::Began, decision: 0 }.encode();
+    let mut first = b.open_lane().unwrap();
+    first.tx.write(Bytes::from([&began[..], &[0; 4]].concat())).unwrap();
+    first.tx.finish().unwrap();
+
+    let mut lane = near.accept_lane().unwrap();
+    let mut second = d.open_lane().unwrap();
+    second.tx.write(Bytes::copy_from_slice(&began[..5])).unwrap();
+    drop(second);
+    let outcome = lane.rx.read(&mut [0; 8]);
+    assert!(matches!(outcome, Err(LinkError::PeerClosed { reason: CloseReason::Failed })), "{outcome:?}");
+    assert!(near.open_lane().is_ok(), "only the lane is gone");
 }
 
 #[test]
