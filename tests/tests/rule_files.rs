@@ -90,7 +90,7 @@ const CASES: &[Case] = &[
     case(&["s/a", "s/.g=- a\n", ".f=:ep .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:ep .g\n"], &["-f", ": .f", "--delete"]),
     case(&["s/a", "s/.g=- a\n", ".f=:e .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:e .g\n"], &["-f", ": .f", "--delete-excluded"]),
     case(&["s/a", "s/.g=- a\n", ".f=:e .g\n"], &[".g=- z\n", "old/.g=- z\n", ".f=:e .g\n"], &["-f", ":p .f", "--delete"]),
-    // What a file excludes that another names stays, also with --delete-excluded.
+    // An entry stays that a file excludes which another one names, also with --delete-excluded.
     case(&["c", ".f=. .g\n", ".g=- k\n"], &["k", "s/k", "z", ".f=. .g\n", ".g=- k\n"], &["-f", ": .f", "--delete-excluded"]),
     case(&["c", ".f=.- .g\n", ".g=k\n"], &["k", "s/k", "z", ".f=.- .g\n", ".g=k\n"], &["-f", ": .f", "--delete-excluded"]),
     case(&["c", ".f=. .g\n", ".g=-C\n"], &["k~", "z", ".f=. .g\n", ".g=-C\n"], &["-f", ": .f", "--delete-excluded"]),

@@ -53,7 +53,7 @@ pub(crate) struct Mapped {
 
 /// A way of writing into a file, of a run that was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begun {
+pub(crate) enum Interrupted {
     /// It added to the file: what the file has is a beginning of the source's.
     Adding,
     /// It wrote the file anew: the file has pieces of both, in no order.
@@ -66,7 +66,7 @@ pub(crate) trait Standing {
     /// Returns whether it is a symbolic link of this text.
     fn link_equals(&self, target: &[u8]) -> bool;
     /// Returns how a killed run was writing into it, if one has left it half written.
-    fn left_by(&self) -> Option<Begun> {
+    fn left_by(&self) -> Option<Interrupted> {
         None
     }
     /// Returns whether it is a file that a killed run has left half written.
@@ -201,8 +201,8 @@ impl Policy {
             {
                 // One that a killed run has added all to may still lack its attributes.
                 let goes_on = match standing.left_by() {
-                    Some(Begun::Rewriting) => true,
-                    Some(Begun::Adding) => existing.size == *size,
+                    Some(Interrupted::Rewriting) => true,
+                    Some(Interrupted::Adding) => existing.size == *size,
                     None => false,
                 };
                 if goes_on { decision } else { Decision::skip() }

@@ -159,7 +159,7 @@ impl BackupPlace {
     /// # Errors
     /// The system's error; `EISDIR` for a directory.
     pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        // What is written into the entry would change a further name of it as well.
+        // A write into the entry would change its further names as well.
         if self.stands(from, name) && !self.holds(from, name) {
             return Ok(());
         }

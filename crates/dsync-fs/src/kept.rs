@@ -3,7 +3,8 @@
 //!
 //! Both names are derived from a sum of the target's name or path, so that a later run finds them.
 //! The law: a later run opens only a regular file of this user alone (owner, mode, a single name)
-//! that no other run has open. The caller must check that the content matches the notes: nothing
+//! that no other run has open. A complete file has its attributes already, so it may also belong to the
+//! owner to whom the run gives it ([`find_finished`]). The caller must check that the content matches the notes: nothing
 //! here is trusted.
 
 use std::{

@@ -105,7 +105,7 @@ impl Begun {
 
         let inode = Inode::of(dir, &slot.name, &before)?;
         let end = slot.becomes.map_or(UNKNOWN_END, |(size, mtime)| end_bytes(size, mtime));
-        let by = if slot.tail.is_some() { plan::Begun::Adding } else { plan::Begun::Rewriting };
+        let by = if slot.tail.is_some() { plan::Interrupted::Adding } else { plan::Interrupted::Rewriting };
         let file = inode.sum(word_of(by), &end);
         let bytes = [&end[..], &file, &sum_of_backup(place)?].concat();
 
@@ -162,7 +162,7 @@ fn loses_without(site: &Site<'_>) -> bool {
 }
 
 /// Returns how a run that was killed was writing into the file, if one has left it half written.
-pub(super) fn left_by(dir: &Dir, name: &Component) -> Option<plan::Begun> {
+pub(super) fn left_by(dir: &Dir, name: &Component) -> Option<plan::Interrupted> {
     left_of(dir, name).map(|left| left.by)
 }
 
@@ -199,7 +199,7 @@ pub(super) fn reap_untrue(dir: &Dir) {
 /// The note of a file that is half written.
 struct Left {
     name: Component,
-    by: plan::Begun,
+    by: plan::Interrupted,
     /// The sums of the facts of its backups, one for each of its names that has one.
     backups: Vec<u8>,
 }
@@ -244,8 +244,8 @@ fn left_of(dir: &Dir, target: &Component) -> Option<Left> {
     let (end, sums) = bytes.split_first_chunk::<END_BYTES>()?;
     let (file, backups) = sums.split_first_chunk::<32>()?;
     let is_whole = *end != UNKNOWN_END && *end == end_bytes(now.size, now.mtime);
-    let is_by = |by: &plan::Begun| inode.sum(word_of(*by), end) == *file;
-    let by = [plan::Begun::Adding, plan::Begun::Rewriting].into_iter().find(is_by)?;
+    let is_by = |by: &plan::Interrupted| inode.sum(word_of(*by), end) == *file;
+    let by = [plan::Interrupted::Adding, plan::Interrupted::Rewriting].into_iter().find(is_by)?;
     (!is_whole).then_some(Left { name, by, backups: backups.to_vec() })
 }
 
@@ -280,10 +280,10 @@ impl Inode {
     }
 }
 
-fn word_of(by: plan::Begun) -> &'static [u8] {
+fn word_of(by: plan::Interrupted) -> &'static [u8] {
     match by {
-        plan::Begun::Adding => b"added to",
-        plan::Begun::Rewriting => b"rewritten",
+        plan::Interrupted::Adding => b"added to",
+        plan::Interrupted::Rewriting => b"rewritten",
     }
 }
 

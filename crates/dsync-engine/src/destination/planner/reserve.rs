@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    plan::{Begun, Decision},
+    plan::{Decision, Interrupted},
 };
 
 /// The names and the credit that an entry has taken.
@@ -57,7 +57,7 @@ impl Reserved {
 fn is_in_pieces(subject: &Subject<'_>) -> bool {
     let Subject { directory, name, .. } = subject;
     let dir = directory.dir.as_ref().filter(|_| directory.may_have_notes());
-    dir.is_some_and(|dir| left_by(dir, name) == Some(Begun::Rewriting))
+    dir.is_some_and(|dir| left_by(dir, name) == Some(Interrupted::Rewriting))
 }
 
 impl Planner<'_> {

@@ -5,7 +5,7 @@ use dsync_fs::{Component, Dir, Extended, ExtendedScope, Stamp};
 use super::super::{begun::left_by, directory::Directory};
 use crate::{
     content::Contents,
-    plan::{Begun, SETGID, Standing},
+    plan::{Interrupted, SETGID, Standing},
 };
 
 /// An entry of the destination; without a name, the directory itself.
@@ -29,7 +29,7 @@ impl Standing for Here<'_> {
         dir.read_link(name).is_ok_and(|here| here == target)
     }
 
-    fn left_by(&self) -> Option<Begun> {
+    fn left_by(&self) -> Option<Interrupted> {
         // Each look is a failed open of a name that is not there.
         let may_be = self.within.is_none_or(Directory::may_have_notes);
         left_by(self.dir.filter(|_| may_be)?, self.name?)
