@@ -53,6 +53,7 @@ impl Guard {
 /// The test binaries, with cargo's arguments for each.
 pub(super) const TEST_BINARIES: &[(&str, &[&str])] = &[
     ("hostile_peer", &["-p", "dsync-tests", "--test", "hostile_peer"]),
+    ("attacker", &["-p", "dsync-tests", "--test", "attacker"]),
     ("guards", &["-p", "dsync-tests", "--test", "guards"]),
     ("links_of_others", &["-p", "dsync-tests", "--test", "links_of_others"]),
     ("rights", &["-p", "dsync-tests", "--test", "rights"]),

@@ -274,6 +274,14 @@ const RUNS: &[Guard] = &[
         test: "a_home_directory_below_the_destination_is_not_deleted_in_either",
     },
     Guard {
+        name: "complete files of others",
+        file: "crates/dsync-fs/src/kept.rs",
+        guard: "found.nlink == 1 && «(is_own || is_given)»;",
+        instead: "true",
+        binary: "attacker",
+        test: "a_complete_file_is_taken_up_only_of_the_runs_user_or_of_the_new_owner",
+    },
+    Guard {
         name: "home without an announced root",
         file: "crates/dsync-engine/src/destination/target.rs",
         guard: "if «options.delete && contents && !options.force_root» {",
