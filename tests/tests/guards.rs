@@ -160,7 +160,12 @@ fn root_and_home_are_not_deleted_in() {
 
 /// Makes a run of a user whose home directory is `home/me` below the scratch directory.
 fn run_at_home(scratch: &Scratch, options: &[&str], operands: [&str; 2]) -> Outcome {
-    let accounts = format!("root:x:0:0::{}:/bin/sh\n", scratch.at("home/me").display());
+    run_with_home(scratch, "home/me", options, operands)
+}
+
+/// Makes a run of a user with a home directory below the scratch directory.
+fn run_with_home(scratch: &Scratch, home: &str, options: &[&str], operands: [&str; 2]) -> Outcome {
+    let accounts = format!("root:x:0:0::{}:/bin/sh\n", scratch.at(home).display());
     fs::write(scratch.at("passwd"), accounts).unwrap();
     let words = "mount --bind passwd /etc/passwd && exec \"$@\"";
     let run = Run::of("unshare").args(["-m", "sh", "-c", words, "sh"]).arg(dsync_tests::program());
@@ -204,6 +209,35 @@ fn a_home_directory_below_the_destination_is_not_deleted_in_either() {
             let insists = [&[more, timing, "--force-root"][..], &rules].concat();
             let _ = run_at_home(&scratch, &insists, operands).expect_code(0);
             assert!(!scratch.at("home/me/g").exists(), "{timing} {operands:?}");
+        }
+    }
+}
+
+#[test]
+fn a_home_directory_within_what_goes_stays() {
+    needs_root!();
+    let shell = "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n";
+    for (options, source, destination) in [
+        (&["-a", "--delete"][..], "other/", "top"),
+        (&["-a", "--delete-before"], "other/", "top"),
+        (&["-a", "--delete-during"], "other/", "top"),
+        (&["-r", "--delete-missing-args", "--force"], "other/up", "top"),
+        (&["-a", "--delete"], "other/", "host:top"),
+    ] {
+        for insists in [false, true] {
+            let scratch = Scratch::new();
+            full(&scratch.at("top/up/home/me"));
+            full(&scratch.at("top/up/else"));
+            full(&scratch.at("other/new"));
+            fs::write(scratch.at("shell"), shell).unwrap();
+            dsync_tests::tree::set_mode(&scratch.at("shell"), 0o755);
+            let remote = ["-e", "./shell", "--dsync-path", dsync_tests::program().to_str().unwrap()];
+            let forced = ["--force-root"].into_iter().filter(|_| insists);
+            let options: Vec<&str> = options.iter().copied().chain(remote).chain(forced).collect();
+            let outcome = run_with_home(&scratch, "top/up/home/me", &options, [source, destination]);
+            let outcome = outcome.expect_code(0);
+            let stays = scratch.at("top/up/home/me/d/f").exists();
+            assert!(stays != insists && !scratch.at("top/up/else").exists(), "{}", outcome.account());
         }
     }
 }

@@ -57,7 +57,7 @@ impl<'a> Watch<'a> {
                 return Some(code);
             }
             if code == OUTPUT {
-                say("dsync: error: nobody reads standard output any more, so the watch ends");
+                say("dsync: error: standard output cannot be written any more, so the watch ends");
                 return Some(code);
             }
             is_first = false;

@@ -105,7 +105,9 @@ pub(crate) struct Deletion {
     pub(crate) allow_empty_source: bool,
     /// Remove also in '/' and in the home directory themselves
     ///
-    /// The home directory is that of the user's account, whatever HOME says.
+    /// Without this such a run is refused with exit code 42, also where the home directory is below
+    /// the destination. One within a directory that goes stays, with the directories above it. The
+    /// home directory is that of the user's account, whatever HOME says.
     #[arg(long)]
     pub(crate) force_root: bool,
 }
