@@ -147,7 +147,11 @@ fn users_own_file_that_its_mode_protects_is_continued_at_the_first_attempt() {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
             let shell = scratch.at("shell");
-            fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+            fs::write(
+                &shell,
+                "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
+            )
+            .unwrap();
             tree::set_mode(&shell, 0o755);
             let run = Run::dsync().args(["-a", option, "--no-W", "--stats", "-e"]).arg(shell);
             let run = run.arg("--dsync-path").arg(program()).arg(slash(&scratch.src()));

@@ -16,7 +16,7 @@ fn watched(scratch: &Scratch) -> PathBuf {
     let path = scratch.at("watched");
     let trace = scratch.at("trace");
     let text = format!(
-        "#!/bin/sh\nfor command; do :; done\nexec strace -f -qq -s 4096 -o {} sh -c \"$command\"\n",
+        "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec strace -f -qq -s 4096 -o {} sh -c \"$command\"\n",
         trace.display()
     );
     fs::write(&path, text).unwrap();
@@ -27,7 +27,8 @@ fn watched(scratch: &Scratch) -> PathBuf {
 /// Writes a remote shell that runs the remote end here.
 fn plain(scratch: &Scratch) -> PathBuf {
     let path = scratch.at("plain");
-    fs::write(&path, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+    fs::write(&path, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n")
+        .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
@@ -144,8 +145,10 @@ fn the_cage_says_in_the_log_what_it_cost() {
     for round in 0..5 {
         let log = scratch.at("log");
         let shell = scratch.at("logging");
-        let text =
-            format!("#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\" 2>{}\n", log.display());
+        let text = format!(
+            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\" 2>{}\n",
+            log.display()
+        );
         fs::write(&shell, text).unwrap();
         fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
         let run = over(shell, "ssh").env("DSYNC_LOG", "debug").arg(slash(&scratch.src()));
@@ -214,7 +217,7 @@ fn what_the_remote_kernel_lacks_is_said_here_under_v() {
         fs::write(scratch.src().join("f"), "f").unwrap();
         // Only the remote end's kernel has no Landlock.
         let shell = scratch.at("lacking");
-        let text = "#!/bin/sh\nfor command; do :; done\n\
+        let text = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\n\
                     exec strace -f -qq -o /dev/null -e inject=landlock_create_ruleset:error=ENOSYS sh -c \"$command\"\n";
         fs::write(&shell, text).unwrap();
         fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();

@@ -129,7 +129,8 @@ fn attributes_are_asked_for_with_room_for_small_ones_first() {
 /// Makes a run whose other end is a child of this one, so that both are traced.
 fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
     let shell = scratch.at("shell");
-    fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+    fs::write(&shell, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n")
+        .unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
     run.arg("--transport=ssh").arg("-e").arg(shell).arg("--dsync-path").arg(program())
 }

@@ -51,7 +51,7 @@ fn host_without_the_program_gets_a_copy_and_later_runs_use_it() {
     let home = sshd.home_of_sessions();
 
     let without = run(&[], &scratch.at("one"));
-    let without = without.expect_code(5);
+    let without = without.expect_code(127);
     let text = without.stderr_text();
     assert!(text.contains("--deploy") && text.contains("by hand, if it runs Linux"), "{}", without.account());
     assert!(copies(&home).is_empty() && !scratch.at("one").exists());
@@ -153,12 +153,12 @@ fn host_without_sha256sum_compares_by_cksum_and_a_banner_is_passed_over() {
 fn nothing_is_asked_or_sent_without_a_terminal_and_without_the_option() {
     needs_dsync!();
     let scratch = Scratch::new();
-    let outcome = push(&scratch, &shell(&scratch, ""), &[]).expect_code(5);
+    let outcome = push(&scratch, &shell(&scratch, ""), &[]).expect_code(127);
     assert!(outcome.stderr_text().contains("it was not copied there"), "{}", outcome.account());
     // The one command that found no program.
     assert_eq!(fs::read_to_string(scratch.at("commands")).unwrap().lines().count(), 1);
     // Nor is anything sent for a program that was named.
-    let named = push(&scratch, &shell(&scratch, ""), &["--dsync-path=/none/dsync"]).expect_code(5);
+    let named = push(&scratch, &shell(&scratch, ""), &["--dsync-path=/none/dsync"]).expect_code(127);
     assert!(!named.stderr_text().contains("by hand"), "{}", named.account());
 }
 

@@ -216,7 +216,7 @@ fn a_home_directory_below_the_destination_is_not_deleted_in_either() {
 #[test]
 fn a_home_directory_within_what_goes_stays() {
     needs_root!();
-    let shell = "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n";
+    let shell = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n";
     for (options, source, destination) in [
         (&["-a", "--delete"][..], "other/", "top"),
         (&["-a", "--delete-before"], "other/", "top"),

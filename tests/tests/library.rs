@@ -37,7 +37,7 @@ fn push_to_host_pushes_and_gives_a_verdict() {
     let text = outcome.stdout_text();
     assert!(text.contains("0 files not saved") && text.contains("1 files saved"), "{}", outcome.account());
     let _ = push("no host here".into()).expect_code(1);
-    let refused = push(format!("no-such-user@{}:x", sshd::ALIAS).into()).expect_code(5);
+    let refused = push(format!("no-such-user@{}:x", sshd::ALIAS).into()).expect_code(255);
     assert!(refused.stderr_text().contains("the run failed"), "{}", refused.account());
 }
 

@@ -413,7 +413,7 @@ fn a_command_with_a_slip_in_it_lets_nobody_do_anything() {
         let server = Run::of(&shell).run().expect_code(code);
         assert!(server.stderr_text().contains(word), "{}", server.account());
         let run = Run::dsync().args(["--transport=ssh", "-a", "-e"]).arg(&shell);
-        let _ = run.arg(slash(&scratch.src())).arg("host:tree").run().expect_code(5);
+        let _ = run.arg(slash(&scratch.src())).arg("host:tree").run().expect_code(12);
     }
     assert_unchanged(&before, &scratch.at("floor"));
     let _ = Run::dsync().args(["--restrict", "/srv", "a", "b"]).run().expect_code(1);

@@ -32,7 +32,11 @@ impl Place {
         let scratch = Scratch::new();
         Tree::of([Node::file("image", 1, LEN)]).plant(&scratch.src());
         let shell = scratch.at("shell");
-        fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+        fs::write(
+            &shell,
+            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
+        )
+        .unwrap();
         fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
         Self { scratch, pulls }
     }

@@ -25,7 +25,7 @@ fn loader() -> PathBuf {
 fn shell(scratch: &Scratch, inside: &Path) -> PathBuf {
     let path = scratch.at("shell");
     let text = format!(
-        "#!/bin/sh\nfor command; do :; done\neval \"set -- $command\"\nexport OUTSIDE='{}' INSIDE='{}'\n\
+        "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\neval \"set -- $command\"\nexport OUTSIDE='{}' INSIDE='{}'\n\
          exec 9>>'{}'\nexec '{}' --preload '{}' \"$@\"\n",
         scratch.at("outside").display(),
         inside.display(),
@@ -83,7 +83,11 @@ fn code_of_an_attacker_in_the_local_end_of_a_push_changes_nothing() {
         fs::write(scratch.at("outside/secret"), "secret").unwrap();
         fs::write(scratch.src().join("f"), "content").unwrap();
         let shell = scratch.at("plain");
-        fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+        fs::write(
+            &shell,
+            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
+        )
+        .unwrap();
         fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
 
         let taken = "exec 9>>\"$1\"; shift; exec \"$@\"";

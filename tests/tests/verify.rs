@@ -374,8 +374,10 @@ fn a_host_alone_is_compared_as_its_home_directory() {
         fs::write(tree.join("file"), "content").unwrap();
         set_mtime(&tree.join("file"), (1_000_000_000, 0));
     }
-    let words =
-        format!("#!/bin/sh\ncd {}\nfor command; do :; done\nexec sh -c \"$command\"\n", home.display());
+    let words = format!(
+        "#!/bin/sh\ncd {}\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
+        home.display()
+    );
     fs::write(&shell, words).unwrap();
     fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
 

@@ -62,13 +62,11 @@ fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
         }
         _ => {
             let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
-            let at = bytes[..end].windows(2).position(|pair| pair == b"::")?;
-            // An IPv6 address has colons of its own, inside brackets.
-            let at = match bytes.iter().position(|byte| *byte == b']') {
-                Some(close) if bytes[0] == b'[' && bytes[close..].starts_with(b"]::") => close + 1,
-                _ if bytes[0] == b'[' => return None,
-                _ => at,
-            };
+            let at = first_colon(&bytes[..end])?;
+            // Behind a single colon, two are part of a path: `host:File::Copy.3pm`.
+            if bytes.get(at + 1) != Some(&b':') {
+                return None;
+            }
             (&bytes[..at], Some(PORT), &bytes[at + 2..])
         }
     };
@@ -81,6 +79,19 @@ fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
         return Some(Err(UsageError::UserOfShare { operand: word.to_owned() }));
     }
     (!place.is_empty()).then(|| parts(word, place, port, rest))
+}
+
+/// Returns the place of the first colon that does not belong to an IPv6 address in brackets, which stands
+/// first or behind a user's name.
+fn first_colon(place: &[u8]) -> Option<usize> {
+    let is_open = |at: usize| place.get(at) == Some(&b'[');
+    let behind_user = || place.iter().position(|byte| *byte == b'@').map(|at| at + 1);
+    let address = Some(0).filter(|at| is_open(*at)).or_else(|| behind_user().filter(|at| is_open(*at)));
+    let start = match address {
+        Some(open) => open + place[open..].iter().position(|byte| *byte == b']')?,
+        None => 0,
+    };
+    Some(start + place[start..].iter().position(|byte| *byte == b':')?)
 }
 
 /// Makes an address of its parts.
@@ -258,8 +269,11 @@ mod tests {
         for other in ["nas:dir", "dir/a::b", "./a::b", "::b", "[::1]:dir", "rsync://h/m", "a"] {
             assert!(read(OsStr::new(other)).is_none(), "{other}");
         }
+        for other in ["u@[::1]:dir", "u@[fe80::1%eth0]:/d", "nas:File::Copy.3pm", "u@nas:a::b", "u@[::1"] {
+            assert!(read(OsStr::new(other)).is_none(), "{other}");
+        }
         assert_eq!(found("DSync://nas:99/b/d"), is("nas", 99, "b", "d"));
-        for user in ["u@nas::b", "dsync://u@nas/b", "u@::b"] {
+        for user in ["u@nas::b", "dsync://u@nas/b", "u@::b", "u@[::1]::b"] {
             assert!(matches!(read(OsStr::new(user)), Some(Err(UsageError::UserOfShare { .. }))), "{user}");
         }
         for (wrong, words) in [

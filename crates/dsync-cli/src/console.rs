@@ -215,6 +215,10 @@ impl Console {
 }
 
 impl Observer for Console {
+    fn shell_says(&self, lines: &[String]) {
+        lines.iter().for_each(|line| self.talk(&escape_text(line)));
+    }
+
     fn peer_lacks(&self, lacks: &[String]) {
         if self.voice.listing.verbose > 0 {
             lacks

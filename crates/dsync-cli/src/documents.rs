@@ -75,10 +75,11 @@ for that directory only: rw, both ways; ro, copying from it; wo, copying to it; 
 while nothing that is there is changed, replaced or removed; write, both ways, while nothing is removed. All paths of the client start there and end there.
 .SH "EXIT STATUS"
 0 done; 1 wrong command line; 2 incompatible peer; 3 a directory that an operand or option names cannot be used; 4 not supported;
-5 the remote end could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
-error; 13 standard output could not be written; 20 interrupted; 23 some entries could not be copied; 24 some
+5 a server could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
+error; 13 standard output could not be written; 14 the remote shell could not be started; 20 interrupted; 23 some entries could not be copied; 24 some
 entries vanished or kept changing; 25 limit on deletions reached; 30 timeout; 35 no connection in time; 40
-authentication failed; 41 destination in use; 42 refused for safety.
+authentication failed; 41 destination in use; 42 refused for safety; 126 the remote host could not run dsync; 127 it
+has none; 255 the remote shell failed.
 .SH ENVIRONMENT
 .TP
 DSYNC_RSH, RSYNC_RSH

@@ -245,11 +245,12 @@ pub(crate) fn meaning(code: u8) -> &'static str {
             "a destination, the directory of --files-from, the alternate ones or a tree to verify cannot be used"
         }
         exit_code::UNSUPPORTED => "not supported by dsync",
-        exit_code::START => "the remote end could not be started",
+        exit_code::START => "a server, or a copy of this program at a host, could not be started",
         exit_code::SOCKET => "the connection failed",
         exit_code::FILE_IO => "a file could not be read or written",
-        exit_code::STREAM => "the peer broke the protocol",
+        exit_code::STREAM => "the peer broke the protocol, or ended before it said anything",
         OUTPUT => "standard output could not be written",
+        exit_code::SHELL => "the remote shell could not be started",
         exit_code::INTERRUPTED => "interrupted",
         exit_code::MEMORY => "out of memory",
         exit_code::PARTIAL => "some entries, or all sources, could not be copied",
@@ -260,6 +261,9 @@ pub(crate) fn meaning(code: u8) -> &'static str {
         exit_code::AUTHENTICATION => "the peer could not be authenticated",
         exit_code::LOCKED => "the destination is in use",
         exit_code::POLICY => "refused for safety",
+        exit_code::REMOTE_COMMAND => "the remote host could not run dsync",
+        exit_code::REMOTE_MISSING => "the remote host has no dsync",
+        exit_code::SHELL_FAILED => "the remote shell failed",
 
         _ => "failed",
     }

@@ -195,7 +195,7 @@ fn operator_files(flags: &Flags, destination: &Destination) -> OperatorFiles {
     }
 }
 
-/// Returns whether a path of the remote end begins at another user's home.
+/// Returns whether a path of the remote end begins at a home.
 fn names_other_home(source: &Source, destination: &Destination, list: Option<&FilesFrom>) -> bool {
     let begins = |path: &OsString| path.as_bytes().starts_with(b"~");
     let sources = match source {
@@ -545,6 +545,7 @@ pub(crate) fn resources(flags: &Flags, environment: &dyn Fn(&str) -> Option<OsSt
     resources.max_alloc = flags.remote.max_alloc.unwrap_or(resources.max_alloc);
     resources.max_stall = flags.remote.max_stall.unwrap_or(resources.max_stall);
     resources.spool_dir = environment("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    resources.home = environment("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     resources
 }
 

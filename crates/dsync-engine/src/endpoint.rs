@@ -736,7 +736,7 @@ fn with_remote(
 ) -> Result<Outcome, SyncError> {
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let mut reached = way.connect(connect, (&budget, throttle), cancel)?;
+        let mut reached = way.connect(connect, (&budget, throttle), (observer, cancel))?;
         attempt.connected(&reached.connection);
         let result = session(Arc::clone(&reached.link), attempt, budget);
         let traffic = reached.link.traffic();

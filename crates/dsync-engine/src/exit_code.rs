@@ -13,14 +13,16 @@ pub const INCOMPATIBLE: u8 = 2;
 pub const FILE_SELECTION: u8 = 3;
 /// An option of rsync that dsync does not have.
 pub const UNSUPPORTED: u8 = 4;
-/// The remote side could not be started.
+/// A server, or a copy of the program at a host, could not be started.
 pub const START: u8 = 5;
 /// The connection failed or was lost.
 pub const SOCKET: u8 = 10;
 /// A file could not be read or written and the run could not go on.
 pub const FILE_IO: u8 = 11;
-/// The peer sent something that the protocol forbids.
+/// The peer sent something that the protocol forbids, or ended before it said anything.
 pub const STREAM: u8 = 12;
+/// The remote shell's program could not be started.
+pub const SHELL: u8 = 14;
 /// Stopped by a signal or by the caller.
 pub const INTERRUPTED: u8 = 20;
 /// Out of memory.
@@ -41,3 +43,9 @@ pub const AUTHENTICATION: u8 = 40;
 pub const LOCKED: u8 = 41;
 /// Refused by a safety rule.
 pub const POLICY: u8 = 42;
+/// The remote host could not run the program.
+pub const REMOTE_COMMAND: u8 = 126;
+/// The remote host does not have the program.
+pub const REMOTE_MISSING: u8 = 127;
+/// The remote shell failed, as ssh does that reaches no host or is not let in.
+pub const SHELL_FAILED: u8 = 255;

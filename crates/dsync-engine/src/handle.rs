@@ -239,6 +239,10 @@ impl<O: Observer> Observer for Watched<O> {
         self.observer.connected(connection);
     }
 
+    fn shell_says(&self, lines: &[String]) {
+        self.observer.shell_says(lines);
+    }
+
     fn peer_lacks(&self, lacks: &[String]) {
         self.observer.peer_lacks(lacks);
     }

@@ -22,6 +22,10 @@ use crate::{CancelToken, SyncError, callbacks::Callbacks, choice::Filter};
 /// struct Terminal;
 ///
 /// impl Observer for Terminal {
+///     fn shell_says(&self, lines: &[String]) {
+///         eprintln!("{}", lines.join("\n"));
+///     }
+///
 ///     fn connected(&self, connection: &Connection) {
 ///         println!("connected by {}", connection.carrier);
 ///     }
@@ -51,6 +55,10 @@ use crate::{CancelToken, SyncError, callbacks::Callbacks, choice::Filter};
 /// # Terminal.file(&FileProgress::new("photos/one", 3));
 /// ```
 pub trait Observer: Send + Sync {
+    /// Reports what the remote shell has written to standard error, escaped lines, while the other end has
+    /// not answered for three seconds: it may ask somebody for something. Called again as more comes.
+    fn shell_says(&self, _lines: &[String]) {}
+
     /// Reports that the peer is connected and authenticated; not called for local runs, again after
     /// each [`reconnecting`](Self::reconnecting).
     fn connected(&self, _connection: &Connection) {}
@@ -163,6 +171,10 @@ impl Observer for Silent {}
 macro_rules! passed_on {
     ($($pointer:ty),*) => {$(
         impl<T: Observer + ?Sized> Observer for $pointer {
+            fn shell_says(&self, lines: &[String]) {
+                (**self).shell_says(lines);
+            }
+
             fn connected(&self, connection: &Connection) {
                 (**self).connected(connection);
             }
@@ -288,6 +300,10 @@ impl<'a> Guarded<'a> {
 }
 
 impl Observer for Guarded<'_> {
+    fn shell_says(&self, lines: &[String]) {
+        self.call(|observer| observer.shell_says(lines));
+    }
+
     fn connected(&self, connection: &Connection) {
         self.call(|observer| observer.connected(connection));
     }
@@ -326,6 +342,10 @@ mod tests {
     struct Panics;
 
     impl Observer for Panics {
+        fn shell_says(&self, _: &[String]) {
+            panic!("shell_says");
+        }
+
         fn connected(&self, _: &Connection) {
             panic!("connected");
         }
@@ -362,6 +382,9 @@ mod tests {
     }
 
     impl Observer for Counts {
+        fn shell_says(&self, _: &[String]) {
+            self.one();
+        }
         fn connected(&self, _: &Connection) {
             self.one();
         }
@@ -384,6 +407,7 @@ mod tests {
 
     fn call_all(observer: impl Observer) {
         observer.connected(&Connection { carrier: Carrier::Ssh, reason: None, moves: Vec::new() });
+        observer.shell_says(&[]);
         observer.peer_lacks(&[]);
         let cause = &SyncError::BothRemote;
         observer.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
@@ -409,8 +433,9 @@ mod tests {
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
         let failed = Event::Failed(Problem::new(Operation::Stat, "", Cause::Vanished));
         let file = FileProgress::new("", 0);
-        let callbacks: [(&str, Callback<'_>); 6] = [
+        let callbacks: [(&str, Callback<'_>); 7] = [
             ("connected", &|guarded| guarded.connected(&connection)),
+            ("shell_says", &|guarded| guarded.shell_says(&[])),
             ("peer_lacks", &|guarded| guarded.peer_lacks(&[])),
             ("reconnecting", &|guarded| guarded.reconnecting(&reconnect)),
             ("event", &|guarded| guarded.event(&failed)),

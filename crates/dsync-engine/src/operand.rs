@@ -37,9 +37,10 @@ pub enum Operand {
     Remote {
         /// The host.
         host: RemoteHost,
-        /// The path; a relative one starts at the remote home directory. Never empty: `host:` and
-        /// `host:~` are `.`, and a leading `~/` is taken off. `host:~user/x` is `~user/./x`, which
-        /// needs [`SyncOptions::other_homes`](crate::SyncOptions::other_homes).
+        /// The path; a relative one starts where the remote shell does, which over ssh is the home
+        /// directory. Never empty: `host:` is `.`. The remote end knows its homes: `host:~/x` is `~/./x`, and
+        /// `host:~user/x` is `~user/./x`, which needs
+        /// [`SyncOptions::other_homes`](crate::SyncOptions::other_homes).
         path: OsString,
     },
 }
@@ -169,7 +170,7 @@ pub enum OperandError {
         part: Part,
     },
     /// A host or user holds a character outside the allow list.
-    #[error("{part} contains characters that are not allowed: '{}'", character.escape_debug())]
+    #[error("{part} contains characters that are not allowed: '{}'", shown(*character))]
     ForbiddenCharacter {
         /// The part with the character.
         part: Part,
@@ -333,40 +334,48 @@ fn check_part(text: &str, part: Part) -> Result<(), OperandError> {
         Some('-') => return Err(OperandError::LeadingDash { part }),
         Some(_) => {}
     }
-    if let Some(character) = text.chars().find(|&character| !is_allowed(character, part)) {
+    let is_last = |at: usize| at + 1 == text.len();
+    let is_wrong = |&(at, character): &(usize, char)| {
+        !is_allowed(character, part) || character == '\\' && is_last(at) || character == '#' && at == 0
+    };
+    if let Some((_, character)) = text.char_indices().find(is_wrong) {
         return Err(OperandError::ForbiddenCharacter { part, character });
     }
     if text.len() > MAX_PART_BYTES { Err(OperandError::TooLong { part }) } else { Ok(()) }
 }
 
+/// Returns a character as a message shows it.
+fn shown(character: char) -> String {
+    if character == '\\' { character.into() } else { character.escape_debug().to_string() }
+}
+
 /// Returns whether the allow list has the character. It has letters and digits of any script, for
-/// internationalised names.
+/// internationalised names, and for users what OpenSSH takes: `DOMAIN\user` of a Windows domain, and what
+/// gateways write behind a name.
 fn is_allowed(character: char, part: Part) -> bool {
     character.is_alphanumeric()
         || match part {
             Part::Host => matches!(character, '.' | '-' | '_'),
-            Part::User => matches!(character, '.' | '-' | '_' | '+' | '@'),
+            Part::User => matches!(character, '.' | '-' | '_' | '+' | '@' | '\\' | '%' | '#' | '='),
         }
 }
 
-/// Returns a remote path without the shell's notation for the home directory, where relative paths
-/// start anyway.
+/// Returns a remote path; an empty one is the directory in which the remote end starts.
 fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
-    let path = match path.strip_prefix(b"~") {
-        None => path,
-        Some(b"") => b"",
-        Some(rest) => match rest.strip_prefix(b"/") {
-            Some(below) => trim_slashes(below),
-            None => return Ok(other_home(path)),
-        },
-    };
-    Ok(if path.is_empty() { OsString::from(".") } else { OsStr::from_bytes(path).to_owned() })
+    Ok(match path {
+        b"" => OsString::from("."),
+        [b'~', ..] => at_home(path),
+        _ => OsStr::from_bytes(path).to_owned(),
+    })
 }
 
-/// Returns a path that starts at another user's home as the peer takes it: what is in the home, or a
-/// path that begins there under `relative` too, as those below the own home do.
-fn other_home(path: &[u8]) -> OsString {
-    let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+/// Returns a path that starts at a home, the own one (`~`) or another user's, as the peer takes it: the home
+/// itself, or a path that begins there under `relative`. Only the remote end knows where its homes are: it may
+/// start in another directory (a container, `sudo -i`, a `cd` in a script of the login shell).
+fn at_home(path: &[u8]) -> OsString {
+    let Some(end) = path.iter().position(|&byte| byte == b'/') else {
+        return OsStr::from_bytes(path).to_owned();
+    };
     let (home, below) = path.split_at(end);
     let below = trim_slashes(below);
     let begins_later = below.windows(3).any(|three| three == b"/./") || below.starts_with(b"./");
@@ -418,12 +427,13 @@ mod tests {
     fn remote_path_starts_at_the_home_directory() {
         for (text, path) in [
             ("h:", "."),
-            ("h:~", "."),
-            ("h:~/", "."),
-            ("h:~/x/", "x/"),
-            ("h:~//x", "x"),
+            ("h:~", "~"),
+            ("h:~/", "~/"),
+            ("h:~/x/", "~/./x/"),
+            ("h:~//x", "~/./x"),
+            ("h:~/x/./y", "~/x/./y"),
             ("h:./~", "./~"),
-            ("h:~bob", "~bob/"),
+            ("h:~bob", "~bob"),
             ("h:~bob//", "~bob/"),
             ("h:~bob/x/", "~bob/./x/"),
             ("h:~bob/x/./y", "~bob/x/./y"),

@@ -53,6 +53,9 @@ pub struct Resources {
     pub state: Option<State>,
     /// The states that this end offers to sessions that it serves without a grant. Default `None`.
     pub states: Option<Arc<dyn States>>,
+    /// The directory that `~` stands for at the start of a client's path, as `$HOME` for a shell. Default
+    /// `None`: the home directory of this process's user.
+    pub home: Option<PathBuf>,
 }
 
 setters!(Resources {
@@ -62,6 +65,7 @@ setters!(Resources {
     workers: Workers,
     state: Option<State>,
     states: Option<Arc<dyn States>>,
+    home: Option<PathBuf>,
 });
 
 impl Resources {
@@ -89,9 +93,9 @@ impl Resources {
 
 impl Default for Resources {
     fn default() -> Self {
-        let (spool_dir, workers, state, states) = Default::default();
+        let (spool_dir, workers, state, states, home) = Default::default();
         let max_stall = Duration::from_secs(3600);
-        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall, workers, state, states }
+        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall, workers, state, states, home }
     }
 }
 

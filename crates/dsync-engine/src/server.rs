@@ -146,7 +146,8 @@ impl Server {
             .map_err(SyncError::of_stream)?;
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
-        let (start, listener) = (Start::of(self.grant), Some(observer as &dyn Observer));
+        let (start, listener) =
+            (Start::of(self.grant, self.resources.home.clone()), Some(observer as &dyn Observer));
         let states = self.resources.states.clone();
         let means = Means { start, wording: self.wording, listener, states, ..means };
         serve_link(link, self.timeout, observer.cancel(), ListedFiles::default(), means)

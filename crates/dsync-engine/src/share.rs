@@ -335,7 +335,7 @@ mod tests {
         let share = share(scratch.path());
         let keeping = Keeping::new(".kept/web1".into(), "1970-01-01".into());
         let grant = share.grant(Access::Keep, Some(Path::new("web1")), Some(keeping)).unwrap();
-        let start = crate::grant::Start::of(Some(grant));
+        let start = crate::grant::Start::of(Some(grant), None);
         let kept = start.keep().unwrap().begin(None).unwrap();
         let clean = || share.clean(Path::new(".kept"), |_| true).unwrap().0;
         assert_eq!(clean(), 0);

@@ -194,6 +194,10 @@ impl Observer for Hears<'_> {
         self.observer.connected(connection);
     }
 
+    fn shell_says(&self, lines: &[String]) {
+        self.observer.shell_says(lines);
+    }
+
     fn peer_lacks(&self, lacks: &[String]) {
         self.observer.peer_lacks(lacks);
     }

@@ -10,7 +10,9 @@ use dsync_wire::{budget::Budget, link::Link};
 
 #[cfg(feature = "ssh")]
 pub use self::shell::{ask_host, host_command_line};
-use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, callbacks::caught, observe::Connection};
+use crate::{
+    CancelToken, ConnectOptions, Observer, RemoteHost, SyncError, callbacks::caught, observe::Connection,
+};
 
 /// Makes the connections of a run whose other end is a [`Server`](crate::Server) of the same
 /// program's making: the first one, and another one whenever one broke. A closure is one.
@@ -106,12 +108,14 @@ impl<'a> Way<'a> {
         self,
         options: &ConnectOptions,
         (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
-        cancel: &CancelToken,
+        (observer, cancel): (&dyn Observer, &CancelToken),
     ) -> Result<Reached, SyncError> {
+        #[cfg(not(feature = "ssh"))]
+        let _ = observer;
         match self {
             #[cfg(feature = "ssh")]
             Self::Shell(host) => {
-                let shell = shell::connect(host, options, (budget, throttle), cancel)?;
+                let shell = shell::connect(host, options, (budget, throttle), (observer, cancel))?;
                 let link = Arc::clone(&shell.link);
                 let (carrier, reason) = (link.carrier(), shell.reason.clone());
                 let connection = Connection { carrier, reason, moves: Vec::new() };

@@ -16,7 +16,7 @@ use rustix::{
 use crate::{
     ConnectError, RemoteShell,
     error::ShellStatus,
-    shell::{EXIT_TIME, ShellProcess},
+    shell::{EXIT_TIME, ShellLines, ShellProcess},
 };
 
 /// A host's answer to a command.
@@ -51,7 +51,8 @@ impl RemoteShell {
         should_stop: &dyn Fn() -> bool,
     ) -> Result<HostAnswer, ConnectError> {
         let system = |source| ConnectError::System { source };
-        let (process, to_host, from_host) = ShellProcess::start(self, command)?;
+        let (process, to_host, from_host) =
+            ShellProcess::start(self, &self.command_line(command)?, &ShellLines::default())?;
         // A thread, as a host may answer without reading. It ends when the process has.
         let give = move || drop(send(input, to_host));
         thread::Builder::new().name("dsync-input".into()).spawn(give).map_err(system)?;

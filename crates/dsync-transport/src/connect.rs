@@ -40,7 +40,7 @@ use crate::{
     pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
     reactor::Reactor,
-    shell::{EXIT_TIME, ShellProcess},
+    shell::{EXIT_TIME, ShellLines, ShellProcess},
     text::printable,
     waits::{LONGEST_PORT_WAIT, NEAR, SHORTEST_IDLE},
 };
@@ -85,6 +85,9 @@ pub struct ConnectOptions {
     pub throttle: Option<Throttle>,
     /// The way to give up while the link is being made. Default: one that nobody uses.
     pub abandon: Abandon,
+    /// What the remote shell writes to standard error meanwhile, for another thread. Default: one that nobody
+    /// reads.
+    pub shell_lines: ShellLines,
 }
 
 /// The way to give up a [`connect()`] that another thread waits in; clones share it.
@@ -112,6 +115,7 @@ impl Default for ConnectOptions {
             budget: Arc::default(),
             throttle: None,
             abandon: Abandon::default(),
+            shell_lines: ShellLines::default(),
         }
     }
 }
@@ -189,7 +193,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         .transport
         .in_this_build()
         .map_err(|(protocol, reason)| ConnectError::OnlyPipe { host: shell.host_text(), protocol, reason })?;
-    let (process, input, output) = ShellProcess::start(shell, &shell.server())?;
+    let (process, input, output) = ShellProcess::start(shell, &shell.argv()?, &options.shell_lines)?;
     let reactor = Reactor::start().map_err(system)?;
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
@@ -485,7 +489,10 @@ impl Failure {
                 ConnectError::Incompatible { host, source }
             }
             Self::NotDsync(source) => ConnectError::NotDsync { host, source: Some(source) },
-            Self::GreetingTimeout => ConnectError::GreetingTimeout { host, after: options.greeting_timeout },
+            Self::GreetingTimeout => {
+                let (after, stderr) = (options.greeting_timeout, process.last_lines());
+                ConnectError::GreetingTimeout { host, after, stderr }
+            }
             #[cfg(feature = "tls")]
             Self::Carrier(failure) => failure.explain(host, options.port_wait),
             Self::System(source) => ConnectError::System { source },

@@ -116,6 +116,8 @@ pub enum ConnectError {
         host: String,
         /// The limit.
         after: Duration,
+        /// The lines of the remote shell's standard error, escaped; the last 8 KiB.
+        stderr: Vec<String>,
     },
     /// The host did not answer a command in time ([`RemoteShell::ask`](crate::RemoteShell::ask)).
     #[error("no answer from {host} within {} s", after.as_secs())]
@@ -230,7 +232,7 @@ impl ConnectError {
     /// escaped.
     pub fn shell_stderr(&self) -> &[String] {
         match self {
-            Self::ShellFailed { stderr, .. } => stderr,
+            Self::ShellFailed { stderr, .. } | Self::GreetingTimeout { stderr, .. } => stderr,
             _ => &[],
         }
     }
@@ -282,14 +284,17 @@ impl ConnectError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::UnsafeName { .. } => 1,
-            Self::ShellNotFound { .. }
-            | Self::ShellNotStarted { .. }
-            | Self::ShellFailed { .. }
-            | Self::RemoteProgramMissing { .. }
+            Self::ShellNotFound { .. } | Self::ShellNotStarted { .. } => 14,
+            // ssh's own failures, and what a shell says of a command that it cannot run or find.
+            Self::ShellFailed { status: ShellStatus::Exited(code @ (126 | 127 | 255)), .. } => {
+                u8::try_from(*code).unwrap_or(u8::MAX)
+            }
+            Self::RemoteProgramMissing { .. } => 127,
+            Self::ShellFailed { .. }
             | Self::NoGreeting { .. }
-            | Self::Noise { .. } => 5,
-            Self::NotDsync { .. } | Self::LongAnswer { .. } => 12,
-            Self::Incompatible { .. } => 2,
+            | Self::NotDsync { .. }
+            | Self::LongAnswer { .. } => 12,
+            Self::Incompatible { .. } | Self::Noise { .. } => 2,
             Self::Refused { exit_code, .. } => *exit_code,
             Self::GreetingTimeout { .. }
             | Self::NoAnswer { .. }

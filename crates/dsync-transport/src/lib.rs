@@ -91,7 +91,7 @@ pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use identity::cryptography;
 pub use pace::{Sides, Throttle, paced, throttled};
 #[cfg(feature = "ssh")]
-pub use shell::RemoteShell;
+pub use shell::{RemoteShell, ShellLines};
 pub use stream::{Stream, StreamEnd};
 
 #[cfg(all(feature = "ssh", not(feature = "tls")))]

@@ -48,7 +48,10 @@ pub struct RemoteShell {
 
 impl RemoteShell {
     /// Returns the whole command line:
-    /// `command.. [-4 | -6] [-l user] -- host "remote_program --server"`.
+    /// `command.. [-4 | -6] [-l user] -- host remote_program --server`.
+    ///
+    /// The program is one word and its option another, as rsync has them: ssh joins them for the host's login
+    /// shell, and what runs its arguments as they are (`docker exec -i`) needs them apart.
     ///
     /// The `--` is present if the shell is ssh, also behind other programs (`sshpass -p x ssh`). A
     /// remote shell of another kind may not know it, and gets only hosts that cannot be read as an
@@ -57,12 +60,7 @@ impl RemoteShell {
     /// # Errors
     /// [`ConnectError::UnsafeName`], or [`ConnectError::ShellNotFound`] if `command` is empty.
     pub fn argv(&self) -> Result<Vec<OsString>, ConnectError> {
-        self.command_line(&self.server())
-    }
-
-    /// Returns the command that starts a session at the host.
-    pub(crate) fn server(&self) -> String {
-        format!("{} --server", self.remote_program)
+        self.words(&[&self.remote_program, "--server"])
     }
 
     /// Returns the line that runs `command` at the host, as [`argv`](Self::argv) does for a session's.
@@ -70,6 +68,11 @@ impl RemoteShell {
     /// # Errors
     /// As [`argv`](Self::argv).
     pub fn command_line(&self, command: &str) -> Result<Vec<OsString>, ConnectError> {
+        self.words(&[command])
+    }
+
+    /// Returns the line that gives these words to the shell behind the host.
+    fn words(&self, words: &[&str]) -> Result<Vec<OsString>, ConnectError> {
         check_name("host", &self.host)?;
         if self.command.first().is_none_or(|program| program.is_empty()) {
             return Err(ConnectError::ShellNotFound { program: String::new() });
@@ -86,7 +89,7 @@ impl RemoteShell {
             argv.push("--".into());
         }
         argv.push((&self.host).into());
-        argv.push(command.into());
+        argv.extend(words.iter().map(OsString::from));
         Ok(argv)
     }
 
@@ -118,7 +121,7 @@ fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
         "it would be read as an option"
     } else if name.chars().any(|c| is_unprintable(c) || c.is_whitespace()) {
         "it holds spaces or control characters"
-    } else if name.contains(SHELL_CHARACTERS) {
+    } else if name.char_indices().any(|(at, character)| is_of_a_shell(character, at, what, name)) {
         "it holds characters that mean something to a shell"
     } else if name.len() > MAX_NAME {
         "it is longer than 255 bytes"
@@ -126,6 +129,18 @@ fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
         return Ok(());
     };
     Err(ConnectError::UnsafeName { what, text: printable(name.as_bytes(), NAME_CHARACTERS), reason })
+}
+
+/// Returns whether a character of a name means something to a shell. A login name may have a backslash that is
+/// not its last character (`DOMAIN\user`) and a `#` that is not its first, as OpenSSH lets it.
+fn is_of_a_shell(character: char, at: usize, what: &str, name: &str) -> bool {
+    let is_of_user = what == "user"
+        && match character {
+            '\\' => at + 1 < name.len(),
+            '#' => at > 0,
+            _ => false,
+        };
+    SHELL_CHARACTERS.contains(&character) && !is_of_user
 }
 
 /// The process of the remote shell. Dropping it waits for the process, which has lost its input by
@@ -141,13 +156,13 @@ pub(crate) struct ShellProcess {
 }
 
 impl ShellProcess {
-    /// Starts the shell with a command for the host; returns the process, its standard input and its
+    /// Starts the shell by its whole command line; returns the process, its standard input and its
     /// standard output.
     pub(crate) fn start(
         shell: &RemoteShell,
-        command: &str,
+        argv: &[OsString],
+        heard: &ShellLines,
     ) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
-        let argv = shell.command_line(command)?;
         let (program, arguments) = argv.split_first().ok_or_else(|| not_found(shell))?;
         let mut child = Command::new(program)
             .args(arguments)
@@ -160,7 +175,7 @@ impl ShellProcess {
                 _ => ConnectError::ShellNotStarted { program: shell.program(), source },
             })?;
         let system = |source| ConnectError::System { source };
-        let stderr = Arc::new(Stderr::new().map_err(system)?);
+        let stderr = Arc::new(Stderr::new(heard).map_err(system)?);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // Opened here, as a run may be in a cage when it waits.
         let number = Pid::from_raw(child.id().cast_signed());
@@ -254,7 +269,7 @@ impl ShellProcess {
 
     /// Returns the last lines of standard error, escaped, oldest first.
     pub(crate) fn last_lines(&self) -> Vec<String> {
-        self.stderr.lock().lines.iter().cloned().collect()
+        self.stderr.lock().kept.lines.iter().cloned().collect()
     }
 }
 
@@ -282,9 +297,45 @@ impl Drop for ShellProcess {
     }
 }
 
+/// Lines that a remote shell writes to standard error while somebody else waits for it: it may ask for
+/// something there. Clones share them; the last 8 KiB are kept.
+#[derive(Debug, Clone, Default)]
+pub struct ShellLines(Arc<Mutex<Lines>>);
+
+impl ShellLines {
+    /// Takes the lines that came since the last call, escaped, oldest first.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lock()).lines.into()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last lines of a text, as many as [`TAIL_BYTES`] hold.
+#[derive(Debug, Default)]
+struct Lines {
+    lines: VecDeque<String>,
+    bytes: usize,
+}
+
+impl Lines {
+    fn push(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        while self.bytes > TAIL_BYTES
+            && let Some(first) = self.lines.pop_front()
+        {
+            self.bytes -= first.len();
+        }
+    }
+}
+
 /// The last part of a process's standard error.
 struct Stderr {
     tail: Mutex<Tail>,
+    heard: ShellLines,
     ended: Condvar,
     /// Wakes the thread that reads, for the last time.
     stop: OwnedFd,
@@ -292,15 +343,14 @@ struct Stderr {
 
 #[derive(Default)]
 struct Tail {
-    lines: VecDeque<String>,
-    bytes: usize,
+    kept: Lines,
     ended: bool,
 }
 
 impl Stderr {
-    fn new() -> io::Result<Self> {
+    fn new(heard: &ShellLines) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { tail: Mutex::default(), ended: Condvar::new(), stop })
+        Ok(Self { tail: Mutex::default(), heard: heard.clone(), ended: Condvar::new(), stop })
     }
 
     fn lock(&self) -> MutexGuard<'_, Tail> {
@@ -358,14 +408,8 @@ impl Stderr {
             return;
         }
         tracing::debug!(line, "remote stderr");
-        let mut tail = self.lock();
-        tail.bytes += line.len();
-        tail.lines.push_back(line);
-        while tail.bytes > TAIL_BYTES
-            && let Some(first) = tail.lines.pop_front()
-        {
-            tail.bytes -= first.len();
-        }
+        self.heard.lock().push(line.clone());
+        self.lock().kept.push(line);
     }
 
     fn wait_end(&self, limit: Duration) {
@@ -428,21 +472,35 @@ mod tests {
 
     #[test]
     fn ssh_gets_the_host_behind_two_dashes() {
-        assert_eq!(argv(&shell(&["ssh"], None, "h")), ["ssh", "--", "h", "dsync --server"]);
+        assert_eq!(argv(&shell(&["ssh"], None, "h")), ["ssh", "--", "h", "dsync", "--server"]);
         assert_eq!(
             argv(&shell(&["/usr/bin/ssh", "-p", "22"], Some("u"), "fe80::1%eth0")),
-            ["/usr/bin/ssh", "-p", "22", "-l", "u", "--", "fe80::1%eth0", "dsync --server"]
+            ["/usr/bin/ssh", "-p", "22", "-l", "u", "--", "fe80::1%eth0", "dsync", "--server"]
         );
-        assert_eq!(argv(&shell(&["nice", "ssh"], None, "h")), ["nice", "ssh", "--", "h", "dsync --server"]);
-        assert_eq!(argv(&shell(&["rsh"], None, "h")), ["rsh", "h", "dsync --server"]);
+        assert_eq!(
+            argv(&shell(&["nice", "ssh"], None, "h")),
+            ["nice", "ssh", "--", "h", "dsync", "--server"]
+        );
+        assert_eq!(argv(&shell(&["rsh"], None, "h")), ["rsh", "h", "dsync", "--server"]);
     }
 
     #[test]
     fn ssh_alone_is_told_the_address_family() {
         let with = |command, family| argv(&RemoteShell { family, ..shell(command, None, "h") });
-        assert_eq!(with(&["ssh"], AddressFamily::V4), ["ssh", "-4", "--", "h", "dsync --server"]);
-        assert_eq!(with(&["ssh"], AddressFamily::V6), ["ssh", "-6", "--", "h", "dsync --server"]);
-        assert_eq!(with(&["rsh"], AddressFamily::V6), ["rsh", "h", "dsync --server"]);
+        assert_eq!(with(&["ssh"], AddressFamily::V4), ["ssh", "-4", "--", "h", "dsync", "--server"]);
+        assert_eq!(with(&["ssh"], AddressFamily::V6), ["ssh", "-6", "--", "h", "dsync", "--server"]);
+        assert_eq!(with(&["rsh"], AddressFamily::V6), ["rsh", "h", "dsync", "--server"]);
+    }
+
+    #[test]
+    fn login_names_may_be_of_a_windows_domain() {
+        for name in [r"CORP\alice", "alice%gate", "alice#gate", "ou=a"] {
+            assert_eq!(argv(&shell(&["ssh"], Some(name), "h"))[..3], ["ssh", "-l", name]);
+            assert_eq!(shell(&["ssh"], None, name).argv().is_err(), name.contains(['\\', '#']), "{name}");
+        }
+        for name in [r"CORP\", "#a"] {
+            assert!(shell(&["ssh"], Some(name), "h").argv().is_err(), "{name}");
+        }
     }
 
     #[test]
@@ -460,15 +518,15 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
-        /// Law S17: whatever the strings, the host comes after `--` as one word, and the remote
-        /// command is the constant.
+        /// Law S17: whatever the strings, the host comes after `--` as one word, and the words of the remote
+        /// command are constant.
         #[test]
         fn any_accepted_host_is_one_word_after_the_dashes(host in any::<String>(), user in any::<Option<String>>()) {
             let shell = shell(&["ssh"], user.as_deref(), &host);
             if let Ok(argv) = shell.argv() {
-                let tail = &argv[argv.len() - 3..];
-                prop_assert_eq!(tail, ["--", host.as_str(), "dsync --server"]);
-                prop_assert_eq!(argv.len(), if user.is_some() { 6 } else { 4 });
+                let tail = &argv[argv.len() - 4..];
+                prop_assert_eq!(tail, ["--", host.as_str(), "dsync", "--server"]);
+                prop_assert_eq!(argv.len(), if user.is_some() { 7 } else { 5 });
                 prop_assert!(!host.starts_with('-') && !host.contains(char::is_whitespace));
             }
         }

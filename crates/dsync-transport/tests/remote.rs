@@ -84,7 +84,7 @@ fn echo_server() -> PathBuf {
 }
 
 /// Script that runs the remote command on this host, as sshd would.
-const LOCAL: &str = r#"for command; do :; done; exec sh -c "$command""#;
+const LOCAL: &str = r#"while [ $# -gt 2 ]; do shift; done; command=$*; exec sh -c "$command""#;
 
 fn check_echo(connected: &Connected) {
     let data = Bytes::from((0..3_000_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
@@ -308,7 +308,7 @@ fn the_command_line_is_exact() {
     ssh.shell.remote_program = "dsync".into();
     ssh.connect(TransportChoice::Auto).unwrap_err();
     let argv = fs::read_to_string(ssh.directory.path().join("argv")).unwrap();
-    assert_eq!(argv, "-p\n2222\n-o\nA b=$(c)\n-l\nme\n--\n2001:db8::1\ndsync --server\n");
+    assert_eq!(argv, "-p\n2222\n-o\nA b=$(c)\n-l\nme\n--\n2001:db8::1\ndsync\n--server\n");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_shell_that_does_not_exist_is_named() {
     ssh.shell.command = vec!["/nonexistent/ssh".into()];
     let error = ssh.connect(TransportChoice::Auto).unwrap_err();
     assert!(matches!(&error, ConnectError::ShellNotFound { program } if program == "/nonexistent/ssh"));
-    assert_eq!(error.exit_code(), 5);
+    assert_eq!(error.exit_code(), 14);
     ssh.shell.command = vec![ssh.directory.path().into()];
     let error = ssh.connect(TransportChoice::Auto).unwrap_err();
     assert!(matches!(error, ConnectError::ShellNotStarted { .. }), "{error}");
@@ -328,7 +328,7 @@ fn a_shell_that_fails_is_quoted() {
     let error = FakeSsh::fails(
         "echo 'debug: x' >&2; printf 'me@testhost: Permission denied\\033[2J (publickey).\\r\\n' >&2; exit 255",
     );
-    assert_eq!(error.exit_code(), 5);
+    assert_eq!(error.exit_code(), 255);
     let text = error.to_string();
     let end = "ssh exited 255: me@testhost: Permission denied\\u{1b}[2J (publickey).";
     assert!(text.ends_with(end), "{text}");
@@ -336,7 +336,7 @@ fn a_shell_that_fails_is_quoted() {
     assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Killed(9), .. }), "{error}");
     let error = FakeSsh::fails("exit 0");
     assert!(matches!(error, ConnectError::NoGreeting { .. }), "{error}");
-    assert_eq!(error.exit_code(), 5);
+    assert_eq!(error.exit_code(), 12);
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_missing_remote_program_is_named() {
     let mut ssh = FakeSsh::new(LOCAL);
     ssh.shell.remote_program = "dsync-not-installed".into();
     let error = ssh.connect(TransportChoice::Auto).unwrap_err();
-    assert_eq!(error.exit_code(), 5);
+    assert_eq!(error.exit_code(), 127);
     let expected = "'dsync-not-installed' not found on 127.0.0.1";
     assert_eq!(error.to_string(), expected);
     // csh and friends exit 1.
@@ -355,7 +355,7 @@ fn a_missing_remote_program_is_named() {
 #[test]
 fn text_before_the_greeting_is_shown() {
     let banner = FakeSsh::fails(&format!("printf 'Welcome to\\033]0;x\\007 host\\n'\n{LOCAL}"));
-    assert_eq!(banner.exit_code(), 5);
+    assert_eq!(banner.exit_code(), 2);
     assert_eq!(
         banner.to_string(),
         "unexpected text from 127.0.0.1 before the greeting: 'Welcome to\\u{1b}]0;x\\u{7} host' \

@@ -137,7 +137,7 @@ pub struct SyncOptions {
     pub wildcards: bool,
     /// Take `~USER` at the start of a path that the peer opens by an operand, or reads a list from, as
     /// that user's home directory there. Without it such a path is one below the directory where
-    /// relative ones start.
+    /// relative ones start. A `~` that stands alone, or before a `/`, is the own home with and without it.
     pub other_homes: bool,
     /// Accept a source operand that does not exist (`--ignore-missing-args`).
     pub ignore_missing_args: bool,

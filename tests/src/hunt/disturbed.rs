@@ -32,8 +32,12 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
     };
     // Whatever failed did no harm.
     if disturbed.code() == Some(0) {
-        // A lock that nobody holds keeps nobody out.
-        let told = differences().into_iter().filter(|line| !line.contains("/.dsync-lock-"));
+        // A lock that nobody holds keeps nobody out, and an equal file of an alternate directory that cannot be
+        // read is copied, as if it were not there.
+        let is_harmless = |line: &String| {
+            line.contains("/.dsync-lock-") || line.starts_with("extra: ") && case.has(&["--compare-dest"])
+        };
+        let told = differences().into_iter().filter(|line| !is_harmless(line));
         lines.extend(told.map(|line| format!("not told when disturbed: {line}")));
     }
 
@@ -111,6 +115,7 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
         || is_left
         || about("content") && case.has(&["--append"]) && case.has_letter('H')
         || is_access_of_the_moment(case, ours, line)
+        || lost_bits_in_place(case, ours, line)
 }
 
 /// Returns the type of the entry that a difference is about.
@@ -130,7 +135,7 @@ fn was_an_empty_directory(case: &Case, line: &str) -> bool {
 /// Returns whether a directory has another mode or owner for a reason: one of the tree of backups has those that
 /// its original had before the run that made it, one above it those that the directory around it had then, which
 /// the disturbed run may have changed, and without `-p` a directory that keeps its owner out stays open to it
-/// (docs/limits.md).
+/// (docs/limits.md). The root is such a directory too.
 fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let is_access = line.contains("': mode is ") || line.contains("': owner is ");
     let about =
@@ -138,7 +143,7 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let directory = ours.iter().find(|(path, facts)| is_access && facts.kind == "dir" && about(path));
     let Some((path, facts)) = directory else { return false };
     let is_in_tree = path.starts_with(b"w/d/");
-    let is_closed = is_in_tree && !case.has_letter('p') && facts.mode & 0o700 != 0o700;
+    let is_closed = (is_in_tree || path == b"w/d") && !case.has_letter('p') && facts.mode & 0o700 != 0o700;
     let is_below = |path: &[u8], above: &[u8]| {
         path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
@@ -148,6 +153,17 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let is_backups = !is_in_tree
         || places.any(|place| is_below(path, place.as_bytes()) || is_below(place.as_bytes(), path));
     case.has(&["--backup-dir"]) && is_backups || is_closed && line.contains("': mode is ")
+}
+
+/// Returns whether a file lacks the setuid and setgid bits that were taken away before its content was
+/// rewritten: without `-p` no later run knows what they were (docs/limits.md).
+fn lost_bits_in_place(case: &Case, ours: &Survey, line: &str) -> bool {
+    let is_rewritten = case.has(&["--inplace", "--append", "--append-verify"]) && !case.has_letter('p');
+    let has_bits = |facts: &Facts| facts.kind == "file" && facts.mode & 0o6000 != 0;
+    let is_it = |path: &[u8]| {
+        line.strip_prefix(show(path).as_str()).is_some_and(|rest| rest.starts_with(": mode is "))
+    };
+    is_rewritten && ours.iter().any(|(path, facts)| has_bits(facts) && is_it(path))
 }
 
 /// Returns whether a second run finds done what the first one did.

@@ -138,7 +138,7 @@ fn a_share_that_is_not_there_is_no_empty_directory() {
 fn refuses(nas: &Nas, what: &str, code: i32, text: &str) {
     let server = Run::of(nas.shell()).arg("host").run().expect_code(code);
     let client = nas.push(&[]);
-    let (told, client_code) = if code < 40 { (&server, 5) } else { (&client, code) };
+    let (told, client_code) = if code < 40 { (&server, 12) } else { (&client, code) };
     assert!(told.stderr_text().contains(text), "{what}: {}{}", server.account(), client.account());
     assert_eq!(client.code(), Some(client_code), "{what}: {}", client.account());
 }

@@ -58,7 +58,7 @@ pub fn serve(
         Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
 
-    let start = Start::of(grant);
+    let start = Start::of(grant, resources.home.clone());
     let means = Means::new(resources.allowance(budget), resources.spool_home());
     let states = resources.states.clone();
     let means = Means { start, cage, inmates: Inmates::Process, wording, states, ..means };

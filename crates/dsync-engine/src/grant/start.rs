@@ -3,7 +3,12 @@
 //! The law: whatever a client may not do is refused here for all parts of an end, which ask a [`Start`]
 //! and do not know whether there is a grant.
 
-use std::{io, num::NonZeroU64, path::Path, sync::Arc};
+use std::{
+    io,
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use dsync_fs::{Dir, Spelling};
 use dsync_wire::{options::SyncOptions, path::EntryPath};
@@ -17,12 +22,14 @@ pub(crate) struct Start {
     pub(crate) grant: Option<Arc<Grant>>,
     /// The character sets of the names below.
     pub(crate) spelling: Option<Spelling>,
+    /// The directory that `~` stands for, if it is not this process's user's home.
+    pub(crate) home: Option<PathBuf>,
 }
 
 impl Start {
     /// Makes the start of a serving end.
-    pub(crate) fn of(grant: Option<Grant>) -> Self {
-        Self { grant: grant.map(Arc::new), spelling: None }
+    pub(crate) fn of(grant: Option<Grant>, home: Option<PathBuf>) -> Self {
+        Self { grant: grant.map(Arc::new), spelling: None, home }
     }
 
     /// Opens a path as [`Dir::open_destination`] does.

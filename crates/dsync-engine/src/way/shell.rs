@@ -1,22 +1,29 @@
 //! The way through a remote shell.
 
-use std::{ffi::OsString, io::Read, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    io::Read,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_transport::{Abandon, ConnectError, Connected, HostAnswer, RemoteShell, Throttle, TransportChoice};
+use dsync_transport::{
+    Abandon, ConnectError, Connected, HostAnswer, RemoteShell, ShellLines, Throttle, TransportChoice,
+};
 use dsync_wire::budget::Budget;
 
-use crate::{CancelToken, ConnectOptions, RemoteHost, SyncError, halt::POLL, threads};
+use crate::{CancelToken, ConnectOptions, Observer, RemoteHost, SyncError, halt::POLL, threads};
 
 /// Connects to a host.
 pub(super) fn connect(
     host: &RemoteHost,
     options: &ConnectOptions,
     (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
-    cancel: &CancelToken,
+    (observer, cancel): (&dyn Observer, &CancelToken),
 ) -> Result<Connected, SyncError> {
     let carrier = carrier_options(options, budget, throttle);
-    connect_or_cancel(&remote_shell(host, options), &carrier, cancel)
+    connect_or_cancel(&remote_shell(host, options), &carrier, (observer, cancel))
 }
 
 /// Runs a command at a host through the remote shell of `options`, with `input` as its standard input.
@@ -102,16 +109,19 @@ fn carrier_options(
         budget: Arc::clone(budget),
         throttle: throttle.cloned(),
         abandon: Abandon::default(),
+        shell_lines: ShellLines::default(),
     }
 }
 
 /// Connects on a thread of its own, because a remote shell may ask for a password or hang for as
-/// long as it likes: a cancelled run gives it up. The thread and the shell have ended on return.
+/// long as it likes: a cancelled run gives it up, and what it writes is told. The thread and the shell have
+/// ended on return.
 fn connect_or_cancel(
     shell: &RemoteShell,
     options: &dsync_transport::ConnectOptions,
-    cancel: &CancelToken,
+    (observer, cancel): (&dyn Observer, &CancelToken),
 ) -> Result<Connected, SyncError> {
+    let slow = Instant::now() + QUICK_LOGIN;
     std::thread::scope(|scope| {
         let (done_tx, done) = bounded::<()>(0);
         let connect = move || {
@@ -122,6 +132,11 @@ fn connect_or_cancel(
         while done.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
             if cancel.is_cancelled() {
                 options.abandon.abandon();
+            } else if Instant::now() >= slow {
+                let lines = options.shell_lines.take();
+                if !lines.is_empty() {
+                    observer.shell_says(&lines);
+                }
             }
         }
 
@@ -141,5 +156,8 @@ fn port_wait(transport: TransportChoice) -> Duration {
     }
 }
 
+/// Time for a login that needs nobody. What the remote shell says meanwhile (a banner, debugging) is told only
+/// if the login fails.
+const QUICK_LOGIN: Duration = Duration::from_secs(3);
 /// The most that [`dsync_transport::ConnectOptions::port_wait`] may be.
 const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);

@@ -108,7 +108,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 };
                 seen.case.world.iter().any(is_one)
             });
-            let is_lost = seen.finding.line.starts_with("extra: ") && is_beside && seen.is_sources_own();
+            // A link of that name makes another directory, with the files in it, the one of parts.
+            let has_link = seen.case.world.iter().any(|node| {
+                matches!(node.kind, Kind::Symlink(_))
+                    && [&b"/sub"[..], b"/.part"].iter().any(|name| node.path.ends_with(name))
+            });
+            let is_lost =
+                seen.finding.line.starts_with("extra: ") && (is_beside || has_link) && seen.is_sources_own();
             // rsync looks for the file that it received where the directory of parts is.
             let is_taken =
                 |line: &str| line.starts_with("recv_files: \"") && line.ends_with("\" is a directory");

@@ -122,7 +122,7 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has_letter('m')
                 && seen.dsync.code() == Some(23)
                 && (seen.finding.line.starts_with("extra: ")
-                    || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
+                    || seen.about(&["type", "mode", "owner", "mtime", "extended attributes"]))
                 && is_above_unread
         },
     },
