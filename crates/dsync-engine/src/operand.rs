@@ -369,13 +369,11 @@ fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
     })
 }
 
-/// Returns a path that starts at a home, the own one (`~`) or another user's, as the peer takes it: the home
-/// itself, or a path that begins there under `relative`. Only the remote end knows where its homes are: it may
+/// Returns a path that starts at a home, the own one (`~`) or another user's, as the peer takes it: what is
+/// in the home, whose own name this end does not know, or a path that begins there under `relative`. Only the remote end knows where its homes are: it may
 /// start in another directory (a container, `sudo -i`, a `cd` in a script of the login shell).
 fn at_home(path: &[u8]) -> OsString {
-    let Some(end) = path.iter().position(|&byte| byte == b'/') else {
-        return OsStr::from_bytes(path).to_owned();
-    };
+    let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
     let (home, below) = path.split_at(end);
     let below = trim_slashes(below);
     let begins_later = below.windows(3).any(|three| three == b"/./") || below.starts_with(b"./");
@@ -427,13 +425,13 @@ mod tests {
     fn remote_path_starts_at_the_home_directory() {
         for (text, path) in [
             ("h:", "."),
-            ("h:~", "~"),
+            ("h:~", "~/"),
             ("h:~/", "~/"),
             ("h:~/x/", "~/./x/"),
             ("h:~//x", "~/./x"),
             ("h:~/x/./y", "~/x/./y"),
             ("h:./~", "./~"),
-            ("h:~bob", "~bob"),
+            ("h:~bob", "~bob/"),
             ("h:~bob//", "~bob/"),
             ("h:~bob/x/", "~bob/./x/"),
             ("h:~bob/x/./y", "~bob/x/./y"),

@@ -110,7 +110,12 @@ pub enum ConnectError {
         text: PeerText,
     },
     /// The remote dsync did not answer in time.
-    #[error("no greeting from {host} within {} s", after.as_secs())]
+    #[error(
+        "no greeting from {host} within {} s{}{}",
+        after.as_secs(),
+        if stderr.is_empty() { "" } else { ": " },
+        stderr.last().map_or("", String::as_str)
+    )]
     GreetingTimeout {
         /// The host.
         host: String,
