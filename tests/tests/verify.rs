@@ -24,6 +24,24 @@ fn verify(tree: &Path, words: &[&str]) -> Outcome {
     Run::dsync().arg("verify").args(words).arg(tree).run()
 }
 
+/// A manifest within its tree, and beside it the times of an earlier verification, which the run records too.
+#[test]
+fn times_of_reading_beside_a_manifest_in_the_tree_are_no_entry_of_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    [scratch.src(), scratch.dst()].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+    let manifest = scratch.dst().join("m");
+    for run in 1..=3 {
+        fs::write(scratch.src().join(format!("f{run}")), "text").unwrap();
+        let copy =
+            Run::dsync().args(["-a", "--delete"]).arg(format!("--write-manifest={}", manifest.display()));
+        let _ = copy.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+        let check = Run::dsync().args(["verify", "--max-age=1d", "--manifest"]).arg(&manifest);
+        let _ = check.arg(scratch.dst()).run().expect_code(0);
+    }
+    assert!(scratch.dst().join("m.verified").exists());
+}
+
 /// Plants a tree and records it.
 fn recorded() -> Scratch {
     let scratch = Scratch::new();
