@@ -687,11 +687,47 @@ fn names_of_one_file_that_is_written_in_place_get_each_its_own_content() {
                     fs::read(to.join(name)).unwrap() == fs::read(scratch.src().join(name)).unwrap();
                 assert!(is_right, "{name}, of one file with {first}: {}", outcome.account());
             }
-            assert!(same_inode(&to.join("a"), &outside), "whoever comes first keeps the inode");
+            // Under `--append` nobody writes into it.
+            let is_first = same_inode(&to.join("a"), &outside);
+            assert_eq!(is_first, options != ["--append"], "whoever comes first keeps the inode");
             assert_eq!(copy().arg("-i").run().expect_code(0).stdout_text(), "");
             fs::remove_dir_all(to).unwrap();
             fs::remove_file(&outside).unwrap();
         });
+    }
+}
+
+/// Options that leave a file as it is, and that file is one with another that they do not: it is written nowhere.
+#[test]
+fn a_name_that_is_left_as_it_is_keeps_its_content() {
+    let scratch = Scratch::new();
+    let at = |name: &str, seed, len, mtime| Node { mtime: (mtime, 0), ..Node::file(name, seed, len) };
+    let (old, new) = (1_300_000_000, 1_500_000_000);
+    // The one that is left alone comes before the other, or behind it.
+    for (left, other) in [("a", "z"), ("z", "a")] {
+        for (options, left_node, other_node) in [
+            (&["-u", "--inplace"][..], at(left, 1, 12, old), at(other, 2, 12, new)),
+            (&["-uH", "--inplace"], at(left, 1, 12, old), at(other, 2, 12, new)),
+            (&["--append"], at(left, 1, 5, old), at(other, 2, 40, new)),
+            (&["--append-verify"], at(left, 1, 5, old), at(other, 2, 40, new)),
+            (&["--inplace", "--max-size=20"], at(left, 1, 40, new), at(other, 2, 12, new)),
+            (&["--inplace", "--min-size=20"], at(left, 1, 12, new), at(other, 2, 40, new)),
+        ] {
+            let _ = fs::remove_dir_all(scratch.src());
+            Tree::of([left_node, other_node]).plant(&scratch.src());
+            let to = scratch.dst();
+            Tree::of([at(left, 3, 20, 1_400_000_000), Node::hard_link(other, left)]).plant(&to);
+            let before = fs::read(to.join(left)).unwrap();
+            for _ in 0..2 {
+                let run = Run::dsync().arg("-a").args(options).arg(slash(&scratch.src())).arg(&to);
+                let outcome = run.run().expect_code(0);
+                assert!(fs::read(to.join(left)).unwrap() == before, "{left}: {}", outcome.account());
+            }
+            if !options.iter().any(|option| option.starts_with("--append")) {
+                assert_eq!(fs::read(to.join(other)).unwrap(), fs::read(scratch.src().join(other)).unwrap());
+            }
+            fs::remove_dir_all(&to).unwrap();
+        }
     }
 }
 

@@ -274,6 +274,14 @@ impl Policy {
         (self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(&size)
     }
 
+    /// Returns whether some files are left as they are although the source's differ: newer ones, longer ones
+    /// under `append`, and those of other sizes than wanted.
+    pub(crate) fn leaves_some_as_they_are(&self) -> bool {
+        let options = &self.options;
+        let limits_size = options.min_size > 0 || options.max_size.is_some();
+        options.update || options.writing.append != Append::No || limits_size
+    }
+
     /// Returns whether an entry is left alone because it exists, or because it does not, whatever
     /// else differs.
     pub(crate) fn leaves_alone(&self, kind: &EntryKind, existing: Option<&Metadata>) -> bool {

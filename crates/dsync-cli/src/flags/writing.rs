@@ -42,7 +42,8 @@ pub(crate) struct Writing {
     /// Write into the old file itself, not beside it
     ///
     /// Keeps the file's hard links and needs no room for a second copy. A further name for which the
-    /// source has another file becomes a file of its own. What is written is kept as little as without
+    /// source has another file becomes a file of its own. With -u, --append, --max-size or --min-size, which leave
+    /// files as they are, a file with further names is replaced, not written into. What is written is kept as little as without
     /// it: what moved inside the file is moved there. A remote file is written to only when all that is
     /// new of it has arrived and was verified. But a run that is killed, or a power cut, may leave a
     /// file that is partly old and partly new until the next run; readers see it change. With -u,

@@ -143,7 +143,9 @@ impl Planner<'_> {
         let Some(existing) = shared else { return Course::Place(placing) };
 
         let writes = placing.writes();
-        if !self.comparison.shared_inodes.admit(subject.entry, existing, writes) {
+        // A further name may be one that the options leave as it is.
+        let spares = writes && self.site.policy.leaves_some_as_they_are();
+        if spares || !self.comparison.shared_inodes.admit(subject.entry, existing, writes) {
             placing.is_apart = true;
             if !writes {
                 self.site.policy.replace(&mut placing.decision);

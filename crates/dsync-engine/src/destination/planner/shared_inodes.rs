@@ -6,6 +6,9 @@
 //! it. A later one that was listed with another content gets a file of its own, under its name, which
 //! is replaced then. rsync writes one into the other, in turns with each run.
 //!
+//! Under options that leave some files as they are (`--update`, `--append`, limits of size) nobody writes into
+//! an inode with several names: one of them may be such a file, and come later.
+//!
 //! The bound: two files are known apart by the size, the time and, with `--checksum`, the hash that
 //! they are listed with, as by the quick check. Attributes do not count: what sets those of one name
 //! sets them for all, with and without `--inplace`.
