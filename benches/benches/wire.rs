@@ -101,7 +101,7 @@ fn listing() -> Listing {
             implied: false,
         })
         .collect();
-    Listing { dir: EntryId(0), last: true, complete: true, entries }
+    Listing { dir: EntryId(0), last: true, complete: true, left_out: false, entries }
 }
 
 fn time(number: u64) -> Timestamp {

@@ -47,10 +47,70 @@ fn empty_source_does_not_empty_the_destination() {
         );
         assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
     }
-    // A tree given by name, not its contents, and of two trees the one that is not mounted.
+    // A tree given by name, not its contents.
     full(&scratch.at("dst/empty"));
     refused(run(&scratch, &["-a", "--delete"], "empty", &scratch.dst()), "/dst/empty' is empty");
     assert_same(&scratch.src(), &scratch.at("dst/empty"), Scope::CONTENT);
+}
+
+#[test]
+fn of_several_sources_an_empty_one_keeps_none_of_the_others() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    let list = Scratch::new();
+    fs::write(list.at("list"), "empty\nsrc\n").unwrap();
+    let from_list = format!("--files-from={}", list.at("list").display());
+    for (options, remote) in [
+        (&["-a", "--delete"][..], false),
+        (&["-a", "--delete-before"], false),
+        (&["-a", "--delete"], true),
+        (&["-ar", "--delete", &from_list], false),
+    ] {
+        let scratch = Scratch::new();
+        empty(&scratch);
+        full(&scratch.at("dst/empty"));
+        full(&scratch.at("expected"));
+        full(&scratch.dst().join("src"));
+        fs::write(scratch.src().join("g"), "new").unwrap();
+        let operands = match options {
+            [_, _, _] => vec![slash(scratch.path())],
+            _ => ["empty", "src"].map(|name| scratch.at(name).into_os_string()).to_vec(),
+        };
+        for dry in [&["-n"][..], &[]] {
+            let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+            let run = run.args(options).args(dry).args(&operands);
+            let run = if remote { run.arg(sshd.operand(scratch.dst())) } else { run.arg(scratch.dst()) };
+            let outcome = run.run().expect_code(23);
+            let said = outcome.stderr_text();
+            assert_eq!(said.matches("'empty'").count(), 1, "{}", outcome.account());
+            assert!(said.contains("is empty, and may be a disk that is not mounted"), "{said}");
+        }
+        assert_same(&scratch.src(), &scratch.dst().join("src"), Scope::CONTENT);
+        assert_same(&scratch.at("expected"), &scratch.at("dst/empty"), Scope::CONTENT);
+    }
+}
+
+/// As lsyncd asks for what has gone, and as a mirror of one kind of file whose last one has gone.
+#[test]
+fn a_source_whose_entries_the_rules_leave_out_is_not_empty() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (program, remote) in [("dsync", false), ("dsync", true), ("rsync", false)] {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        full(&scratch.dst());
+        fs::write(scratch.dst().join("gone.txt"), "old").unwrap();
+        let run = match (program, remote) {
+            ("rsync", _) => Run::of("rsync"),
+            (_, true) => sshd.run(Via::Ssh),
+            _ => Run::dsync(),
+        };
+        let run = run.args(["-lts", "-r", "--delete", "--force", "--include=/gone.txt", "--include=/"]);
+        let run = run.arg("--exclude=*").arg(slash(&scratch.src()));
+        let run = if remote { run.arg(sshd.operand(scratch.dst())) } else { run.arg(scratch.dst()) };
+        let _ = run.run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+    }
 }
 
 #[test]

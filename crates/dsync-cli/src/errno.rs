@@ -34,6 +34,7 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
         Cause::Vanished | Cause::Changed | Cause::TypeChanged | Cause::ContentMismatch => {
             "run the same command again when nothing writes to the source"
         }
+        Cause::EmptySource => "mount what belongs there, or use --allow-empty-source",
         Cause::DirectoryInTheWay => "move the directory away, or use --force or --delete",
         Cause::Unrepresentable => "rename the entry, or exclude it",
         Cause::DeviceTooShort { .. } => "write to a device that is as long as the file",

@@ -212,6 +212,8 @@ pub struct WalkedDir {
     /// is not meant to be whole: the root if no operand stands for its contents, any directory of a
     /// walk that is not recursive, and another filesystem's root under `one_file_system`.
     pub complete: bool,
+    /// Whether rules left out an entry of this part.
+    pub left_out: bool,
     /// Entries that could not be read.
     pub problems: Vec<WalkProblem>,
     /// The reasons why entries take part or not, as far as [`WalkOptions::rulings`] wants that.

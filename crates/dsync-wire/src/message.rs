@@ -324,6 +324,8 @@ pub struct Listing {
     /// Whether the directory was read to its end. If not, nothing in it may be deleted. Meaningful
     /// on the last part.
     pub complete: bool,
+    /// Whether rules left out entries of this part: a directory without entries in its listing is not empty.
+    pub left_out: bool,
     /// The entries of this part.
     pub entries: Vec<Entry>,
 }

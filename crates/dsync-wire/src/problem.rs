@@ -138,6 +138,9 @@ pub enum Cause {
     },
     /// The source's file no longer has the content that the run was told of.
     OtherContent,
+    /// The source's directory has no entry, which is more often a disk that is not mounted: what the
+    /// destination has in it stays.
+    EmptySource,
     /// The entry is in place, but lacks attributes that could not be set. It does not count as failed.
     Lacking {
         /// Whether the owner or the group is another.
@@ -186,6 +189,9 @@ impl fmt::Display for Cause {
             Self::SameFile => "it is the same file as its copy",
             Self::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it",
             Self::TooManyRules => "it, or they, have more rules than are taken",
+            Self::EmptySource => {
+                "the source's is empty, and may be a disk that is not mounted; its entries stay"
+            }
             Self::OtherContent => "its content is not the one that was asked for; nothing was replaced",
             Self::LeadsOut => "it leads out of the copied tree, as a link or by a name in it",
         })

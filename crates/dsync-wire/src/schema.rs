@@ -451,6 +451,7 @@ enum CauseWord {
     LeadsOut,
     DeviceTooShort,
     OtherContent,
+    EmptySource,
     Lacking,
 }
 
@@ -503,6 +504,7 @@ impl CauseFields {
             Cause::TooManyRules => CauseWord::TooManyRules,
             Cause::LeadsOut => CauseWord::LeadsOut,
             Cause::OtherContent => CauseWord::OtherContent,
+            Cause::EmptySource => CauseWord::EmptySource,
         })
     }
 }

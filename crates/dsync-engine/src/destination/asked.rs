@@ -315,6 +315,14 @@ impl<'a> Bounds<'a> {
         }
     }
 
+    /// Returns whether several operands, or lines of a list, name entries.
+    pub(super) fn has_several_names(&self) -> bool {
+        match &self.paths {
+            Some(paths) => paths.typed().len() > 1,
+            None => self.names.as_ref().is_none_or(|names| names.len() > 1),
+        }
+    }
+
     /// Returns whether an operand stands for a directory of this path, so that it is expected to
     /// have entries.
     pub(super) fn is_operand(&self, path: &RelPath) -> bool {

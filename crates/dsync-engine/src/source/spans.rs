@@ -263,8 +263,8 @@ type Owned = (usize, Listing, Option<Entry>);
 
 /// Returns the items of a part of a listing.
 fn items(part: usize, listing: Listing) -> impl Iterator<Item = Owned> {
-    let Listing { dir, last, complete, entries } = listing;
-    let empty = move || Listing { dir, last: false, complete: false, entries: Vec::new() };
+    let Listing { dir, last, complete, left_out, entries } = listing;
+    let empty = move || Listing { dir, last: false, complete: false, left_out, entries: Vec::new() };
     let end = last.then(move || (part, Listing { last, complete, ..empty() }, None));
     entries.into_iter().map(move |entry| (part, empty(), Some(entry))).chain(end)
 }

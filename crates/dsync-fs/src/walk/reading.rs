@@ -162,6 +162,8 @@ struct Reading {
     entries: Vec<WalkedEntry>,
     children: Vec<Child>,
     complete: bool,
+    /// Whether rules left out an entry.
+    left_out: bool,
     /// Whether all of a directory is read here, not a part.
     whole: bool,
     problems: Vec<WalkProblem>,
@@ -190,6 +192,7 @@ impl Reading {
             entries,
             children,
             complete: true,
+            left_out: false,
             whole,
             problems,
             rulings: Vec::new(),
@@ -404,6 +407,7 @@ impl Reading {
         };
         self.note_verdict(&name, layer, metadata.kind == Kind::Dir);
         if self.excludes(&name, layer, metadata.kind == Kind::Dir) {
+            self.left_out = true;
             return None;
         }
         let choice = self.choose(&name, &metadata);
@@ -769,6 +773,7 @@ impl Reading {
             entries: self.entries,
             last,
             complete: self.complete,
+            left_out: self.left_out,
             problems: self.problems,
             rulings: self.rulings,
         };

@@ -60,6 +60,7 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
             w.bool(extended);
             w.i64(i64::from(number));
         }
+        Cause::EmptySource => w.byte(17),
     }
 }
 
@@ -88,6 +89,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
             extended: r.bool("attributes lacking")?,
             number: decode_number(r)?,
         },
+        17 => Cause::EmptySource,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }

@@ -63,7 +63,7 @@ pub(super) fn encode(listing: &Listing, packer: &mut Packer, out: &mut Vec<u8>) 
     w.check(w.size(), MAX_LISTING_BYTES as u64, "size of entries")?;
     let mut w = Writer::new(Kind::LISTING, out);
     w.entry(listing.dir);
-    w.flags(0, &[(LAST, listing.last), (COMPLETE, listing.complete)]);
+    w.flags(0, &[(LAST, listing.last), (COMPLETE, listing.complete), (LEFT_OUT, listing.left_out)]);
     let effort = if content.len() >= COMPRESSED_LEN { Effort::Zstd(1) } else { Effort::Raw };
     let packed = packer.pack(Bytes::from(content), effort);
     packed::encode_header(&packed, Kind::LISTING, out)?;
@@ -73,7 +73,7 @@ pub(super) fn encode(listing: &Listing, packer: &mut Packer, out: &mut Vec<u8>) 
 
 pub(super) fn decode(r: &mut Reader<'_>, unpacker: &mut Unpacker) -> Result<Listing, DecodeError> {
     let dir = r.entry()?;
-    let flags = r.flags(LAST | COMPLETE, "flags")?;
+    let flags = r.flags(LAST | COMPLETE | LEFT_OUT, "flags")?;
     let packed = packed::decode(r, Bytes::copy_from_slice)?;
     let content = unpacker
         .unpack(&packed, MAX_RAW_FRAME)
@@ -88,7 +88,8 @@ pub(super) fn decode(r: &mut Reader<'_>, unpacker: &mut Unpacker) -> Result<List
         entries.push(before.decode(EntryId(index as u64), &sets, &mut r)?);
     }
     r.finish()?;
-    Ok(Listing { dir, last: flags & LAST != 0, complete: flags & COMPLETE != 0, entries })
+    let is = |flag| flags & flag != 0;
+    Ok(Listing { dir, last: is(LAST), complete: is(COMPLETE), left_out: is(LEFT_OUT), entries })
 }
 
 pub(super) fn encode_attributes(attributes: &Attributes, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -373,6 +374,8 @@ fn type_code(kind: &EntryKind) -> u8 {
 const LAST: u8 = 1;
 /// Bit of a listing: the directory was read to its end.
 const COMPLETE: u8 = 2;
+/// Rules left out entries of the part.
+const LEFT_OUT: u8 = 4;
 
 /// Bits of an entry that hold its type.
 const TYPE: u8 = 0b111;

@@ -202,6 +202,7 @@ impl CauseFields {
             CauseWord::TooManyRules => Cause::TooManyRules,
             CauseWord::LeadsOut => Cause::LeadsOut,
             CauseWord::OtherContent => Cause::OtherContent,
+            CauseWord::EmptySource => Cause::EmptySource,
         })
     }
 }

@@ -98,6 +98,7 @@ fn causes() -> Vec<Cause> {
         Cause::FirstNameFailed,
         Cause::SameFile,
         Cause::OtherContent,
+        Cause::EmptySource,
         Cause::FakeSuperDamaged,
         Cause::BadRule(7),
         Cause::TooManyRules,

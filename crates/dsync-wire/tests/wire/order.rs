@@ -189,7 +189,7 @@ fn a_destination_hears_spans_only_where_they_were_agreed_on() {
     inbox.check(&listing_end(9, 9)).unwrap();
     assert_eq!(inbox.state(), State::Files);
     let mut order = ListingOrder::new(false);
-    let listing = |last| Listing { dir: EntryId(0), last, complete: last, entries: vec![] };
+    let listing = |last| Listing { dir: EntryId(0), last, complete: last, left_out: false, entries: vec![] };
     order.check(&listing(false)).unwrap();
     let end = ListingEnd { entries: 0, bytes: 0 };
     let error = order.end(&end).unwrap_err();
@@ -407,7 +407,7 @@ fn tops(root: bool) -> ControlMessage {
 }
 
 fn part(dir: u64, last: bool, entries: Vec<dsync_wire::message::Entry>) -> ControlMessage {
-    ControlMessage::Listing(Listing { dir: EntryId(dir), last, complete: true, entries })
+    ControlMessage::Listing(Listing { dir: EntryId(dir), last, complete: true, left_out: false, entries })
 }
 
 fn listing_end(entries: u64, bytes: u64) -> ControlMessage {

@@ -453,6 +453,7 @@ fn encoders_refuse_what_decoders_would() {
         dir: EntryId(0),
         last: true,
         complete: true,
+        left_out: false,
         entries
     })));
     let good = samples::file(b"a", 1);
@@ -477,7 +478,7 @@ fn encoders_refuse_what_decoders_would() {
         read_directory,
     ] {
         let entries = vec![bad.clone()];
-        let listing = Listing { dir: EntryId(0), last: true, complete: true, entries };
+        let listing = Listing { dir: EntryId(0), last: true, complete: true, left_out: false, entries };
         assert!(!encodes(&ControlMessage::Listing(listing)), "{bad:?}");
     }
     let mut out = vec![1, 2, 3];

@@ -98,7 +98,13 @@ fn a_typical_listing_takes_at_most_25_bytes_per_entry() {
             entry
         })
         .collect();
-    let message = ControlMessage::Listing(Listing { dir: EntryId(1), last: true, complete: true, entries });
+    let message = ControlMessage::Listing(Listing {
+        dir: EntryId(1),
+        last: true,
+        complete: true,
+        left_out: false,
+        entries,
+    });
     let bytes = encode_control(&message);
     assert!(bytes.len() <= 25 * MAX_LISTING_ENTRIES, "{} bytes per entry", bytes.len() / MAX_LISTING_ENTRIES);
     assert_eq!(decode_control(&bytes), Ok(message));
@@ -114,8 +120,13 @@ fn the_bound_of_an_entry_holds_for_the_largest() {
     let bound = entry.max_encoded_len();
     for kind in [entry.kind.clone(), EntryKind::File { size: i64::MAX as u64, content: Some([0; 32]) }] {
         entry.kind = kind;
-        let listing =
-            Listing { dir: EntryId(u64::MAX), last: true, complete: true, entries: vec![entry.clone()] };
+        let listing = Listing {
+            dir: EntryId(u64::MAX),
+            last: true,
+            complete: true,
+            left_out: false,
+            entries: vec![entry.clone()],
+        };
         let header = FRAME_HEADER + 10 + 1 + 1 + 3 + 1;
         assert!(encode_control(&ControlMessage::Listing(listing)).len() <= bound + header);
     }

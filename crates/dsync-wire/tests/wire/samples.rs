@@ -58,7 +58,13 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("listing", M::Listing(listing())),
         (
             "listing-part",
-            M::Listing(Listing { dir: EntryId(300), last: false, complete: false, entries: vec![] }),
+            M::Listing(Listing {
+                dir: EntryId(300),
+                last: false,
+                complete: false,
+                left_out: false,
+                entries: vec![],
+            }),
         ),
         ("listing-end", M::ListingEnd(ListingEnd { entries: 1_000_000, bytes: 1 << 40 })),
         ("problem", M::Problem(problem(Cause::Os(13)))),
@@ -240,7 +246,7 @@ pub(crate) fn listing() -> Listing {
     entries[8].attributes.atime = Some(Timestamp { seconds: -1, nanoseconds: 999_999_999 });
     entries[4].hard_link = Some(HardLink::First);
     entries[8].hard_link = Some(HardLink::To(EntryId(300)));
-    Listing { dir: EntryId(0), last: true, complete: true, entries }
+    Listing { dir: EntryId(0), last: true, complete: true, left_out: false, entries }
 }
 
 /// Makes lists of both kinds and two attributes.
@@ -316,7 +322,7 @@ fn start_relative() -> Start {
 
 fn listing_on_the_way() -> Listing {
     let home = Entry { implied: true, ..entry(b"home", EntryKind::Directory) };
-    Listing { dir: EntryId(0), last: true, complete: false, entries: vec![home] }
+    Listing { dir: EntryId(0), last: true, complete: false, left_out: false, entries: vec![home] }
 }
 
 fn start_destination() -> Start {
@@ -466,7 +472,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 15] = [
+const CAUSES: [(&str, Cause); 16] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -481,6 +487,7 @@ const CAUSES: [(&str, Cause); 15] = [
     ("problem-leads-out", Cause::LeadsOut),
     ("problem-other-content", Cause::OtherContent),
     ("problem-device-too-short", Cause::DeviceTooShort { device: 512, file: 1 << 40 }),
+    ("problem-empty-source", Cause::EmptySource),
     ("problem-lacking", Cause::Lacking { owner: true, extended: false, number: 22 }),
 ];
 

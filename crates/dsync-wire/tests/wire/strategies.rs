@@ -389,7 +389,8 @@ fn listing() -> impl Strategy<Value = Listing> {
                     }
                 })
                 .collect();
-            Listing { dir, last, complete, entries }
+            let left_out = dir.0.is_multiple_of(2);
+            Listing { dir, last, complete, left_out, entries }
         })
 }
 
@@ -577,6 +578,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::FakeSuperDamaged,
             Cause::TooManyRules,
             Cause::LeadsOut,
+            Cause::EmptySource,
         ]),
         any::<u32>().prop_map(Cause::BadRule),
         any::<(u64, u64)>().prop_map(|(device, file)| Cause::DeviceTooShort { device, file }),

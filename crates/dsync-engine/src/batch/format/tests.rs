@@ -30,7 +30,8 @@ pub(in crate::batch) fn sections() -> Vec<Section> {
     let asked = Asked { contents: true, names: Some(Vec::new()), paths: Vec::new() };
     let packed = Packer::new().pack(content.to_vec().into(), Effort::Raw);
     let hash = ContentHasher::new().update(content).finish();
-    let listing = Listing { dir: EntryId(0), last: true, complete: true, entries: vec![entry] };
+    let listing =
+        Listing { dir: EntryId(0), last: true, complete: true, left_out: false, entries: vec![entry] };
 
     vec![
         Section::Terms(Terms::new(asked, &SyncOptions::archive()).encode().unwrap()),

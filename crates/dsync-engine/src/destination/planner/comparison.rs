@@ -108,6 +108,7 @@ impl<'a> Comparison<'a> {
         if listing.last && listing.complete {
             self.bounds.whole(&merge.judged).map_err(|unasked| unasked.at(merge.path()))?;
         }
+        merge.left_out |= listing.left_out;
         for entry in &listing.entries {
             let judged = self.bounds.entry(&mut merge.judged, entry);
             judged.map_err(|unasked| unasked.at(&entry_path(merge.path(), entry)))?;
@@ -369,7 +370,7 @@ impl<'a> Comparison<'a> {
         merge.leftovers.settle_notes(self.site, &directory);
         // Where not all is known of both, nothing is known to be extraneous.
         if complete && merge.own.complete {
-            self.guard_empty_source(&merge, &directory)?;
+            self.guard_empty_source(&mut merge, &directory)?;
             self.guard_home(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             merge.leftovers.remove_rest(self.site, &directory);

@@ -213,12 +213,21 @@ impl Comparison<'_> {
     }
 
     /// Refuses to empty a directory for an operand without any entry: that is more often a disk
-    /// that is not mounted than a tree that was emptied.
-    pub(super) fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
+    /// that is not mounted than a tree that was emptied. One whose entries the rules left out is no such
+    /// operand. Of one among several the entries stay, which is told, and the others are copied.
+    pub(super) fn guard_empty_source(
+        &self,
+        merge: &mut Merge,
+        directory: &Directory,
+    ) -> Result<(), SyncError> {
         let is_operand = self.bounds.is_operand(&directory.path);
-        let empties = merge.last_name.is_none() && !merge.extraneous.is_empty();
+        let empties = merge.last_name.is_none() && !merge.left_out && !merge.extraneous.is_empty();
         if !is_operand || !empties || self.site.policy.options.allow_empty_source {
             return Ok(());
+        }
+        if !directory.path.is_root() && self.bounds.has_several_names() {
+            merge.extraneous.clear();
+            return self.site.problem(Operation::Delete, &directory.path, Cause::EmptySource);
         }
         Err(SyncError::EmptySource {
             path: self.site.display_path(&directory.path),

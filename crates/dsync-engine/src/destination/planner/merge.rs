@@ -27,6 +27,8 @@ pub(super) struct Merge {
     pub(super) own: OwnEntries,
     /// The last name of the source's listing.
     pub(super) last_name: Option<Vec<u8>>,
+    /// Whether rules left out entries of the source's.
+    pub(super) left_out: bool,
     /// Alternate directories that may hold entries of this one.
     pub(super) alternates: Level,
     /// Entries that only the destination has.
@@ -123,6 +125,7 @@ impl Merge {
             directory: None,
             own: OwnEntries::none(),
             last_name: None,
+            left_out: false,
             alternates: Level::default(),
             extraneous: Vec::new(),
             missing: Vec::new(),

@@ -274,7 +274,8 @@ impl Planner<'_> {
                 return Ok(());
             }
             let dir = self.comparison.due(&path).ok_or_else(|| misbehaved(PeerMisbehaved::SpanOutOfPlace))?;
-            let mut listing = Listing { dir, last: false, complete: false, entries: Vec::new() };
+            let mut listing =
+                Listing { dir, last: false, complete: false, left_out: false, entries: Vec::new() };
             add(&mut listing, content);
             while let Some(item) = items.next_if(|item| !listing.last && item.path == path) {
                 add(&mut listing, item.content);
