@@ -2,7 +2,8 @@
 //!
 //! The law: a replaced entry has its backup before its name shows the new content. If the
 //! filesystem has hard links, its name is never missing meanwhile. An earlier backup of that name
-//! is replaced in one step. A directory is never kept as a whole. A directory that has the backup's
+//! is replaced in one step. A backup that is a copy says what it lacks of its original; without the
+//! content there is none. A directory is never kept as a whole. A directory that has the backup's
 //! name gives way only if it is a backup itself, and only once the new backup stands.
 
 use std::{
@@ -17,7 +18,7 @@ use crate::{
     commit::Durability,
     component::Component,
     dir::{Dir, Special},
-    extended::{Extended, ExtendedScope},
+    extended::{Extended, ExtendedScope, Withheld},
     extents::{CopyError, Sharing},
     metadata::{Kind, Metadata, Timestamp},
     own_places::OwnPlaces,
@@ -78,17 +79,18 @@ impl BackupPlace {
 
     /// Keeps the entry `name` of `from`, which is about to be replaced. It also stays in place,
     /// except on a filesystem without hard links. An entry that does not exist needs no backup.
+    /// Returns what the backup lacks of the entry: on another filesystem it is a copy.
     ///
     /// # Errors
     /// The system's error; the entry is where it was.
-    pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<()> {
+    pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
         if self.stands(from, name) {
-            return Ok(());
+            return Ok(Withheld::default());
         }
         self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
             Err(error) => match Errno::from_io_error(&error) {
                 // In a directory that somebody has removed nothing can be made, with the same error.
-                Some(Errno::NOENT) if from.lacks(name) => Ok(()),
+                Some(Errno::NOENT) if from.lacks(name) => Ok(Withheld::default()),
                 Some(Errno::XDEV) if self.may_copy() => self.copy_here(from, name),
                 // A directory cannot have a hard link either.
                 Some(Errno::PERM) if from.stat(name).is_ok_and(|now| now.kind == Kind::Dir) => {
@@ -100,18 +102,19 @@ impl BackupPlace {
                 }
                 _ => Err(error),
             },
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(Withheld::default()),
         })
     }
 
     /// Moves the entry `name` of `from` here, or removes it where its backup stands already. An entry
-    /// that does not exist needs no backup.
+    /// that does not exist needs no backup. Returns what the backup lacks, as [`keep`](Self::keep)
+    /// does.
     ///
     /// # Errors
     /// The system's error; the entry is where it was.
-    pub fn take(&self, from: &Dir, name: &Component) -> io::Result<()> {
+    pub fn take(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
         if self.stands(from, name) {
-            return from.remove_file(name);
+            return from.remove_file(name).map(|()| Withheld::default());
         }
         self.over_directory(|| self.take_here(from, name))
     }
@@ -122,16 +125,18 @@ impl BackupPlace {
         !self.dir.adds_only()
     }
 
-    fn take_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        let Err(error) = self.dir.give_name(from, name, &self.name) else { return Ok(()) };
+    fn take_here(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
+        let Err(error) = self.dir.give_name(from, name, &self.name) else { return Ok(Withheld::default()) };
         match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) if from.lacks(name) => Ok(()),
+            Some(Errno::NOENT) if from.lacks(name) => Ok(Withheld::default()),
             Some(Errno::XDEV) if self.may_copy() => {
-                self.copy_here(from, name)?;
-                from.remove_file(name)
+                let withheld = self.copy_here(from, name)?;
+                from.remove_file(name).map(|()| withheld)
             }
             // It has its backup already, where nothing may be replaced.
-            Some(Errno::EXIST) if self.holds(from, name) => from.remove_file(name),
+            Some(Errno::EXIST) if self.holds(from, name) => {
+                from.remove_file(name).map(|()| Withheld::default())
+            }
             _ => Err(error),
         }
     }
@@ -155,22 +160,23 @@ impl BackupPlace {
     }
 
     /// Copies the entry `name` of `from` here, as needed before a write into the entry itself.
+    /// Returns what the copy lacks of it.
     ///
     /// # Errors
     /// The system's error; `EISDIR` for a directory.
-    pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
+    pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
         // A write into the entry would change its further names as well.
         if self.stands(from, name) && !self.holds(from, name) {
-            return Ok(());
+            return Ok(Withheld::default());
         }
         self.over_directory(|| self.copy_here(from, name))
     }
 
     /// Makes the backup. A directory of its name is first moved aside, and moved back if the backup
     /// fails.
-    fn over_directory(&self, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    fn over_directory(&self, make: impl Fn() -> io::Result<Withheld>) -> io::Result<Withheld> {
         let error = match make() {
-            Ok(()) => return Ok(()),
+            Ok(withheld) => return Ok(withheld),
             Err(error) => error,
         };
         if !self.dir.stat(&self.name).is_ok_and(|now| now.kind == Kind::Dir)
@@ -181,10 +187,10 @@ impl BackupPlace {
         let aside = temp_name()?;
         self.dir.rename(&self.name, &aside)?;
         match make() {
-            Ok(()) => {
+            Ok(withheld) => {
                 // The backup stands, so leftovers of an older one are no reason to fail.
                 let _ = self.dir.remove_tree(&aside, Spare::NOTHING, &mut |_, _| {});
-                Ok(())
+                Ok(withheld)
             }
             Err(error) => {
                 self.dir.rename(&aside, &self.name)?;
@@ -207,44 +213,48 @@ impl BackupPlace {
 
     /// Copies the entry, and writes the copy with its name to the disk: nothing else orders it before what
     /// happens to the original, whatever the run's durability.
-    fn copy_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        self.copy_entry(from, name)?;
-        self.dir.sync()
+    fn copy_here(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
+        let withheld = self.copy_entry(from, name)?;
+        self.dir.sync().map(|()| withheld)
     }
 
-    fn copy_entry(&self, from: &Dir, name: &Component) -> io::Result<()> {
+    fn copy_entry(&self, from: &Dir, name: &Component) -> io::Result<Withheld> {
         let now = match from.stat(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Withheld::default()),
             now => now?,
         };
-        let wanted = wanted(&now, from.extended(name, EVERYTHING).ok());
+        // What cannot be read has no backup: nobody would know what the copy lacks.
+        let wanted = wanted(&now, from.extended(name, EVERYTHING)?);
         let special = match now.kind {
             Kind::Dir => return Err(Errno::ISDIR.into()),
             Kind::File => return self.copy_file(from, name, &wanted),
             Kind::Symlink => {
                 let text = from.read_link(name)?;
-                return self.dir.make_symlink(&self.name, &text, &wanted).map(|_| ());
+                return self.dir.make_symlink(&self.name, &text, &wanted);
             }
             Kind::Fifo => Special::Fifo,
             Kind::Socket => Special::Socket,
             Kind::CharDevice => Special::CharDevice(now.rdev),
             Kind::BlockDevice => Special::BlockDevice(now.rdev),
         };
-        self.dir.make_special(&self.name, special, &wanted).map(|_| ())
+        self.dir.make_special(&self.name, special, &wanted)
     }
 
-    fn copy_file(&self, from: &Dir, name: &Component, wanted: &Wanted) -> io::Result<()> {
+    fn copy_file(&self, from: &Dir, name: &Component, wanted: &Wanted) -> io::Result<Withheld> {
         let old = from.open_source(name)?;
         let staged = StagedFile::create(&self.dir, self.name.clone())?;
         let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
         staged.copy_all(&old, &sharing, false).map_err(CopyError::into_inner)?;
-        staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
+
+        let prepared = staged.prepare(wanted, None, Durability::File)?;
+        let withheld = prepared.withheld();
+        prepared.commit().map_err(io::Error::other).map(|()| withheld)
     }
 }
 
-fn wanted(now: &Metadata, extended: Option<Extended>) -> Wanted {
+fn wanted(now: &Metadata, extended: Extended) -> Wanted {
     Wanted {
-        extended: extended.map(Arc::new),
+        extended: Some(Arc::new(extended)),
         mode: Some(now.mode),
         mtime: Some(now.mtime),
         atime: None,

@@ -104,6 +104,16 @@ pub struct Withheld {
 }
 
 impl Withheld {
+    /// Returns what one of two lacks.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            owner: self.owner.or(other.owner),
+            extended: self.extended.or(other.extended),
+            plain: self.plain.or(other.plain),
+        }
+    }
+
     /// Returns an error if a mode or a time could not be set.
     pub(crate) fn unless_plain(self) -> io::Result<()> {
         self.plain.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
@@ -366,8 +376,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Reads an entry's lists and attributes.
-pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
+/// Reads an entry's lists and attributes, of which all names and values have at most so many bytes.
+pub(crate) fn read(
+    place: &Place<'_>,
+    scope: ExtendedScope,
+    keeping: Keeping,
+    most: usize,
+) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
         let mut found = Extended {
             acls: scope.acls.then(Acls::default),
@@ -392,8 +407,8 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) ->
                 Err(error) => return Err(error.into()),
             };
             total += name.count_bytes() + value.len();
-            if total > MAX_EXTENDED_BYTES {
-                return Err(io::ErrorKind::FileTooLarge.into());
+            if total > most {
+                return Err(Errno::TOOBIG.into());
             }
             // A kept attribute takes precedence over the entry's own, whichever is listed first.
             let is_own = matches!(keeping, Keeping::FakeSuper { own: true, .. }) && is_roots(name.to_bytes());
@@ -470,7 +485,7 @@ pub(crate) struct Reconciling<'a> {
 impl<'a> Reconciling<'a> {
     /// Reads the present lists and attributes.
     pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended, keeping: Keeping) -> io::Result<Self> {
-        let have = read(place, wanted.scope(), keeping)?.ruled(&wanted.rules);
+        let have = read(place, wanted.scope(), keeping, MAX_LOCAL_BYTES)?.ruled(&wanted.rules);
         Ok(Self { place, wanted, keeping, have, withheld: Withheld::default() })
     }
 
@@ -638,9 +653,12 @@ const USUAL_BYTES: usize = 512;
 const LIST_BYTES: usize = 64 << 10;
 /// `XATTR_SIZE_MAX` of Linux.
 const VALUE_BYTES: usize = 64 << 10;
-/// Limit for the names and values of one entry, in bytes: several of the largest. An entry that
-/// exceeds it is reported, not copied.
+/// Limit for the names and values that a source sends of one entry, in bytes: several of the largest, which
+/// fit one message. Of an entry that exceeds it none are copied, and that is reported.
 pub const MAX_EXTENDED_BYTES: usize = 512 << 10;
+/// Limit for those of an entry that are not sent, in bytes: a thousand of the largest. Whoever owns a file
+/// must not decide how much memory a run takes.
+pub(crate) const MAX_LOCAL_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -10,7 +10,11 @@
 //! this run has the name in use.
 //!
 //! With a directory, the backups form a tree of the same shape, whose directories are made when they
-//! are needed and look like the originals; below the destination that tree is left alone.
+//! are needed and look like the originals; below the destination that tree is left alone. Such a
+//! directory admits nobody whom the original does not, so one that cannot get the original's list is its
+//! owner's alone.
+//!
+//! What a backup, or a directory of backups, lacks of its original is told as for any other entry.
 //!
 //! A file that is rewritten in place is copied first. If it has several names, the backup of a later
 //! one is a copy of the first one's, because the file may be new by then.
@@ -27,7 +31,8 @@ use std::{
 };
 
 use dsync_fs::{
-    BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Timestamp, Wanted, is_abandoned,
+    BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Timestamp, Wanted, Withheld,
+    is_abandoned,
 };
 use dsync_wire::{
     budget::{Budget, Held, OverBudget, Share},
@@ -81,9 +86,17 @@ struct Given {
 /// The first backup of each file of several names that is rewritten in place, and the memory for
 /// them.
 struct Copied {
-    /// The backup's directory, as a path of the destination, and its name, by filesystem and inode.
-    firsts: HashMap<(u64, u64), (RelPath, Component)>,
+    firsts: HashMap<(u64, u64), FirstBackup>,
     held: Held,
+}
+
+/// The first backup of a file of several names, from which those of the other names are copied.
+struct FirstBackup {
+    /// Its directory, as a path of the destination.
+    directory: RelPath,
+    name: Component,
+    /// What it lacks of the file, and so do its copies.
+    withheld: Withheld,
 }
 
 impl Copied {
@@ -106,6 +119,8 @@ pub(super) struct SafePlace<'a> {
     place: BackupPlace,
     /// Its path as the options name it, if the client may know.
     shown: Option<Vec<u8>>,
+    /// The directories that were made for it and lack something of their originals.
+    lacking: Vec<LackingTwin>,
     _claimed: RwLockReadGuard<'a, Claimed>,
 }
 
@@ -117,7 +132,19 @@ impl Deref for SafePlace<'_> {
     }
 }
 
+/// A directory of backups that lacks something of its original.
+pub(super) struct LackingTwin {
+    /// Its path as the options name it.
+    pub(super) path: Vec<u8>,
+    pub(super) withheld: Withheld,
+}
+
 impl SafePlace<'_> {
+    /// Takes the directories that were made for the place and lack something of their originals.
+    pub(super) fn take_lacking(&mut self) -> Vec<LackingTwin> {
+        std::mem::take(&mut self.lacking)
+    }
+
     /// Returns the place with a way to stop a long copy to it.
     pub(super) fn until(self, stopped: &Arc<AtomicBool>) -> Self {
         Self { place: self.place.until(stopped), ..self }
@@ -238,18 +265,24 @@ impl Backups {
         let claimed = self.claimed.read().unwrap_or_else(PoisonError::into_inner);
         let kept = self.kept_name(path, name, &claimed)?;
         let shown = self.shown(path, &kept);
+        let mut lacking = Vec::new();
         let place = match &self.tree {
             Tree::Beside => BackupPlace::new(Arc::clone(dir), kept),
-            Tree::At(_) => BackupPlace::new(self.twin(path)?, kept).over_older(&self.own),
+            Tree::At(_) => BackupPlace::new(self.twin(path, &mut lacking)?, kept).over_older(&self.own),
             // No backup replaces another one there.
-            Tree::Kept(_) => BackupPlace::new(self.twin(path)?, kept),
+            Tree::Kept(_) => BackupPlace::new(self.twin(path, &mut lacking)?, kept),
         };
-        Ok(SafePlace { place: place.since(self.since), shown, _claimed: claimed })
+        Ok(SafePlace { place: place.since(self.since), shown, lacking, _claimed: claimed })
     }
 
     /// Returns a backup's path as the options name it; `None` if the client may not know it.
     fn shown(&self, path: &RelPath, kept: &Component) -> Option<Vec<u8>> {
-        let below = path.join(kept);
+        self.shown_path(&path.join(kept))
+    }
+
+    /// Returns the path of what stands for `below` among the backups as the options name it; `None` if the
+    /// client may not know it.
+    fn shown_path(&self, below: &RelPath) -> Option<Vec<u8>> {
         match &self.tree {
             Tree::Beside => Some(below.as_bytes().to_vec()),
             Tree::At(tree) => {
@@ -285,26 +318,32 @@ impl Backups {
         }
     }
 
-    /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into.
+    /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into. Returns
+    /// what the backup lacks.
     pub(super) fn copy(
         &self,
         place: &BackupPlace,
         dir: &Dir,
         path: &RelPath,
         name: &Component,
-    ) -> io::Result<()> {
+    ) -> io::Result<Withheld> {
         let Some(key) = inode_of_several(dir, name) else { return place.copy(dir, name) };
 
         // Until the first copy is complete, no other name of the file is written into.
         let copied = &mut *lock(&self.copied);
-        if let Some((first_path, first)) = copied.firsts.get(&key) {
-            let is_there = first_path == path && first == place.name();
-            return if is_there { Ok(()) } else { place.copy(&*self.home(first_path)?, first) };
+        if let Some(first) = copied.firsts.get(&key) {
+            if first.directory == *path && first.name == *place.name() {
+                return Ok(Withheld::default());
+            }
+            let withheld = place.copy(&*self.home(&first.directory)?, &first.name)?;
+            return Ok(withheld.or(first.withheld));
         }
+
         copied.reserve(path)?;
-        place.copy(dir, name)?;
-        copied.firsts.insert(key, (path.clone(), place.name().clone()));
-        Ok(())
+        let withheld = place.copy(dir, name)?;
+        let first = FirstBackup { directory: path.clone(), name: place.name().clone(), withheld };
+        copied.firsts.insert(key, first);
+        Ok(withheld)
     }
 
     /// Notes that an earlier run has copied the entry `name` of `dir` to the place of its backup, and was killed
@@ -319,14 +358,19 @@ impl Backups {
         let Some(key) = inode_of_several(dir, name) else { return Ok(()) };
         let copied = &mut *lock(&self.copied);
         copied.reserve(path)?;
-        copied.firsts.entry(key).or_insert_with(|| (path.clone(), place.name().clone()));
+        copied.firsts.entry(key).or_insert_with(|| {
+            // That run has told what it lacks.
+            let withheld = Withheld::default();
+            FirstBackup { directory: path.clone(), name: place.name().clone(), withheld }
+        });
         Ok(())
     }
 
     /// Opens the directory that has the backups of a directory's entries.
     fn home(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
         if !matches!(self.tree, Tree::Beside) {
-            return self.twin(path);
+            // It was made for the backup that it has.
+            return self.twin(path, &mut Vec::new());
         }
         let mut home = Arc::clone(&self.root);
         for name in path.components() {
@@ -366,8 +410,9 @@ impl Backups {
         Component::new(&longer).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))
     }
 
-    /// Opens the directory of the tree that stands for a directory of the destination.
-    fn twin(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
+    /// Opens the directory of the tree that stands for a directory of the destination. Adds to `lacking`
+    /// those on the way that it makes without all that they should have.
+    fn twin(&self, path: &RelPath, lacking: &mut Vec<LackingTwin>) -> io::Result<Arc<Dir>> {
         let mut opened = lock(&self.opened);
         if let Some((known, dir)) = &opened.last
             && known == path
@@ -388,11 +433,17 @@ impl Backups {
             let name = component(name)?;
             original_path = original_path.join(&name);
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
-            let access = || {
-                let before = lock(&self.before).access.get(&original_path).cloned();
-                before.or_else(|| access_to(original.as_deref()?).ok())
+            let access = || match lock(&self.before).access.get(&original_path) {
+                Some(before) => Ok(Some(before.clone())),
+                None => original.as_deref().map(access_to).transpose(),
             };
-            twin = Arc::new(open_twin(&twin, &name, access)?);
+            let (opened, withheld) = open_twin(&twin, &name, access)?;
+            twin = Arc::new(opened);
+            if withheld != Withheld::default()
+                && let Some(path) = self.shown_path(&original_path)
+            {
+                lacking.push(LackingTwin { path, withheld });
+            }
         }
 
         if self.reaps {
@@ -437,7 +488,7 @@ const GIVEN_BYTES: usize = 256 + 3 * size_of::<(RelPath, Component)>() + 32;
 const ACCESS_BYTES: usize = 512 + 3 * size_of::<(RelPath, Wanted)>();
 
 /// Memory for a first backup beside its path: its name, and an entry of a map that has just doubled.
-const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>();
+const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), FirstBackup)>();
 
 /// Returns filesystem and number of a file that has several names.
 fn inode_of_several(dir: &Dir, name: &Component) -> Option<(u64, u64)> {
@@ -460,22 +511,54 @@ fn reap(dir: &Dir) {
 }
 
 /// Opens a directory of backups, and makes it with this access if it is missing; its owner may work in it all
-/// the same. Another entry of its name gives way: it is a backup from before the directory existed.
-fn open_twin(parent: &Dir, name: &Component, access: impl FnOnce() -> Option<Wanted>) -> io::Result<Dir> {
-    match parent.open_unlocked(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+/// the same. Another entry of its name gives way: it is a backup from before the directory existed. Returns
+/// what the directory lacks of the access.
+fn open_twin(
+    parent: &Dir,
+    name: &Component,
+    access: impl FnOnce() -> io::Result<Option<Wanted>>,
+) -> io::Result<(Dir, Withheld)> {
+    let open = || parent.open_unlocked(name).map(|(dir, _)| dir);
+    let is_in_the_way = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) if parent.stat(name).is_ok_and(|now| now.kind != Kind::Dir) => {
             tracing::debug!(%error, "an older backup gives way to a directory");
-            parent.remove_file(name)?;
+            true
         }
-        opened => return opened.map(|(dir, _)| dir),
-    }
+        opened => return opened.map(|dir| (dir, Withheld::default())),
+    };
 
+    // First, since a directory that is there is not looked at again.
+    let access = access()?;
+    if is_in_the_way {
+        parent.remove_file(name)?;
+    }
     parent.make_dir(name, 0o700)?;
     let made = parent.open_child(name)?;
-    let Some(access) = access() else { return Ok(made) };
-    made.set_own_attributes(&access)?;
-    parent.open_unlocked(name).map(|(dir, _)| dir)
+    let Some(access) = access else { return Ok((made, Withheld::default())) };
+
+    let withheld = admit(&made, &access)?;
+    open().map(|dir| (dir, withheld))
+}
+
+/// Gives a new directory of backups its access. Its group and all others get theirs last, and no more of it
+/// than they have in the original. Returns what the directory lacks.
+fn admit(made: &Dir, access: &Wanted) -> io::Result<Withheld> {
+    let mode = access.mode.unwrap_or_default();
+    let of_owner = mode & !0o077;
+    let withheld = made.set_own_attributes(&Wanted { mode: Some(of_owner), ..access.clone() })?;
+    // Without its list nobody knows who else may enter.
+    if withheld.extended.is_some() {
+        return Ok(withheld);
+    }
+
+    let (group, others) = (mode >> 3 & 0o7, mode & 0o7);
+    let both = group & others;
+    // Members of another group are others there, and the other way round.
+    let is_same_group = Some(made.metadata()?.gid) == access.gid;
+    let admitted = if is_same_group { mode } else { of_owner | both << 3 | both };
+    let after = made.set_own_attributes(&Wanted { mode: Some(admitted), ..access.clone() })?;
+    Ok(after.or(withheld))
 }
 
 /// Adds the tree of backups to the run's own places if it is there already.
@@ -495,9 +578,9 @@ fn tree_path(dir: &[u8]) -> PathBuf {
 fn access_to(dir: &Dir) -> io::Result<Wanted> {
     let now = dir.metadata()?;
     // Without its list a directory's mode admits more than the list does.
-    let lists = dir.own_extended(ExtendedScope { acls: true, ..ExtendedScope::default() }).ok();
+    let lists = dir.own_extended(ExtendedScope { acls: true, ..ExtendedScope::default() })?;
     let (mode, uid, gid) = (Some(now.mode), Some(now.uid), Some(now.gid));
-    Ok(Wanted { mode, uid, gid, extended: lists.map(Arc::new), ..Wanted::default() })
+    Ok(Wanted { mode, uid, gid, extended: Some(Arc::new(lists)), ..Wanted::default() })
 }
 
 /// Returns whether a directory with this access gets another one.

@@ -312,8 +312,8 @@ pub(super) fn keep_content(
             backups.note_copied(place, dir, path, &slot.name)?;
         } else {
             note_kept(site, backups, slot, dir)?;
-            backups.copy(place, dir, path, &slot.name)?;
-            site.tell_backup(path, &slot.name, place).map_err(io::Error::other)?;
+            let withheld = backups.copy(place, dir, path, &slot.name)?;
+            site.tell_backup(path, &slot.name, place, withheld).map_err(io::Error::other)?;
         }
     }
 

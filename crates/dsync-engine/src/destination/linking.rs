@@ -200,8 +200,7 @@ impl Maker<'_> {
                     // Of a link or a special file everything is in its attributes.
                     _ => {
                         let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
-                        place.copy(&from, &first)?;
-                        Default::default()
+                        (None, place.copy(&from, &first)?)
                     }
                 };
                 self.site.account.amend(|report| report.links_copied += 1);

@@ -244,8 +244,8 @@ pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelP
     let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
     let name = name.as_ref().unwrap_or(now);
     let Some(place) = site.backup_beside(dir, &parent, name)? else { return dir.remove_file(now) };
-    place.take(dir, now)?;
-    site.tell_backup(&parent, name, &place).map_err(io::Error::other)
+    let withheld = place.take(dir, now)?;
+    site.tell_backup(&parent, name, &place, withheld).map_err(io::Error::other)
 }
 
 fn deleted(path: &RelPath, kind: Kind) -> Planned {

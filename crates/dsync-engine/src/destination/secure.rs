@@ -35,10 +35,10 @@ pub(super) fn secure(
             Ok(None) => return Ok(Ok(())),
             Err(error) => return Ok(Err(error)),
         };
-        if let Err(error) = place.keep(dir, name) {
-            return Ok(Err(error));
-        }
-        return site.tell_backup(parent, name, &place).map(Ok);
+        return match place.keep(dir, name) {
+            Ok(withheld) => site.tell_backup(parent, name, &place, withheld).map(Ok),
+            Err(error) => Ok(Err(error)),
+        };
     }
     match protection {
         Some(protection) => removal::empty(site, dir, parent, name, protection),

@@ -25,7 +25,7 @@ use dsync_wire::{
 };
 
 use super::{
-    backup::{Backups, SafePlace},
+    backup::{Backups, LackingTwin, SafePlace},
     credit::OpenDirectories,
     hands::Hands,
     homes::Homes,
@@ -254,8 +254,14 @@ impl<'a> Site<'a> {
 
     /// Counts and tells an entry that could not get its owner, or all of its lists and attributes.
     pub(super) fn withheld(&self, path: &RelPath, withheld: Withheld) -> Result<(), SyncError> {
+        self.withheld_at(path.as_bytes(), withheld)
+    }
+
+    /// Works as [`withheld`](Self::withheld), for an entry that may be elsewhere: a backup.
+    fn withheld_at(&self, path: &[u8], withheld: Withheld) -> Result<(), SyncError> {
+        let tell = |cause| self.account.problem(Problem::new(Operation::SetAttributes, path.to_vec(), cause));
         if let Some(number) = withheld.plain {
-            self.problem(Operation::SetAttributes, path, Cause::Os(number))?;
+            tell(Cause::Os(number))?;
         }
         let Some(number) = withheld.owner.or(withheld.extended) else { return Ok(()) };
         if self.account.tells_peer() && self.peer_features & LACKING == 0 {
@@ -263,7 +269,7 @@ impl<'a> Site<'a> {
             return Ok(());
         }
         let (owner, extended) = (withheld.owner.is_some(), withheld.extended.is_some());
-        self.problem(Operation::SetAttributes, path, Cause::Lacking { owner, extended, number })
+        tell(Cause::Lacking { owner, extended, number })
     }
 
     /// Records a problem at a path below the root.
@@ -376,18 +382,29 @@ impl<'a> Site<'a> {
         name: &Component,
     ) -> io::Result<Option<SafePlace<'_>>> {
         let Some(backups) = self.backups.get() else { return Ok(None) };
-        let place = backups.place(dir, path, name)?;
+        let mut place = backups.place(dir, path, name)?;
         self.touched(place.dir());
+        for LackingTwin { path, withheld } in place.take_lacking() {
+            self.withheld_at(&path, withheld).map_err(io::Error::other)?;
+        }
         Ok(Some(place.until(self.session.halt.stop_flag())))
     }
 
-    /// Tells the client of the backup of an entry, if it asked for that.
+    /// Tells the client of the backup of an entry, if it asked for that, and in any case what the backup
+    /// lacks.
     pub(super) fn tell_backup(
         &self,
         path: &RelPath,
         name: &Component,
         place: &SafePlace<'_>,
+        withheld: Withheld,
     ) -> Result<(), SyncError> {
+        if withheld != Withheld::default() {
+            let named = place.shown().filter(|backup| backup.len() <= MAX_PATH);
+            // Of a backup that the client may not know it hears the original's name.
+            let named = named.map_or_else(|| path.join(name).as_bytes().to_vec(), <[u8]>::to_vec);
+            self.withheld_at(&named, withheld)?;
+        }
         let Some(backup) = place.shown().filter(|_| self.policy.options.event_backups) else { return Ok(()) };
         // A longer name has no room in a message.
         if backup.len() > MAX_PATH {

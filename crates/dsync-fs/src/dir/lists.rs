@@ -5,7 +5,7 @@ use std::io;
 use super::Dir;
 use crate::{
     component::Component,
-    extended::{Extended, ExtendedScope, Keeping, read},
+    extended::{Extended, ExtendedScope, Keeping, MAX_EXTENDED_BYTES, MAX_LOCAL_BYTES, read},
     metadata::Metadata,
 };
 
@@ -14,14 +14,14 @@ impl Dir {
     /// has none.
     ///
     /// # Errors
-    /// The system's error; [`InvalidData`](io::ErrorKind::InvalidData) for a damaged list,
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) if all together exceed [`MAX_EXTENDED_BYTES`](crate::MAX_EXTENDED_BYTES).
+    /// The system's error; [`InvalidData`](io::ErrorKind::InvalidData) for a damaged list, `E2BIG` if all
+    /// together exceed 64 MiB.
     pub fn extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
         if scope.is_empty() {
             return Ok(Extended::default());
         }
         let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name)?, scope, keeping)
+        read(&self.place_of(name)?, scope, keeping, MAX_LOCAL_BYTES)
     }
 
     /// Reads the lists and attributes that a source reports for an entry. Works as
@@ -29,23 +29,23 @@ impl Dir {
     /// has in root's name spaces. Kept attributes take precedence over those.
     ///
     /// # Errors
-    /// As [`Dir::extended`].
+    /// As [`Dir::extended`], but `E2BIG` if all together exceed [`MAX_EXTENDED_BYTES`](crate::MAX_EXTENDED_BYTES).
     pub fn source_extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
         if scope.is_empty() {
             return Ok(Extended::default());
         }
         let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name)?, scope, keeping.with_own())
+        read(&self.place_of(name)?, scope, keeping.with_own(), MAX_EXTENDED_BYTES)
     }
 
     /// Reads the lists and attributes that a source reports for the directory itself: see
     /// [`Dir::source_extended`].
     ///
     /// # Errors
-    /// As [`Dir::extended`].
+    /// As [`Dir::source_extended`].
     pub fn own_source_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
         let keeping = self.keeping(scope, || self.metadata())?;
-        read(&self.own_place(), scope, keeping.with_own())
+        read(&self.own_place(), scope, keeping.with_own(), MAX_EXTENDED_BYTES)
     }
 
     /// Reads the lists and attributes of the directory itself.
@@ -54,7 +54,7 @@ impl Dir {
     /// As [`Dir::extended`].
     pub fn own_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
         let keeping = self.keeping(scope, || self.metadata())?;
-        read(&self.own_place(), scope, keeping)
+        read(&self.own_place(), scope, keeping, MAX_LOCAL_BYTES)
     }
 
     /// Returns the form in which an entry's lists and attributes are kept here.

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     attributes::Handle,
     component::Component,
-    extended::{Extended, ExtendedScope, Place, read},
+    extended::{Extended, ExtendedScope, MAX_EXTENDED_BYTES, Place, read},
     fake_super,
     metadata::Metadata,
     source_file::{Opening, SourceFile, stat_fd},
@@ -129,7 +129,7 @@ impl Dir {
         let fd = self.open_link(name, OFlags::PATH)?;
         target.check(&stat_fd(fd.as_fd())?)?;
         let keeping = self.keeping(scope, || self.metadata_of(&fd))?;
-        read(&Place::of(fd.as_fd(), Handle::PathOnly), scope, keeping.with_own())
+        read(&Place::of(fd.as_fd(), Handle::PathOnly), scope, keeping.with_own(), MAX_EXTENDED_BYTES)
     }
 
     fn metadata_of(&self, fd: &OwnedFd) -> io::Result<Metadata> {
