@@ -1,11 +1,11 @@
 //! Access control lists and extended attributes: kept, compared, and reported if they cannot be
 //! held.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
+use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, every_way, every_way_of, needs_root, oracle,
-    scratch::slash, survey, tree,
+    Node, Run, Scope, Scratch, Tree, assert_same, every_way, every_way_of, mount::Mount, needs_dsync,
+    needs_root, oracle, scratch::slash, survey, tree,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -465,4 +465,41 @@ fn any_tree_with_lists_and_attributes_is_identical_and_rsync_agrees() {
             if again.stdout.is_empty() { Ok(()) } else { Err(TestCaseError::fail(again.account())) }
         })
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Mounts a filesystem in memory, which takes any attributes and times, for one test.
+fn memory(scratch: &Scratch) -> (Mount, Scratch) {
+    fs::create_dir(scratch.at("memory")).unwrap();
+    let mount = Mount::with(&["-t", "tmpfs", "-o", "noatime", "none"].map(OsStr::new), &scratch.at("memory"));
+    let mount = mount.expect("a filesystem in memory");
+    let inside = Scratch::under(mount.path());
+    (mount, inside)
+}
+
+#[test]
+fn a_source_file_whose_attributes_are_too_many_to_send_is_told_and_stays() {
+    needs_root!();
+    needs_dsync!();
+    let outer = Scratch::new();
+    let (_mount, scratch) = memory(&outer);
+    let many = |name: &str| {
+        (0..9).fold(Node::file(name, 1, 10), |node, at| node.with(&format!("trusted.{at}"), [at; 65_536]))
+    };
+    every_way(&scratch, &["-aX", "--remove-source-files"], |run, to| {
+        let few = Node::file("few", 2, 10).with("user.a", b"b");
+        Tree::of([many("many"), many("other"), few, Node::file("none", 3, 10)]).plant(&scratch.src());
+        let before = survey(&scratch.src());
+
+        let outcome = run().run().expect_code(23);
+        let left = survey(&scratch.src());
+        assert_eq!(left.keys().collect::<Vec<_>>(), [&b""[..], b"many", b"other"], "{to:?}");
+        for name in [&b"many"[..], b"other"] {
+            assert_eq!(left[name].xattrs, before[name].xattrs);
+            let told =
+                format!("of '{}': together they have more than 512 KiB", String::from_utf8_lossy(name));
+            assert!(outcome.stderr_text().contains(&told), "{}", outcome.account());
+        }
+        let copies = survey(to);
+        assert!(["few", "many", "none", "other"].iter().all(|name| copies.contains_key(name.as_bytes())));
+    });
 }

@@ -23,6 +23,7 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
                 "rename the entry, exclude it, or name character sets that have its letters (--iconv)"
             }
             "EBUSY" | "ETXTBSY" => "end what uses the entry, then run the same command again",
+            "E2BIG" => "shorten or remove some of the entry's extended attributes, or leave out -A and -X",
             "EOPNOTSUPP" => "leave out the option whose attributes the filesystem cannot hold",
             _ => return None,
         },

@@ -45,6 +45,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
             "cannot {what} '{name}': a link on the way belongs to another user and leads out of the source, \
              or leads in a circle"
         ),
+        Cause::Os(E2BIG) => format!("cannot {what} '{name}': {}", too_many_attributes(problem.operation)),
         Cause::ContentMismatch => {
             format!("'{name}': content check failed three times; what had the name stays as it was")
         }
@@ -85,6 +86,15 @@ fn skipped(operation: Operation, name: &Escaped<'_>) -> String {
             "alternate directory '{name}' does not exist (a relative one starts at the destination): nothing is taken from it"
         ),
         _ => format!("skipping non-regular file \"{name}\""),
+    }
+}
+
+/// Says what `E2BIG` means, with which no other call of a run answers than those for attributes.
+fn too_many_attributes(operation: Operation) -> &'static str {
+    if operation == Operation::ReadAttributes {
+        "together they have more than 512 KiB; it is copied without them, and is not removed from the source"
+    } else {
+        "it has too many extended attributes, or too long ones"
     }
 }
 
@@ -148,6 +158,8 @@ const ENODATA: i32 = 61;
 const ENOENT: i32 = 2;
 /// No room, or none for an attribute.
 const ENOSPC: i32 = 28;
+/// The answer to more attributes than can be listed, or than are taken.
+const E2BIG: i32 = 7;
 
 /// Describes an error that ended the run, with its causes and advice, if there is any.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {

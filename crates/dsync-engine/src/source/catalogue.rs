@@ -117,12 +117,24 @@ pub(super) struct Witness {
     /// Whether it had no other name. Changes through other names touch the ctime too, so only then
     /// the ctime counts.
     only_name: bool,
+    /// Whether the source's entry has what its copy lacks.
+    stays: bool,
 }
 
 impl Witness {
     pub(super) fn of(metadata: &Metadata) -> Option<Self> {
         let only_name = metadata.nlink < 2;
-        (metadata.kind != Kind::Dir).then(|| Self { stamp: metadata.stamp(), only_name })
+        (metadata.kind != Kind::Dir).then(|| Self { stamp: metadata.stamp(), only_name, stays: false })
+    }
+
+    /// Returns the same of an entry that is not removed if `stays`: its copy lacks something.
+    pub(super) fn staying(self, stays: bool) -> Self {
+        Self { stays, ..self }
+    }
+
+    /// Returns whether the entry is not removed though its copy has landed.
+    pub(super) fn stays(&self) -> bool {
+        self.stays
     }
 
     /// Returns the stamp from the listing.

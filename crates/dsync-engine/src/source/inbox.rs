@@ -166,6 +166,10 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         else {
             return Err(misbehaved(PeerMisbehaved::LandedUnlisted { entry }));
         };
+        // What its copy lacks was told when it was listed.
+        if witness.stays() {
+            continue;
+        }
         let path = || listed.path().as_bytes().to_vec();
         let Some(dir) = listed.dir() else { return Err(misbehaved(PeerMisbehaved::UnaskedRemoval)) };
         let cause = if stood == Some(content::state(witness.stamp())) {

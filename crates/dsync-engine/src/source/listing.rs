@@ -252,12 +252,15 @@ impl<'a> Lister<'a> {
         for walked in dir.entries.chunks(self.batch_len()) {
             for (walked, details) in walked.iter().zip(self.details(&dir.dir, walked)?) {
                 let Some(entry) = self.entry(dir, walked, details)? else { continue };
+                let lacks_sets = !self.scope().is_empty() && entry.attributes.extended.is_none();
                 if draft.is_full_for(&entry) || draft.entries.len() >= self.outlet.room() {
                     self.send(number, dir, std::mem::take(&mut draft), false)?;
                 }
                 draft.add(walked, entry);
                 if self.shared.session.options.remove_source_files {
-                    draft.witnesses.push(Witness::of(&walked.metadata));
+                    // Only the source has the attributes that it could not send.
+                    let witness = Witness::of(&walked.metadata);
+                    draft.witnesses.push(witness.map(|witness| witness.staying(lacks_sets)));
                 }
                 self.next_entry += 1;
             }
@@ -538,8 +541,7 @@ fn first_request(entry: &Entry) -> u8 {
     if entry.kind == EntryKind::Hidden { NEVER } else { 0 }
 }
 
-/// Returns the wire's form of a walked entry; `None` for one that it cannot express, such as a time
-/// that is further off than the sun's end.
+/// Returns the wire's form of a walked entry; `None` for one whose name or time it cannot express.
 pub(crate) fn entry(
     walked: &WalkedEntry,
     content: Option<[u8; 32]>,
