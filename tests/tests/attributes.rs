@@ -503,3 +503,38 @@ fn a_source_file_whose_attributes_are_too_many_to_send_is_told_and_stays() {
         assert!(["few", "many", "none", "other"].iter().all(|name| copies.contains_key(name.as_bytes())));
     });
 }
+
+#[test]
+fn any_time_that_a_filesystem_keeps_is_copied() {
+    needs_root!();
+    needs_dsync!();
+    let outer = Scratch::new();
+    let (_mount, scratch) = memory(&outer);
+    let far = [i64::MAX, 1 << 45, (1 << 45) + 1, -(1 << 45) - 1, i64::MIN, 0, i64::MAX - 1];
+    Tree::of((0..far.len()).flat_map(|number| {
+        [Node::dir(format!("d{number}")), Node::file(format!("d{number}/f"), number as u64, 10)]
+    }))
+    .plant(&scratch.src());
+    let set = |path: &Path, tv_sec: i64| {
+        let time = rustix::fs::Timespec { tv_sec, tv_nsec: 5 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    };
+    for (number, &time) in far.iter().enumerate() {
+        set(&scratch.src().join(format!("d{number}/f")), time);
+        set(&scratch.src().join(format!("d{number}")), time);
+    }
+    set(&scratch.src(), i64::MAX);
+
+    every_way(&scratch, &["-aU"], |run, to| {
+        let _ = run().run().expect_quiet_success();
+        let [source, copy] = [&scratch.src(), to].map(|root| {
+            let times = |name: &str| fs::metadata(root.join(name)).map(|now| (now.mtime(), now.mtime_nsec()));
+            let names = (0..far.len()).flat_map(|number| [format!("d{number}"), format!("d{number}/f")]);
+            names.chain([String::new()]).map(|name| times(&name).unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(source, copy, "{to:?}");
+        let again = run().arg("-i").run().expect_code(0);
+        assert_eq!(again.stdout_text(), "", "{to:?}");
+    });
+}

@@ -173,10 +173,6 @@ pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
 /// Permission bits: nine for access, set-user-id, set-group-id, sticky.
 pub const MAX_MODE: u16 = 0o7777;
 
-/// Distance of a timestamp from 1970, in seconds (a million years). Far outside any clock, and
-/// small enough that sums of timestamps never overflow.
-pub const MAX_TIMESTAMP_SECONDS: i64 = 1 << 45;
-
 /// Log2 of the shortest segment, in bytes (1 MiB).
 pub const MIN_SEGMENT_LOG2: u8 = dsync_delta::Segments::MIN_LOG2;
 

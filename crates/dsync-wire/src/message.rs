@@ -26,7 +26,7 @@ pub use crate::problem::{Cause, Operation, Problem};
 use crate::{
     compress::Packed,
     event::{Event, Progress, Report},
-    limits::{MAX_ASKED, MAX_ASKED_BYTES, MAX_TIMESTAMP_SECONDS},
+    limits::{MAX_ASKED, MAX_ASKED_BYTES},
     name::Name,
     options::SyncOptions,
     ruling::Ruling,
@@ -471,12 +471,10 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Returns whether the wire can express the timestamp: its nanoseconds are below a second, and
-    /// it lies within a million years ([`MAX_TIMESTAMP_SECONDS`]) of 1970. Some filesystems keep
-    /// wilder ones.
+    /// Returns whether the wire can express the timestamp: its nanoseconds are below a second. Of the
+    /// seconds it carries all: some filesystems keep any number.
     pub fn is_valid(self) -> bool {
         self.nanoseconds < 1_000_000_000
-            && self.seconds.unsigned_abs() <= MAX_TIMESTAMP_SECONDS.unsigned_abs()
     }
 }
 

@@ -191,7 +191,8 @@ impl Before {
             w.u32(gid);
         }
 
-        w.i64(mtime.seconds - self.seconds);
+        // Two times of which each is far off have a difference in the ring of 64 bits only.
+        w.i64(mtime.seconds.wrapping_sub(self.seconds));
         if mtime.nanoseconds != 0 {
             w.raw(&mtime.nanoseconds.to_le_bytes());
         }
@@ -253,7 +254,7 @@ impl Before {
             self.gid = r.u32("group")?;
         }
 
-        let seconds = self.seconds.saturating_add(r.i64("seconds")?);
+        let seconds = self.seconds.wrapping_add(r.i64("seconds")?);
         let nanoseconds =
             if flags & NANOSECONDS != 0 { u32::from_le_bytes(r.array("nanoseconds")?) } else { 0 };
         let mtime = checked_timestamp(seconds, nanoseconds, index)?;

@@ -137,7 +137,6 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_BLOCK_LEN,
         MAX_FILE_LEN,
         MAX_MODE,
-        MAX_TIMESTAMP_SECONDS,
         MIN_SEGMENT_LOG2,
         MAX_SEGMENT_LOG2,
         MAX_HOLES,

@@ -116,13 +116,11 @@ fn attributes_are_checked() {
     assert_eq!(mode, "entry 0: invalid mode 0o10000");
     let nanoseconds = refuse(Kind::TOPS, &[1, 0, 0, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0, 0, 0, 0]);
     assert_eq!(nanoseconds, "entry 0: invalid timestamp");
-    let seconds = refuse(Kind::TOPS, &[&[1, 0][..], &zigzag(i64::MAX), &[0, 0, 0, 0, 0]].concat());
-    assert_eq!(seconds, "entry 0: invalid timestamp");
     // The same in a listing, at the second entry.
     let mut content = vec![2];
     content.extend(entry(b"a", &[]));
-    content.extend([8 | 16, 0, 1, b'b']);
-    content.extend(zigzag(i64::MAX));
+    content.extend([8 | 16 | 32, 0, 1, b'b', 0]);
+    content.extend(1_000_000_000_u32.to_le_bytes());
     content.push(0);
     assert_eq!(refuse_listing(&content), "entry 1: invalid timestamp");
     let content = [1, 16, 0, 1, b'a', 0x80, 0x20, 0, 0];
@@ -472,8 +470,6 @@ fn encoders_refuse_what_decoders_would() {
         link(&[b'a'; 4096]),
         attributes(0o10000, 0, 0),
         attributes(0, 0, 1_000_000_000),
-        attributes(0, i64::MIN, 0),
-        attributes(0, 1 << 46, 0),
         linked_directory,
         read_directory,
     ] {
@@ -543,10 +539,6 @@ fn refuse_sets(content: &[u8]) -> String {
 /// Encodes a file that shares only mode and owner with the one before.
 fn entry(name: &[u8], rest: &[u8]) -> Vec<u8> {
     [&[8 | 16, 0][..], &leb(name.len() as u64), name, &[0, 0], rest].concat()
-}
-
-fn zigzag(value: i64) -> Vec<u8> {
-    leb(((value << 1) ^ (value >> 63)).cast_unsigned())
 }
 
 /// Encodes LEB128, independently of the code under test.

@@ -111,12 +111,26 @@ fn a_typical_listing_takes_at_most_25_bytes_per_entry() {
 }
 
 #[test]
+fn times_of_all_seconds_arrive_beside_each_other() {
+    let seconds = [i64::MAX, i64::MIN, 0, i64::MAX, -1, i64::MIN, i64::MIN, 1 << 45];
+    let entries = seconds.iter().enumerate().map(|(number, &seconds)| {
+        let mut entry = samples::file(format!("f{number}").as_bytes(), 1);
+        (entry.attributes.mtime.seconds, entry.attributes.atime) =
+            (seconds, Some(Timestamp { seconds, nanoseconds: 1 }));
+        entry
+    });
+    let listing = Listing { dir: EntryId(1), last: true, complete: true, entries: entries.collect() };
+    let message = ControlMessage::Listing(listing);
+    assert_eq!(decode_control(&encode_control(&message)), Ok(message));
+}
+
+#[test]
 fn the_bound_of_an_entry_holds_for_the_largest() {
     let mut entry = samples::entry(&[0xff; 255], EntryKind::Symlink { target: vec![b'x'; 4095] });
     entry.attributes.uid = u32::MAX;
     entry.attributes.gid = u32::MAX;
     entry.attributes.mode = 0o7777;
-    entry.attributes.mtime.seconds = -(1 << 45);
+    entry.attributes.mtime.seconds = i64::MIN;
     let bound = entry.max_encoded_len();
     for kind in [entry.kind.clone(), EntryKind::File { size: i64::MAX as u64, content: Some([0; 32]) }] {
         entry.kind = kind;
@@ -159,7 +173,7 @@ fn a_file_that_is_taken_out_again_leaves_nothing_in_the_batch() {
 fn the_bound_of_a_record_holds_for_the_largest() {
     let mut record = samples::records().remove(0);
     record.entry = EntryId(u64::MAX);
-    record.outcome = Ok(Timestamp { seconds: -(1 << 45), nanoseconds: 999_999_999 });
+    record.outcome = Ok(Timestamp { seconds: i64::MIN, nanoseconds: 999_999_999 });
     let len = MAX_RAW_FRAME as usize - MAX_RECORD_HEADER;
     let record = Record { content: vec![1; len].into(), ..record };
     assert!(encode_records(&[record]).unwrap().len() <= MAX_RAW_FRAME as usize);
