@@ -15,4 +15,10 @@ pub(crate) enum Refused {
     Nul,
     /// rsync does.
     Unsupported,
+    /// Its pattern is longer than a run takes.
+    TooLong,
+    /// With those before it there are more rules than a run takes.
+    TooMany,
+    /// With those before it the patterns are longer than a run takes.
+    TooMuch,
 }

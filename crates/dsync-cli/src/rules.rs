@@ -15,7 +15,8 @@ use std::{
 };
 
 use dsync_engine::{
-    CVS_PATTERNS, FilterRule, OperatorFiles, ParsedRule, RuleFault, RuleFile, RulePlace, RuleSpec,
+    CVS_PATTERNS, FilterRule, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES, OperatorFiles, ParsedRule,
+    RuleFault, RuleFile, RulePlace, RuleSpec,
 };
 
 use crate::{
@@ -49,7 +50,7 @@ impl Rules {
     /// `files`. What CVS ignores besides its own list is in `cvs`.
     ///
     /// # Errors
-    /// [`UsageError::PatternFile`] and [`UsageError::PatternFileTooLong`].
+    /// [`UsageError::PatternFile`], [`UsageError::PatternFileTooLong`] and [`UsageError::FilterRule`].
     pub(crate) fn collect(
         selection: &Selection,
         files: &OperatorFiles,
@@ -79,7 +80,26 @@ impl Rules {
         if selection.gitignore {
             rules.push(RuleSpec::gitignore(), &Place::CommandLine);
         }
+        rules.check_bounds()?;
         Ok(rules)
+    }
+
+    /// Refuses the first rule that is beyond what both ends of a run take, by its place: lists of paths that
+    /// programs write can be that long.
+    fn check_bounds(&self) -> Result<(), UsageError> {
+        let mut bytes = 0;
+        for (at, (rule, place)) in self.list.iter().zip(&self.places).enumerate() {
+            bytes += rule.pattern.len();
+            let why = match () {
+                () if rule.pattern.len() > MAX_PATTERN => Refused::TooLong,
+                () if at >= MAX_FILTERS => Refused::TooMany,
+                () if bytes > MAX_PATTERN_BYTES => Refused::TooMuch,
+                () => continue,
+            };
+            let begin = &rule.pattern[..rule.pattern.len().min(SHOWN_BYTES)];
+            return Err(UsageError::FilterRule { rule: place.named(begin), why });
+        }
+        Ok(())
     }
 
     /// Returns the warning of patterns that match nothing: one line, as a list that was made for
@@ -319,14 +339,19 @@ impl CvsNames {
 }
 
 impl Place {
+    /// Names a rule with this text. That of a file is not shown: the file may be one that only this program
+    /// may read.
+    fn named(&self, text: &[u8]) -> String {
+        match self {
+            Self::CommandLine | Self::Filter(_) => format!("'{}'", String::from_utf8_lossy(text)),
+            Self::File { name, line } => format!("at {}:{line}", name.to_string_lossy()),
+        }
+    }
+
     /// Returns the error for a rule that was written here. A file's text is not repeated: it may
     /// not have been meant as a file of rules.
     fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
-        // The text of a file is not shown: the file may be one that only this program may read.
-        let rule = match self {
-            Self::CommandLine | Self::Filter(_) => format!("'{}'", String::from_utf8_lossy(text)),
-            Self::File { name, line } => format!("at {}:{line}", name.to_string_lossy()),
-        };
+        let rule = self.named(text);
         let why = match fault {
             RuleFault::Xattrs => Refused::Unsupported,
             _ if text.contains(&0) => Refused::Nul,
@@ -341,6 +366,9 @@ impl Place {
 
 /// Most files that name each other, as in rsync.
 const MAX_DEPTH: u32 = 32;
+
+/// Bytes of a pattern of the command line that a message about bounds shows.
+const SHOWN_BYTES: usize = 60;
 
 /// Longest pattern file in bytes: a hundred thousand patterns, and a stop for `/dev/zero`.
 const MAX_PATTERN_FILE_BYTES: u64 = 16 << 20;
@@ -389,6 +417,43 @@ mod tests {
                 format!("{sign}{}{space}{}", String::from_utf8_lossy(&rule.pattern), rule.modifiers)
             })
             .collect()
+    }
+
+    #[test]
+    fn rules_beyond_the_bounds_of_a_run_are_refused_by_file_and_line() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("rules");
+        let path = file.display();
+        let refused = |text: String| {
+            std::fs::write(&file, text).unwrap();
+            let error = collect(&[&format!("--exclude-from={path}")]).err()?;
+            assert_eq!(error.exit_code(), 1);
+            Some(error.to_string())
+        };
+
+        let lines = |count: usize, len: usize| format!("{:x<len$}\n", "/").repeat(count);
+        assert_eq!(refused(lines(MAX_FILTERS, 3)), None);
+        assert_eq!(refused(lines(1, MAX_PATTERN)), None);
+        let cases = [
+            (
+                format!("# comment\n{}", lines(MAX_FILTERS + 1, 3)),
+                MAX_FILTERS + 2,
+                "a run takes at most 65536 rules",
+            ),
+            (format!("a\n\n{}", lines(1, MAX_PATTERN + 1)), 3, "the pattern has more than 4096 bytes"),
+            (lines(3000, 1000), MAX_PATTERN_BYTES / 1000 + 1, "have at most 2097152 bytes together"),
+        ];
+        for (text, line, why) in cases {
+            let said = refused(text).unwrap();
+            assert!(
+                said.starts_with(&format!("filter rule at {path}:{line}: ")) && said.contains(why),
+                "{said}"
+            );
+        }
+        // What a '!' drops counts for nothing.
+        assert_eq!(refused(format!("{}!\nlast\n", lines(MAX_FILTERS + 1, 3))), None);
+        let long = collect(&[&format!("--exclude={}", "y".repeat(5000))]).unwrap_err().to_string();
+        assert!(long.contains("'yyy") && long.len() < 200, "{long}");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use std::{
 };
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use dsync_engine::{FileListError, OperandError, SyncError, exit_code};
+use dsync_engine::{
+    FileListError, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES, OperandError, SyncError, exit_code,
+};
 
 use crate::{flags::unsupported::Foreign, refused::Refused};
 
@@ -320,6 +322,22 @@ impl UsageError {
                 write!(
                     f,
                     "filter rule {rule}: modifier 'x' is not supported by dsync for a file of rules, nor with 'C'"
+                )
+            }
+            Self::FilterRule { rule, why: Refused::TooLong } => {
+                write!(f, "filter rule {rule}: the pattern has more than {MAX_PATTERN} bytes")
+            }
+            Self::FilterRule { rule, why: Refused::TooMany } => {
+                write!(
+                    f,
+                    "filter rule {rule}: a run takes at most {MAX_FILTERS} rules; one with wildcards may stand for many"
+                )
+            }
+            Self::FilterRule { rule, why: Refused::TooMuch } => {
+                write!(
+                    f,
+                    "filter rule {rule}: the patterns of a run have at most {MAX_PATTERN_BYTES} bytes together; one with \
+                     wildcards may stand for many"
                 )
             }
             Self::PatternFilesTooDeep { path, limit } => {

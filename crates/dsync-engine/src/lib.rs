@@ -82,7 +82,7 @@ pub use dsync_wire::{
         Action, BackedUp, Changes, Done, Ended, Event, Facts, FileType, LeftAlone, Planned, Present,
         Progress, Report, TypeCounts, WhyLeft,
     },
-    limits::MAX_ALTERNATES,
+    limits::{MAX_ALTERNATES, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES},
     link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic},
     message::{Cause, Operation, Problem, Timestamp},
     options::{
