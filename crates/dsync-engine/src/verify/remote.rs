@@ -638,7 +638,7 @@ fn error_of(cause: Cause) -> io::Error {
     match cause {
         Cause::Os(number) => io::Error::from_raw_os_error(number),
         Cause::LeadsOut => io::Error::other("it leads out of the directory that the other end offers"),
-        Cause::Unrepresentable => io::Error::other("its name or time cannot be sent"),
+        Cause::Unrepresentable => io::Error::other("its name cannot be sent"),
         _ => io::Error::other("the other end could not read it"),
     }
 }
