@@ -294,6 +294,38 @@ fn a_list_of_any_length_is_taken_and_each_missing_line_is_named() {
     assert!(told.stderr_text().contains("not-\u{301}here"), "{}", told.account());
 }
 
+/// More names than operands may have, and than messages may wait for the destination.
+#[test]
+fn missing_names_of_any_number_go_at_the_destination() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    let mut lines: String = (0..270_000).map(|line| format!("missing-{line}\n")).collect();
+    lines.push_str("top\n");
+    fs::write(scratch.at("list"), &lines).unwrap();
+    let list = format!("--files-from={}", scratch.at("list").display());
+    let source = slash(&scratch.src());
+    let sshd = Sshd::shared();
+    for way in ["push", "pull", "local"] {
+        let to = scratch.at(way);
+        fs::create_dir(&to).unwrap();
+        ["missing-0", "missing-269999", "other"]
+            .iter()
+            .for_each(|name| fs::write(to.join(name), "").unwrap());
+
+        let run = match way {
+            "push" => sshd.run(Via::Ssh).arg(&source).arg(sshd.operand(slash(&to))),
+            "pull" => sshd.run(Via::Ssh).arg(sshd.operand(&source)).arg(slash(&to)),
+            _ => Run::dsync().arg(&source).arg(slash(&to)),
+        };
+        let outcome = run.args(["-a", "--delete-missing-args", &list]).run().expect_code(0);
+
+        let mut left = Vec::from_iter(fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()));
+        left.sort_unstable();
+        assert_eq!(left, ["other", "top"], "{way} {}", outcome.account());
+    }
+}
+
 #[test]
 fn mistakes_are_named_before_anything_starts() {
     needs_dsync!();

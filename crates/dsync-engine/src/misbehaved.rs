@@ -97,9 +97,6 @@ pub enum PeerMisbehaved {
         /// The most that are taken.
         most: usize,
     },
-    /// More missing operands than operands.
-    #[error("more missing operands than there can be")]
-    TooManyMissing,
     /// Entries sent without credit for them.
     #[error("the source is {entries} entries ahead of its credit")]
     BeyondCredit {

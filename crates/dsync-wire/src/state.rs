@@ -258,17 +258,24 @@ pub struct DestinationInbox {
     listing: ListingOrder,
     /// Whether the source may send spans.
     hears_spans: bool,
+    /// Whether the source may name missing operands: until it lists the first directory.
+    hears_missing: bool,
 }
 
 impl DestinationInbox {
     /// Makes the inbox of a destination that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
-        Self { state: State::Hello, listing: ListingOrder::default(), hears_spans: false }
+        Self {
+            state: State::Hello,
+            listing: ListingOrder::default(),
+            hears_spans: false,
+            hears_missing: true,
+        }
     }
 
     /// Makes the inbox of a destination that is the peer, after `Start`: waits for `Tops`.
     pub fn peer() -> Self {
-        Self { state: State::Tops, listing: ListingOrder::default(), hears_spans: false }
+        Self { state: State::Tops, listing: ListingOrder::default(), hears_spans: false, hears_missing: true }
     }
 
     /// Lets the source send spans. Listings then have gaps that only a comparison of trees can fill, so
@@ -292,7 +299,7 @@ impl DestinationInbox {
             (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
             (state @ (S::Listing | S::ListingPart), M::Ruling(_)) => state,
-            (S::Listing, M::Missing(_)) => S::Listing,
+            (S::Listing, M::Missing(_)) if self.hears_missing => S::Listing,
             (
                 state @ (S::Listing | S::ListingPart | S::Files),
                 M::Refine(_) | M::Removed { .. } | M::RemovedPath(_),
@@ -322,6 +329,7 @@ impl DestinationInbox {
             (S::Bye, M::Bye) => S::Over,
             (state, _) => return Err(unexpected(message.kind(), state)),
         };
+        self.hears_missing &= !matches!(message, M::Listing(_) | M::Span(_) | M::Same(_));
 
         Ok(())
     }

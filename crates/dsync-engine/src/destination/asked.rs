@@ -307,11 +307,15 @@ impl<'a> Bounds<'a> {
         self.contents
     }
 
-    /// Returns how many names the operands have, as far as they are known.
-    pub(super) fn named(&self) -> usize {
+    /// Returns whether the known operands have so many names. A list is read no further than that.
+    fn has_named(&self, count: u32) -> bool {
+        let Some(last) = count.checked_sub(1) else { return true };
         match &self.paths {
-            Some(paths) => paths.typed().names(&RelPath::root(), 0..paths.typed().len()).count(),
-            None => self.names.as_ref().map_or(0, Vec::len),
+            Some(paths) => {
+                let (typed, root) = (paths.typed(), RelPath::root());
+                typed.names(&root, 0..typed.len()).nth(last as usize).is_some()
+            }
+            None => self.names.as_ref().is_some_and(|names| names.len() >= count as usize),
         }
     }
 
@@ -341,9 +345,8 @@ impl<'a> Bounds<'a> {
             }
             self.attributes(attributes, &EntryKind::Directory)?;
         }
-        let known = self.names.as_ref().filter(|_| self.wild.is_empty());
-        let named = known.map_or(u32::MAX, |_| u32::try_from(self.named()).unwrap_or(u32::MAX));
-        if tops.named > named {
+        let is_known = self.names.is_some() && self.wild.is_empty();
+        if is_known && !self.has_named(tops.named) {
             return Err(Unasked::part("more entries", "the operands are fewer"));
         }
         if tops.single_file && !self.single {

@@ -55,7 +55,9 @@ pub(super) fn run(
             }
             ControlMessage::Tops(tops) => Listed::Tops(tops),
             message if is_queued(&message) => {
-                check_queue(planner)?;
+                if !await_room(transfers, planner, &message)? {
+                    return Ok(());
+                }
                 queued(message)?
             }
             ControlMessage::Listing(listing) => {
@@ -90,6 +92,22 @@ pub(super) fn run(
 fn is_queued(message: &ControlMessage) -> bool {
     use ControlMessage as M;
     matches!(message, M::Missing(_) | M::IdName(_) | M::Span(_) | M::Same(_))
+}
+
+/// Waits until the planner has room for such a message. Returns `false` when the run has ended.
+///
+/// A list may have any number of missing names. They come before the first listing, when no file is
+/// on its way that this thread would have to hear of: so it waits, and the lane slows the source.
+fn await_room(
+    transfers: &Transfers<'_>,
+    planner: &Sender<Waiting>,
+    message: &ControlMessage,
+) -> Result<bool, SyncError> {
+    if !matches!(message, ControlMessage::Missing(_)) {
+        return check_queue(planner).map(|()| true);
+    }
+    let Transfers { site, missing, .. } = transfers;
+    Ok(missing.try_take(1) || site.session.aside(|| missing.take(1, &site.session.halt)))
 }
 
 /// Returns such a message as the planner takes it.

@@ -61,7 +61,6 @@ use dsync_fs::{Metadata, RelPath, SpoolHome, Wanted};
 use dsync_wire::{
     budget::Share,
     event::{Action, FileType, Planned},
-    limits::MAX_OPERANDS,
     message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Operation, Tops},
     name::Name,
 };
@@ -300,10 +299,9 @@ impl Planner<'_> {
         let path = names.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         let Comparison { bounds, ground, .. } = &mut self.comparison;
         bounds.missing(&path).map_err(|unasked| unasked.at(&path))?;
-        if ground.missing() >= MAX_OPERANDS.max(bounds.named()) {
-            return Err(misbehaved(PeerMisbehaved::TooManyMissing));
-        }
-        ground.note_missing(&path)
+        ground.note_missing(&path)?;
+        self.transfers.missing.release();
+        Ok(())
     }
 
     /// Plans the entries that the first pass has listed, now that its deletions are made.

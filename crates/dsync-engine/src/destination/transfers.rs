@@ -38,6 +38,8 @@ pub(super) struct Transfers<'a> {
     pub(super) unremoved: Credit,
     /// First names that have landed.
     pub(super) first_names: Mutex<FirstNames>,
+    /// Names of missing operands that wait for the planner.
+    pub(super) missing: Credit,
     /// Old files of which the source has not got the last sums. The file itself may be over.
     pub(super) signing: Credit,
     /// Bytes of signatures that the source holds.
@@ -71,6 +73,7 @@ impl<'a> Transfers<'a> {
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
             first_names: Mutex::new(FirstNames::new(&site.session.budget)),
+            missing: Credit::new(MAX_QUEUED_MISSING),
             signing: Credit::new(u64::MAX),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
@@ -99,5 +102,8 @@ impl<'a> Transfers<'a> {
     }
 }
 
+/// Names of missing operands that may wait for the planner: enough that neither thread waits for
+/// each name, and at most some megabytes of the longest paths.
+const MAX_QUEUED_MISSING: u64 = 1024;
 /// Signature bytes that the source may be made to hold; one larger signature is always admitted.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 20;

@@ -65,18 +65,17 @@ struct Lister<'a> {
 
 /// Names the operands that are missing, for the destination to remove what has their names.
 fn send_missing(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
+    let send = |path: &RelPath| match path.components().map(Name::new).collect() {
+        Ok(names) => shared.session.control.queue(&ControlMessage::Missing(names)),
+        Err(_) => Ok(()),
+    };
     for path in walk.operand_problems().iter().filter_map(|problem| problem.missing.as_ref()) {
-        let names = path.components().map(Name::new).collect::<Result<_, _>>();
-        names.map_or(Ok(()), |names| shared.session.control.send(&ControlMessage::Missing(names)))?;
+        send(path)?;
     }
     for lost in walk.lost() {
-        let missing = lost.map_err(kept)?.missing;
-        let names = missing.iter().map(|path| path.components().map(Name::new).collect::<Result<_, _>>());
-        for names in names.filter_map(Result::ok) {
-            shared.session.control.queue(&ControlMessage::Missing(names))?;
-        }
+        lost.map_err(kept)?.missing.iter().try_for_each(send)?;
     }
-    Ok(())
+    shared.session.control.flush()
 }
 
 /// Reports the paths of a list that are not walked.

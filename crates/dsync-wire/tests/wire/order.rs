@@ -135,9 +135,8 @@ fn a_destination_hears_tops_listings_and_bye() {
             Kind::REFINE,
             Kind::REMOVED,
             Kind::REMOVED_PATH,
-            Kind::MISSING,
         ];
-        matrix(&inbox, State::Listing, &[&listing, &[Kind::RULING], DESTINATION_ANY], check);
+        matrix(&inbox, State::Listing, &[&listing, &[Kind::MISSING, Kind::RULING], DESTINATION_ANY], check);
         inbox.check(&part(0, false, vec![])).unwrap();
         matrix(
             &inbox,
@@ -156,6 +155,7 @@ fn a_destination_hears_tops_listings_and_bye() {
             check,
         );
         inbox.check(&part(0, true, vec![])).unwrap();
+        assert!(inbox.clone().check(&sample(Kind::MISSING)).is_err(), "they come before the first listing");
         inbox.check(&listing_end(0, 0)).unwrap();
         matrix(
             &inbox,
@@ -179,10 +179,11 @@ fn a_destination_hears_spans_only_where_they_were_agreed_on() {
     let listing =
         [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::REMOVED_PATH];
     let more = [Kind::RULING, Kind::SPAN, Kind::SAME];
+    let mut between: Allowed<'_> = &[Kind::MISSING];
     for message in [sample(Kind::SPAN), sample(Kind::SAME), part(0, false, vec![])] {
-        let between: Allowed<'_> = &[Kind::MISSING];
         matrix(&inbox, State::Listing, &[&listing, &more, between, DESTINATION_ANY], DestinationInbox::check);
         inbox.check(&message).unwrap();
+        between = &[];
     }
     matrix(&inbox, State::ListingPart, &[&listing, &more, DESTINATION_ANY], DestinationInbox::check);
     // This inbox cannot know which entries are missing between listings.

@@ -12,6 +12,7 @@ use std::{
 
 use dsync_fs::{Component, Dir, Kind, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
 use dsync_wire::{
+    budget::{Held, Share},
     message::{Entry, EntryId, EntryKind, Tops},
     options::SyncOptions,
 };
@@ -40,6 +41,7 @@ use crate::{
     guard,
     halt::lock,
     misbehaved::{PeerMisbehaved, misbehaved},
+    set_bytes::ALLOCATION,
 };
 
 /// The root of the destination and the places that belong to it.
@@ -49,6 +51,8 @@ pub(super) struct Ground {
     pub(super) alternates: Option<Alternates>,
     /// Paths that the source was asked for and does not have.
     missing: BTreeSet<RelPath>,
+    /// Memory of these paths.
+    missing_held: Held,
     /// Directories that belong to the run.
     pub(super) own: Arc<OwnPlaces>,
     /// The place of lists that outgrow memory.
@@ -89,7 +93,8 @@ impl Ground {
         alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
         let renamed_from = Arc::clone(&site.tree.renamed_from);
         let (missing, own_paths) = (BTreeSet::new(), Vec::new());
-        Ok(Self { target, alternates, missing, own, spools, own_paths, home, renamed_from })
+        let missing_held = site.session.budget.nothing(Share::Paths);
+        Ok(Self { target, alternates, missing, missing_held, own, spools, own_paths, home, renamed_from })
     }
 
     /// Returns the open root; `None` where it does not exist.
@@ -145,13 +150,12 @@ impl Ground {
     pub(super) fn note_missing(&mut self, path: &[u8]) -> Result<(), SyncError> {
         let renamed = self.target.rename.clone().map(RelPath::from);
         let path = renamed.map_or_else(|| RelPath::parse(path), Ok);
-        self.missing.insert(path.map_err(misbehaved)?);
+        let path = path.map_err(misbehaved)?;
+        if !self.missing.contains(&path) {
+            self.missing_held.grow(MISSING_BYTES + path.as_bytes().len() as u64)?;
+            self.missing.insert(path);
+        }
         Ok(())
-    }
-
-    /// Returns how many operands the source does not have.
-    pub(super) fn missing(&self) -> usize {
-        self.missing.len()
     }
 
     /// Returns whether an entry is an operand that the source does not have.
@@ -244,6 +248,9 @@ impl Ground {
         }
     }
 }
+
+/// Memory of a path in a set, besides its bytes: nodes are at least half full.
+const MISSING_BYTES: u64 = (2 * size_of::<RelPath>() + ALLOCATION) as u64;
 
 /// Opens the directories beside an open root.
 fn open_beside(
