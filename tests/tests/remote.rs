@@ -404,3 +404,32 @@ fn shows(text: &[u8], secret: &[u8]) -> bool {
     let holds = |text: &[u8], form: &[u8]| text.windows(form.len()).any(|window| window == form);
     holds(text, half) || holds(&lower, hex.as_bytes()) || holds(text, list.as_bytes())
 }
+
+/// Nothing else passes on its lane: a list of names, and a listing of them.
+#[test]
+fn a_message_may_be_on_its_way_for_longer_than_a_peer_may_be_silent() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    // Names that cannot be compressed to less than 40 bytes.
+    let mut state = 1u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(
+            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"[(state >> 58) as usize],
+        )
+    };
+    let names = Vec::from_iter((0..3000).map(|_| (0..60).map(|_| letter()).collect::<String>()));
+    names[..1200].iter().for_each(|name| fs::write(scratch.src().join(name), "").unwrap());
+    fs::write(scratch.at("list"), names.join("\n")).unwrap();
+    let list = format!("--files-from={}", scratch.at("list").display());
+
+    let pull = sshd.run(Via::Ssh).args(["-a", "--timeout=15", "--bwlimit=8", "--retries=0"]);
+    let pull = pull.args(["--ignore-missing-args", &list]).arg(sshd.operand(slash(&scratch.src())));
+    let pull = pull.arg(scratch.at("pulled")).start();
+    let push = sshd.run(Via::Ssh).args(["-a", "--timeout=15", "--bwlimit=3", "--retries=0"]);
+    let push = push.arg(slash(&scratch.src())).arg(sshd.operand(scratch.at("pushed"))).start();
+    for (run, to) in [(pull, "pulled"), (push, "pushed")] {
+        let outcome = run.wait().expect_code(0);
+        assert_eq!(fs::read_dir(scratch.at(to)).unwrap().count(), 1200, "{}", outcome.account());
+    }
+}

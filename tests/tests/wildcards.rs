@@ -1,9 +1,14 @@
 //! Wildcards in the operands of a remote source: the tree is the one that a shell's expansion and
 //! rsync make, and nothing else is taken.
 
-use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
-use dsync_tests::{Run, Scope, Scratch, Sshd, Via, differences, needs_dsync, scratch::slash};
+use dsync_tests::{Run, Scope, Scratch, Sshd, Via, differences, needs_dsync, program, scratch::slash};
 
 /// Plants the source of all cases.
 fn plant(scratch: &Scratch) {
@@ -154,4 +159,25 @@ fn wildcards_of_a_remote_destination_stand_for_themselves() {
     let _ =
         Sshd::shared().run(Via::Ssh).arg("-a").arg(scratch.src().join("star")).arg(to).run().expect_code(0);
     assert!(scratch.at("d*").exists());
+}
+
+/// A cold disk or a remote one below a pattern.
+#[test]
+fn wildcards_may_take_longer_than_a_peer_may_be_silent() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let server = scratch.at("server");
+    let text = format!(
+        "#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace=getdents64 \\\n\
+         -e inject=getdents64:delay_enter=25000000:when=1 '{}' \"$@\"\n",
+        program().display()
+    );
+    fs::write(&server, text).unwrap();
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let pull = Sshd::shared().run_serving(Via::Ssh, &server).args(["-a", "--timeout=15", "--retries=0"]);
+    let source = Sshd::shared().operand(scratch.src().join("a*"));
+    let _ = pull.arg(source).arg(slash(&scratch.dst())).run().expect_code(0);
+    assert!(scratch.dst().join("a2/g.pdf").exists());
 }

@@ -44,7 +44,7 @@ impl Session {
     pub(crate) fn await_names(&self, mail: &mut SourceMail, home: &SpoolHome) -> Result<FileList, SyncError> {
         mail.order = mail.order.clone().with_names();
         if let Keying::Offered(ours) = &mail.keying {
-            let key = self.within(self.timeout(), || {
+            let key = self.while_hearing(|| {
                 self.hear_ready(&mut mail.receiver, ours, |message| Ok(mail.order.check(message)?))
             })?;
             mail.keying = Keying::Agreed(key);
@@ -86,9 +86,7 @@ impl Session {
 pub(crate) fn send(session: &Session, list: &FileList) -> Result<(), SyncError> {
     let mut names = Names::default();
     let mut bytes = 0;
-    let say = |names: Names| {
-        session.within(session.timeout(), || session.control.send(&ControlMessage::Names(names)))
-    };
+    let say = |names: Names| session.while_sending(|| session.control.send(&ControlMessage::Names(names)));
 
     for line in list.lines() {
         if names.lines.len() >= MAX_NAMES || bytes + line.len() > MAX_NAMES_BYTES {
@@ -110,16 +108,28 @@ pub(crate) fn hear(
     let mut list = FileListWriter::new(session.options.relative, home);
     let failed = |source| SyncError::FileList { path: None, source };
     loop {
-        let message = session.within(session.timeout(), || session.hear(receiver))?;
-        order.check(&message)?;
-        let names = match message {
-            ControlMessage::Names(names) => names,
-            ControlMessage::Progress(_) => continue,
-            other => return Err(session::unexpected(&other)),
-        };
+        let names = session.while_hearing(|| hear_part(session, receiver, order))?;
         names.lines.iter().try_for_each(|line| list.push(line)).map_err(failed)?;
         if names.last {
             return list.finish().map_err(failed);
+        }
+    }
+}
+
+/// Receives the next part of a list.
+fn hear_part(
+    session: &Session,
+    receiver: &mut ControlReceiver,
+    order: &mut SourceInbox,
+) -> Result<Names, SyncError> {
+    loop {
+        let message = session.hear(receiver)?;
+        order.check(&message)?;
+        match message {
+            ControlMessage::Names(names) => return Ok(names),
+            // A sign of life.
+            ControlMessage::Progress(_) => {}
+            other => return Err(session::unexpected(&other)),
         }
     }
 }

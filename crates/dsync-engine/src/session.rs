@@ -7,6 +7,7 @@
 //! neither end can choose it alone, and no content can be prepared to collide under it.
 
 mod beginning;
+mod life;
 
 use std::{
     sync::{
@@ -34,7 +35,10 @@ use dsync_wire::{
 };
 
 pub(crate) use self::beginning::NO_TIMEOUT;
-use self::beginning::within;
+use self::{
+    beginning::{Patience, watched},
+    life::Life,
+};
 use crate::{
     CancelToken, Grant, State, SyncError, Tally, Workers,
     batch::Recording,
@@ -183,8 +187,7 @@ pub(crate) struct Session {
 
 /// The peer's signs of life and its progress.
 struct Vitals {
-    started: Instant,
-    heard_ms: AtomicU64,
+    life: Arc<Life>,
     /// Whether the caller's observer keeps this end from listening.
     aside: AtomicBool,
     timeout: Duration,
@@ -295,9 +298,7 @@ impl Session {
                 Ok(order.check(message)?)
             })
         };
-        // With a list the source has much to look at, and shows signs of life meanwhile.
-        let limit = if list.is_some() { session.vitals.stall } else { session.timeout() };
-        let key = match session.within(limit, &mut hear) {
+        let key = match session.while_hearing(&mut hear) {
             Err(SyncError::Link(_)) if sent.is_err() => {
                 return Err(sent.err().unwrap_or(SyncError::Link(LinkError::Closed)));
             }
@@ -310,8 +311,8 @@ impl Session {
     /// Sends, as the controller, the task of the session. Returns the hello that this end has sent.
     fn start(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, ControlReceiver, Hello), SyncError> {
         let lane = link.open_lane()?;
-        let mut sender = ControlSender::new(lane.tx);
-        let receiver = ControlReceiver::new(lane.rx);
+        let life = Life::new();
+        let (mut sender, receiver) = (ControlSender::new(lane.tx), life.receiver(lane.rx));
         let mut ours = new_hello()?;
         if terms.is_recorded {
             ours.features &= !SPANS;
@@ -326,19 +327,42 @@ impl Session {
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send_start(start)?;
-        Ok((Self::assemble(link, data_lanes, sender, terms), receiver, ours))
+        Ok((Self::assemble((link, life), data_lanes, sender, terms), receiver, ours))
     }
 
-    /// Does a step of the session's beginning in time, unless the run is cancelled meanwhile.
-    pub(crate) fn within<T>(
+    /// Hears what a step of the session's beginning waits for, unless the run is cancelled meanwhile:
+    /// the peer may not be silent for long, and may not be busy without an end.
+    pub(crate) fn while_hearing<T>(
         &self,
-        limit: Duration,
         step: impl FnOnce() -> Result<T, SyncError>,
     ) -> Result<T, SyncError> {
-        within(&self.link, limit, &self.cancel, step)
+        self.with_patience(Patience { step: self.vitals.stall, silence: Some(self.timeout()) }, step)
     }
 
-    /// Waits, as the controller, for the peer to be ready. Returns the session's key.
+    /// Sends a message of the session's beginning, unless the run is cancelled meanwhile. A message
+    /// may take long at a low rate, and a peer that listens says nothing.
+    pub(crate) fn while_sending<T>(
+        &self,
+        step: impl FnOnce() -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
+        self.with_patience(Patience { step: self.vitals.stall, silence: None }, step)
+    }
+
+    fn with_patience<T>(
+        &self,
+        patience: Patience,
+        step: impl FnOnce() -> Result<T, SyncError>,
+    ) -> Result<T, SyncError> {
+        if patience.is_endless() {
+            return step();
+        }
+        let began = Instant::now();
+        let check = || patience.check(began, &self.vitals.life, &self.cancel);
+        watched(check, |error| self.link.close(cut_for(error)), step)
+    }
+
+    /// Waits, as the controller, for the peer to be ready. Returns the session's key. Whoever calls
+    /// this [watches](Self::while_hearing) over the time.
     pub(crate) fn hear_ready(
         &self,
         receiver: &mut ControlReceiver,
@@ -346,10 +370,8 @@ impl Session {
         mut check: impl FnMut(&ControlMessage) -> Result<(), SyncError>,
     ) -> Result<Key, SyncError> {
         let mut key = None;
-        // Whoever calls this looks at the run's token, and tells the peer.
-        let never = CancelToken::new();
         loop {
-            let message = within(&self.link, self.timeout(), &never, || self.hear(receiver))?;
+            let message = self.hear(receiver)?;
             check(&message)?;
 
             match message {
@@ -387,9 +409,10 @@ impl Session {
         allowance: Allowance,
         cancel: &CancelToken,
     ) -> Result<Invitation, SyncError> {
+        let (life, began) = (Life::new(), Instant::now());
         let opening = || {
             let lane = link.accept_lane()?;
-            let mut receiver = ControlReceiver::new(lane.rx);
+            let mut receiver = life.receiver(lane.rx);
             match hear_start(&mut receiver, &allowance.budget) {
                 Ok((theirs, start, held)) => Ok((ControlSender::new(lane.tx), receiver, theirs, start, held)),
                 Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
@@ -398,8 +421,10 @@ impl Session {
 
         // A client that shows signs of life gets no further with a long silence that it asks for
         // itself.
+        let patience = Patience { step: allowance.stall, silence: Some(timeout.min(allowance.stall)) };
+        let check = || patience.check(began, &life, cancel);
         let (mut sender, receiver, theirs, start, held) =
-            within(&link, timeout.min(allowance.stall), cancel, opening)?;
+            watched(check, |error| link.close(cut_for(error)), opening)?;
 
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
@@ -410,11 +435,16 @@ impl Session {
         let cancel = cancel.clone();
         let terms =
             Terms { role: task, options, timeout, again, allowance, list: list_place, is_recorded, cancel };
-        let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
+        let session = Self { task: Some(held), ..Self::assemble((link, life), lanes, sender, terms) };
         Ok(Invitation { session, receiver, key, hellos: (theirs, ours), role, list })
     }
 
-    fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
+    fn assemble(
+        (link, life): (Arc<dyn Link>, Arc<Life>),
+        data_lanes: usize,
+        sender: ControlSender,
+        terms: Terms,
+    ) -> Self {
         let Terms {
             options,
             cancel,
@@ -442,8 +472,7 @@ impl Session {
             peer_lacks: Mutex::default(),
             cancel,
             vitals: Vitals {
-                started: Instant::now(),
-                heard_ms: AtomicU64::new(0),
+                life,
                 aside: AtomicBool::new(false),
                 timeout,
                 stall,
@@ -505,8 +534,7 @@ impl Session {
 
     /// Notes that something came from the peer.
     pub(crate) fn note_alive(&self) {
-        let now = u64::try_from(self.vitals.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.vitals.heard_ms.store(now, Ordering::Relaxed);
+        self.vitals.life.note();
     }
 
     /// Calls the observer on the thread that listens to the peer: however long it takes, that is no
@@ -523,6 +551,8 @@ impl Session {
     /// neither end makes progress though the peer shows signs of life.
     pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
         let mut moved = Instant::now();
+        // Nobody may have listened before.
+        self.note_alive();
 
         while !self.halt.stopped() {
             if cancel.is_cancelled() {
@@ -531,9 +561,7 @@ impl Session {
             self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())?;
             // Read before the time, which is set before this is.
             let aside = self.vitals.aside.load(Ordering::Acquire);
-            let heard = Duration::from_millis(self.vitals.heard_ms.load(Ordering::Relaxed));
-            let silence = self.vitals.started.elapsed().saturating_sub(heard);
-            if silence > self.vitals.timeout && !aside {
+            if self.vitals.life.silence() > self.vitals.timeout && !aside {
                 return Err(SyncError::Timeout { after: self.vitals.timeout });
             }
             if self.control.moved.swap(false, Ordering::Relaxed) {
@@ -585,6 +613,14 @@ impl Session {
             Err(error) => error,
             Ok(()) => SyncError::Link(LinkError::Closed),
         }
+    }
+}
+
+/// Returns the reason for which a link is closed whose session has not begun.
+fn cut_for(error: &SyncError) -> CloseReason {
+    match error {
+        SyncError::Cancelled | SyncError::Aborted { .. } => CloseReason::Cancelled,
+        _ => CloseReason::Failed,
     }
 }
 
@@ -734,7 +770,7 @@ mod tests {
             is_recorded: false,
             cancel: CancelToken::new(),
         };
-        Session::assemble(here, 1, sender, terms)
+        Session::assemble((here, Life::new()), 1, sender, terms)
     }
 
     #[test]

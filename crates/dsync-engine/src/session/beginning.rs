@@ -4,53 +4,75 @@
 //! sends nothing. Law: whatever this end waits for before the watch is waited for in here.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_wire::link::{CloseReason, Link};
 
+use super::life::Life;
 use crate::{CancelToken, SyncError, cancel::POLL, threads};
 
 /// The time limit of a run in this process, which has no network that could go silent.
 pub(crate) const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Does a step; closes the link, which ends it, when that takes too long or `cancel` says so.
-pub(super) fn within<T>(
-    link: &Arc<dyn Link>,
-    limit: Duration,
-    cancel: &CancelToken,
-    opening: impl FnOnce() -> Result<T, SyncError>,
-) -> Result<T, SyncError> {
-    if limit == NO_TIMEOUT {
-        return opening();
+/// The times that a step of a session's beginning may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// The step itself, whatever the peer says meanwhile.
+    pub(super) step: Duration,
+    /// Silence of the peer; `None` where the peer says nothing.
+    pub(super) silence: Option<Duration>,
+}
+
+impl Patience {
+    /// Returns whether the step may take any time.
+    pub(super) fn is_endless(self) -> bool {
+        self.step == NO_TIMEOUT && self.silence.is_none_or(|silence| silence == NO_TIMEOUT)
     }
-    let cut = OnceLock::new();
+
+    /// Checks that a step that began then may go on.
+    pub(super) fn check(self, began: Instant, life: &Life, cancel: &CancelToken) -> Result<(), SyncError> {
+        let lasted = began.elapsed();
+        match self.silence {
+            _ if cancel.is_cancelled() => Err(cancel.reason()),
+            // Nobody has listened before.
+            Some(silence) if life.silence().min(lasted) >= silence => {
+                Err(SyncError::Timeout { after: silence })
+            }
+            _ if lasted >= self.step => Err(SyncError::Stalled { after: self.step }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Does a step; calls `cut`, which ends it, with the first error of `check`. That is the step's own
+/// then.
+pub(super) fn watched<T>(
+    check: impl Fn() -> Result<(), SyncError> + Sync,
+    cut: impl Fn(&SyncError) + Sync,
+    step: impl FnOnce() -> Result<T, SyncError>,
+) -> Result<T, SyncError> {
+    let cause = OnceLock::new();
     let (over_tx, over) = bounded::<()>(0);
-    let began = Instant::now();
     let watch = || {
         while over.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
-            let (error, reason) = if cancel.is_cancelled() {
-                (cancel.reason(), CloseReason::Cancelled)
-            } else if began.elapsed() >= limit {
-                (SyncError::Timeout { after: limit }, CloseReason::Failed)
-            } else {
-                continue;
-            };
-            let _ = cut.set(error);
-            return link.close(reason);
+            if let Err(error) = check() {
+                cut(&error);
+                let _ = cause.set(error);
+                return;
+            }
         }
     };
 
     let result = std::thread::scope(|scope| {
         threads::spawn_scoped(scope, "opening", watch)?;
-        let result = opening();
+        let result = step();
         drop(over_tx);
         result
     });
-    match (result, cut.into_inner()) {
-        (Err(SyncError::Link(_)), Some(cut)) => Err(cut),
+    match (result, cause.into_inner()) {
+        (Ok(_) | Err(SyncError::Link(_)), Some(cause)) => Err(cause),
         (result, _) => result,
     }
 }
@@ -58,26 +80,46 @@ pub(super) fn within<T>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use dsync_wire::link::{CloseReason, Link};
+
     use super::*;
 
     /// Waits for a peer that says nothing; returns how that ends.
-    fn wait(limit: Duration, cancel: &CancelToken) -> SyncError {
+    fn wait(patience: Patience, cancel: &CancelToken) -> SyncError {
         let (here, _there) = dsync_transport::memory::pair();
         let here: Arc<dyn Link> = Arc::new(here);
+        let (began, life) = (Instant::now(), Life::new());
         let listen = || Ok(here.accept_lane().map(drop)?);
-        within(&here, limit, cancel, listen).unwrap_err()
+        let check = || patience.check(began, &life, cancel);
+        watched(check, |_| here.close(CloseReason::Failed), listen).unwrap_err()
     }
 
     #[test]
     fn a_silent_peer_is_waited_for_until_its_time_is_over_or_the_run_is_cancelled() {
         let cancel = CancelToken::new();
-        let late = wait(POLL, &cancel);
+        let long = Duration::from_secs(600);
+        let late = wait(Patience { step: long, silence: Some(POLL) }, &cancel);
         assert!(matches!(late, SyncError::Timeout { after } if after == POLL), "{late:?}");
+        let late = wait(Patience { step: POLL, silence: None }, &cancel);
+        assert!(matches!(late, SyncError::Stalled { after } if after == POLL), "{late:?}");
 
         cancel.cancel();
-        for limit in [Duration::from_secs(600), Duration::MAX] {
-            let cancelled = wait(limit, &cancel);
+        for limit in [long, Duration::MAX] {
+            let cancelled = wait(Patience { step: limit, silence: Some(limit) }, &cancel);
             assert!(matches!(cancelled, SyncError::Cancelled), "{cancelled:?}");
         }
+    }
+
+    #[test]
+    fn silence_counts_from_the_last_sign_of_life() {
+        let patience = Patience { step: NO_TIMEOUT, silence: Some(Duration::from_secs(60)) };
+        let began = Instant::now().checked_sub(Duration::from_secs(3600)).unwrap();
+        let life = Life { started: began, heard_ms: Default::default() };
+        let cancel = CancelToken::new();
+        assert!(patience.check(began, &life, &cancel).is_err());
+        life.note();
+        patience.check(began, &life, &cancel).unwrap();
     }
 }
