@@ -702,9 +702,10 @@ impl SyncError {
             | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
             // As rsync: there is nothing to begin with.
-            Self::FileList { source: FileListError::Read(_) | FileListError::NoNames, .. } => {
-                exit_code::USAGE
-            }
+            Self::FileList {
+                source: FileListError::Read(_) | FileListError::NoNames | FileListError::TooLong { .. },
+                ..
+            } => exit_code::USAGE,
             Self::FileList { .. }
             | Self::Manifest(_)
             | Self::ManifestFile { .. }

@@ -73,12 +73,15 @@ impl Session {
         work: impl FnOnce() -> Result<T, SyncError>,
     ) -> Result<T, SyncError> {
         let (over_tx, over) = bounded::<()>(0);
-        std::thread::scope(|scope| {
-            threads::spawn_scoped(scope, "pulse", || self.beat(&over, || self.control.send(sign)))?;
-            let done = work();
-            drop(over_tx);
-            done
-        })
+        let saying = || {
+            std::thread::scope(|scope| {
+                threads::spawn_scoped(scope, "pulse", || self.beat(&over, || self.control.send(sign)))?;
+                let done = work();
+                drop(over_tx);
+                done
+            })
+        };
+        self.in_hours(saying)
     }
 }
 
@@ -105,7 +108,8 @@ pub(crate) fn hear(
     (receiver, order): (&mut ControlReceiver, &mut SourceInbox),
     home: &SpoolHome,
 ) -> Result<FileList, SyncError> {
-    let mut list = FileListWriter::new(session.options.relative, home);
+    let most = session.grant.as_ref().map(|_| MAX_GRANTED_BYTES);
+    let mut list = FileListWriter::new(session.options.relative, home).bounded(most);
     let failed = |source| SyncError::FileList { path: None, source };
     loop {
         let names = session.while_hearing(|| hear_part(session, receiver, order))?;
@@ -144,7 +148,8 @@ pub(crate) fn read(
 ) -> Result<FileList, SyncError> {
     let path = Path::new(OsStr::from_bytes(path));
     let failed = |source| SyncError::FileList { path: Some(path.to_owned()), source };
-    let mut list = FileListWriter::new(relative, home);
+    let most = start.floor().map(|_| MAX_GRANTED_BYTES);
+    let mut list = FileListWriter::new(relative, home).bounded(most);
     let text = open(path, (start, files)).map_err(|error| failed(FileListError::Read(error)))?;
     list.read(text, nul).map_err(failed)?;
     list.finish().map_err(failed)
@@ -162,6 +167,10 @@ fn open(path: &Path, (start, files): (&Start, &OperatorFiles)) -> io::Result<Tex
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
     }
 }
+
+/// Bytes that a list of a client with a grant may have, each line with what it takes besides: some
+/// million lines. It lies in files of the serving end, where the client has no quota.
+const MAX_GRANTED_BYTES: u64 = 256 << 20;
 
 /// The text of a list.
 enum Text {

@@ -113,7 +113,8 @@ impl ControlOut {
     }
 
     /// Sends one message together with others: at the latest when the next one is
-    /// [sent](Self::send), which the pulse does several times a second.
+    /// [sent](Self::send). Between two processes the pulse does that several times a second; the source
+    /// of a local run has none, and flushes what must not wait.
     pub(crate) fn queue(&self, message: &ControlMessage) -> Result<(), SyncError> {
         self.note_sent(message)?;
         match lock(&self.sender).as_mut() {
@@ -353,12 +354,37 @@ impl Session {
         patience: Patience,
         step: impl FnOnce() -> Result<T, SyncError>,
     ) -> Result<T, SyncError> {
-        if patience.is_endless() {
+        if patience.is_endless() && self.grant.is_none() {
             return step();
         }
         let began = Instant::now();
-        let check = || patience.check(began, &self.vitals.life, &self.cancel);
-        watched(check, |error| self.link.close(cut_for(error)), step)
+        let check = || {
+            self.check_hours()?;
+            patience.check(began, &self.vitals.life, &self.cancel)
+        };
+        watched(check, |error| self.cut(error), step)
+    }
+
+    /// Does this end's own work before the watch begins. Once the hours of the peer's grant are over
+    /// it is told, and hears nothing of what the work ends with.
+    pub(crate) fn in_hours<T>(&self, work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+        match self.grant {
+            Some(_) => watched(|| self.check_hours(), |error| self.cut(error), work),
+            None => work(),
+        }
+    }
+
+    /// Checks that the hours of the peer's grant are not over.
+    fn check_hours(&self) -> Result<(), SyncError> {
+        self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())
+    }
+
+    /// Closes the link for this error; a peer whose hours are over hears of it first.
+    fn cut(&self, error: &SyncError) {
+        match self.check_hours() {
+            Err(over) if matches!(error, SyncError::LimitExceeded { .. }) => self.halt.fail(over),
+            _ => self.link.close(cut_for(error)),
+        }
     }
 
     /// Waits, as the controller, for the peer to be ready. Returns the session's key. Whoever calls
@@ -558,7 +584,7 @@ impl Session {
             if cancel.is_cancelled() {
                 return Err(cancel.reason());
             }
-            self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())?;
+            self.check_hours()?;
             // Read before the time, which is set before this is.
             let aside = self.vitals.aside.load(Ordering::Acquire);
             if self.vitals.life.silence() > self.vitals.timeout && !aside {

@@ -87,6 +87,14 @@ pub enum FileListError {
     /// Too many lines cannot be paths.
     #[error("more than {MAX_UNUSABLE} lines are no paths: it is no list of names")]
     NoNames,
+    /// The list is longer than its [bound](FileListWriter::bounded).
+    #[error(
+        "it is longer than the {} MiB that are kept of a client's list: copy the directory, with filters", most >> 20
+    )]
+    TooLong {
+        /// The bound, in bytes.
+        most: u64,
+    },
     /// A line has a zero byte, which no name has.
     #[error("a line has a NUL byte, which no name has")]
     ZeroByte,
@@ -103,6 +111,9 @@ pub struct FileListWriter {
     base_bytes: usize,
     from_root: Option<FromRoot>,
     unusable: Vec<Vec<u8>>,
+    /// Bytes of the lines so far, and the most that they may have.
+    bytes: u64,
+    most: Option<u64>,
 }
 
 impl FileListWriter {
@@ -111,7 +122,15 @@ impl FileListWriter {
     pub fn new(relative: bool, home: &SpoolHome) -> Self {
         let (bases, numbers, from_root, unusable) = Default::default();
         let sorter = PathSorter::new(home);
-        Self { relative, sorter, bases, numbers, base_bytes: 0, from_root, unusable }
+        let (base_bytes, bytes, most) = (0, 0, None);
+        Self { relative, sorter, bases, numbers, base_bytes, from_root, unusable, bytes, most }
+    }
+
+    /// Bounds the list to so many bytes, about as many as it takes in files: each line counts with 24
+    /// bytes besides its own.
+    #[must_use]
+    pub fn bounded(self, most: Option<u64>) -> Self {
+        Self { most, ..self }
     }
 
     /// Adds a line.
@@ -119,6 +138,10 @@ impl FileListWriter {
     /// # Errors
     /// [`FileListError`], but not for a line that cannot be a path.
     pub fn push(&mut self, line: &[u8]) -> Result<(), FileListError> {
+        self.bytes = self.bytes.saturating_add(LINE_BYTES + line.len() as u64);
+        if let Some(most) = self.most.filter(|&most| self.bytes > most) {
+            return Err(FileListError::TooLong { most });
+        }
         let Some(Parsed { base, path, contents, from_root }) = Parsed::of(line, self.relative) else {
             if self.unusable.len() >= MAX_UNUSABLE {
                 return Err(FileListError::NoNames);
@@ -346,6 +369,8 @@ fn append(line: &mut Vec<u8>, more: &[u8]) {
 /// Bytes of the longest line that can be a path: the most that Linux opens, NUL excluded.
 pub const MAX_LINE: usize = 4095;
 
+/// Bytes of a line of a [bounded](FileListWriter::bounded) list besides its own: what is kept with it.
+const LINE_BYTES: u64 = 24;
 /// Bytes of all directories in which paths begin, with their bookkeeping (16 MiB).
 const MAX_BASE_BYTES: usize = 16 << 20;
 
@@ -425,6 +450,20 @@ mod tests {
             let plain = list(text.as_bytes(), (false, false));
             assert_eq!(plain.root_on_the_way(), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_bounded_list_takes_no_more_than_its_bound() {
+        let refused_at = |line: &[u8]| {
+            let mut writer = FileListWriter::new(true, &SpoolHome::default()).bounded(Some(100));
+            let refused = (0..100).position(|_| writer.push(line).is_err());
+            refused.unwrap()
+        };
+        // Of three lines each with its 24 bytes, and of one.
+        assert_eq!(refused_at(b"123456789"), 3);
+        assert_eq!(refused_at(&[b'/'; 77]), 0);
+        let mut free = FileListWriter::new(true, &SpoolHome::default()).bounded(None);
+        (0..100).for_each(|_| free.push(b"a").unwrap());
     }
 
     #[test]

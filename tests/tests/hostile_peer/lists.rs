@@ -114,3 +114,25 @@ fn a_list_that_was_not_announced_is_refused() {
         arena.assert_unharmed(&[]);
     });
 }
+
+/// Nobody else's disk keeps it: the lines share their beginnings, so it costs the client some megabytes.
+#[test]
+fn a_list_of_a_restricted_client_has_a_bound() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (server, pipe) = arena.restricted_server("ro");
+    let session = Session::greet(pipe);
+    session.control(&hello(1));
+    session.control(&start(Order::SourceOfList(b"./"), COPY));
+    let line = vec![vec![b'x'; 255]; 16].join(&b"/"[..]);
+    let first = Message::new(27).byte(0).int(64).int(0).text(&line);
+    let part = (1..64).fold(first, |message, _| message.int(line.len() as u64).text(b"")).frame();
+    // 256 MiB are reached with the last one.
+    (0..1019).for_each(|_| session.control(&part));
+    session.control(&Message::new(27).byte(1).int(1).int(0).text(b"a").frame());
+    let fatal = session.fatal();
+    assert_eq!(fatal.code, 1, "{}", fatal.text);
+    assert!(fatal.text.contains("longer than the 256 MiB"), "{}", fatal.text);
+    assert_eq!(server.end(session), 1);
+    arena.assert_unharmed(&[]);
+}

@@ -340,4 +340,12 @@ pub(super) const GUARDS: &[Guard] = &[
         binary: "serve",
         test: "enroll::a_host_that_lies_is_no_success_and_pins_nothing",
     },
+    Guard {
+        name: "bound of a client's list",
+        file: "crates/dsync-engine/src/names.rs",
+        guard: "let most = «session.grant.as_ref().map(|_| MAX_GRANTED_BYTES)»;",
+        instead: "None",
+        binary: "hostile_peer",
+        test: "lists::a_list_of_a_restricted_client_has_a_bound",
+    },
 ];

@@ -20,7 +20,7 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "more operands than were given",
         file: "crates/dsync-engine/src/destination/asked.rs",
-        guard: "if «tops.named > named» {",
+        guard: "if is_known && «!self.has_named(tops.named)» {",
         instead: "false",
         binary: "hostile_peer",
         test: "asked::an_entry_that_no_operand_names_is_refused",

@@ -282,8 +282,8 @@ fn serve_destination(
     }
     lacks.extend(cage.into_iter().flat_map(Cage::lacks));
     session.say_ready(&lacks)?;
-    if let Some(list) = asked.list() {
-        names::send(&session, list)?;
+    if let Some(Err(error)) = asked.list().map(|list| names::send(&session, list)) {
+        return Err(session.refuse(error));
     }
     let (observer, files, recording) = (None, None, None);
     let terms = destination::Terms {

@@ -6,12 +6,12 @@ use dsync_fs::{FilterSet, SpoolHome};
 use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender},
-    message::{Asked, ControlMessage, Hello},
+    message::{self, Asked, ControlMessage, Hello},
     version::{FEATURES, VERSION},
 };
 
 use super::*;
-use crate::{Silent, resources::Allowance, session::NO_TIMEOUT};
+use crate::{Access, Excess, Grant, GrantTerms, Limits, Silent, resources::Allowance, session::NO_TIMEOUT};
 
 /// Runs a controller and source over `link`.
 fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
@@ -136,6 +136,46 @@ fn a_controller_that_receives_shows_signs_of_life_whatever_it_asks_for_and_whoev
         drop((sender, receiver, released));
         there.close(dsync_wire::link::CloseReason::Done);
         assert!(running.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn the_hours_of_a_client_end_while_its_list_is_heard() {
+    let (here, there) = dsync_transport::memory::pair();
+    let dir = tempfile::tempdir().unwrap();
+    let ends = std::time::Instant::now() + Duration::from_millis(300);
+    let terms = GrantTerms::new(dir.path().to_owned(), Access::ReadOnly);
+    let grant = Grant::open(terms).unwrap().limited(Limits::default().ends(Some(ends)));
+    let means = || {
+        let allowance = Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) };
+        Means { start: Start::of(Some(grant), None), ..Means::new(allowance, SpoolHome::default()) }
+    };
+    let (over_tx, over) = crossbeam_channel::bounded::<()>(0);
+    std::thread::scope(|scope| {
+        let here: Arc<dyn Link> = Arc::new(here);
+        let served = Arc::clone(&here);
+        let cancel = CancelToken::new();
+        let serve = move || serve_link(served, NO_TIMEOUT, &cancel, ListedFiles::default(), means());
+        let serving = scope.spawn(serve);
+        scope.spawn(move || {
+            let _ = over.recv_timeout(Duration::from_secs(600));
+            here.close(dsync_wire::link::CloseReason::Failed);
+        });
+
+        let lane = there.open_lane().unwrap();
+        let (mut sender, mut receiver) = (ControlSender::new(lane.tx), ControlReceiver::new(lane.rx));
+        sender.send(&hello()).unwrap();
+        let role = PeerRole::Source { paths: vec![b"./".to_vec()] };
+        let start =
+            message::Start { role, options: options(), data_lanes: 1, again: None, list: ListPlace::Sent };
+        sender.send_start(start).unwrap();
+        // The list never ends.
+        let names = message::Names { last: false, lines: vec![b"a".to_vec()] };
+        sender.send(&ControlMessage::Names(names)).unwrap();
+        assert_eq!(hear(&mut receiver, "Fatal").last(), Some(&"Fatal"));
+        drop((sender, receiver, there, over_tx));
+        let ended = serving.join().unwrap();
+        assert!(matches!(ended, Err(SyncError::LimitExceeded { excess: Excess::Hours, .. })), "{ended:?}");
     });
 }
 
