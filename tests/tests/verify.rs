@@ -17,6 +17,7 @@ use dsync_tests::{
     needs_dsync, program,
     run::wait_for,
     scratch::slash,
+    strace::watch,
     tree::{noise, set_mtime},
 };
 
@@ -127,6 +128,23 @@ fn rot_edits_and_the_rest_are_lines_and_exit_code_23() {
     assert!(!verify(&tree, &["--percent=0"]).expect_code(23).stdout_text().contains("\nrot "));
     assert!(verify(&tree, &["--record"]).expect_code(0).stderr_text().is_empty());
     let _ = verify(&tree, &[]).expect_code(0);
+}
+
+#[test]
+fn the_times_of_reading_cost_no_look_at_a_file() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let tree = scratch.src();
+    (0..300).for_each(|number| fs::write(tree.join(number.to_string()), "").unwrap());
+    let _ = verify(&tree, &["--record"]).expect_code(0);
+    let looks = |words: &[&str]| {
+        let run = |run: Run| run.arg("verify").args(words).arg(&tree);
+        let (outcome, calls) = watch("statx,fstat,newfstatat", &scratch.at("trace"), run);
+        let _ = outcome.expect_code(0);
+        calls.len()
+    };
+    let (all, lately) = (looks(&[]), looks(&["--max-age=30d"]));
+    assert!(all >= 300 && lately < all + 300, "{all} {lately}");
 }
 
 #[test]

@@ -338,12 +338,12 @@ impl State {
 
     /// Returns the content of the version of a file that has this stamp, if it is known.
     pub(crate) fn content_of(&self, stamp: &Stamp) -> Option<[u8; 32]> {
-        let record = self.record_of(stamp)?;
+        let content = self.find_content(stamp)?;
         self.0.known.count(stamp.size);
-        Some(record)
+        Some(content)
     }
 
-    fn record_of(&self, stamp: &Stamp) -> Option<[u8; 32]> {
+    fn find_content(&self, stamp: &Stamp) -> Option<[u8; 32]> {
         let Inner { filesystems, old, new, .. } = &*self.0;
         let filesystem = {
             let filesystems = filesystems.read().unwrap_or_else(PoisonError::into_inner);

@@ -9,6 +9,7 @@
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
 mod ages;
+mod batch;
 mod error;
 mod findings;
 mod guard;
@@ -29,7 +30,6 @@ use std::{
 
 use dsync_fs::{
     DirRef, Kind, Links, Metadata, OperatorFiles, Stamp, Walk, WalkOptions, WalkedEntry, default_readers,
-    is_own_name,
 };
 use dsync_wire::{event::Progress, path::EntryPath, setters};
 use rayon::prelude::*;
@@ -42,6 +42,7 @@ use crate::{
 };
 use ages::{Ages, mark_of};
 pub use ages::{AgesProblem, MaxAge};
+use batch::Batch;
 pub use error::VerifyError;
 pub use findings::{Difference, Finding, Verified, VerifyObserver};
 use guard::guarded;
@@ -139,10 +140,10 @@ fn record_but<W: io::Write>(
 ) -> Result<(W, Totals), VerifyError> {
     let reader = Reader::new(reading, cancel, observer);
     let mut totals = Totals::default();
-    let mut batch = Vec::new();
+    let mut batch = Batch::new();
 
-    let mut write = |batch: &mut Vec<Found>| {
-        for (found, read) in reader.read_all(std::mem::take(batch), |_| true)? {
+    let mut write = |batch: &mut Batch<Found>| {
+        for (found, read) in reader.read_all(batch.take(), |_| true)? {
             let content = match read {
                 Read::Content(hash) => Some(hash),
                 Read::Failed(source) => return Err(VerifyError::Entry { path: found.path, source }),
@@ -159,8 +160,8 @@ fn record_but<W: io::Write>(
         if own.is_some_and(|own| found.is_file(&own)) {
             continue;
         }
-        batch.push(found);
-        if is_full(&batch) {
+        let bytes = found.metadata.size;
+        if batch.push(found, bytes) {
             write(&mut batch)?;
         }
     }
@@ -262,7 +263,7 @@ fn verify_guarded(
         ages: ages(reading, manifest, observer)?,
         observer,
         verified: Verified::default(),
-        batch: Vec::new(),
+        batch: Batch::new(),
         records: 0,
         unreadable: Vec::new(),
     };
@@ -282,7 +283,7 @@ struct Check<'a> {
     ages: Option<Ages>,
     verified: Verified,
     /// Entries that wait, with their records and the numbers of these.
-    batch: Vec<(Found, (usize, Record))>,
+    batch: Batch<(Found, (usize, Record))>,
     /// Records of the manifest so far.
     records: usize,
     /// Paths below which the tree could not be read.
@@ -383,9 +384,9 @@ impl Check<'_> {
         match record {
             None => self.find(found.path, Difference::New),
             Some(record) => {
-                self.batch.push((found, (self.records - 1, record)));
-                let bytes: u64 = self.batch.iter().map(|(found, _)| found.metadata.size).sum();
-                if self.batch.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+                let bytes = found.metadata.size;
+                let is_full = self.batch.push((found, (self.records - 1, record)), bytes);
+                if is_full { self.flush() } else { Ok(()) }
             }
         }
     }
@@ -401,7 +402,7 @@ impl Check<'_> {
 
     /// Reads and compares what waits.
     fn flush(&mut self) -> Result<(), VerifyError> {
-        let (found, records): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
+        let (found, records): (Vec<_>, Vec<_>) = self.batch.take().into_iter().unzip();
         let is_due = |number, found: &Found| {
             self.ages.as_ref().is_none_or(|ages| ages.is_due(number, mark_of(&found.metadata.stamp())))
         };
@@ -522,8 +523,6 @@ impl Iterator for Entries {
             }
             let mut dir = self.walk.next()?;
             let entries = std::mem::take(&mut dir.entries).into_iter();
-            // Names of dsync's own in a tree that a run writes to are no part of it.
-            let entries = entries.filter(|entry| !is_own_name(entry.name.as_bytes()));
             let found = entries.map(|entry| Ok(Found::of(&dir, entry)));
             let mut ready: Vec<_> = found.collect();
             ready.extend(
@@ -639,14 +638,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn is_full(batch: &[Found]) -> bool {
-    batch.len() >= BATCH_ENTRIES || batch.iter().map(|found| found.metadata.size).sum::<u64>() >= BATCH_BYTES
-}
-
-/// Entries that are read side by side: enough for every thread, few enough to keep in memory.
-const BATCH_ENTRIES: usize = 1024;
-/// Bytes of files that are read side by side.
-const BATCH_BYTES: u64 = 256 << 20;
 /// Interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 

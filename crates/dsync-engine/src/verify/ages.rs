@@ -148,8 +148,12 @@ impl Ages {
 
     /// Returns whether an entry of a directory is the file that keeps the times.
     pub(super) fn are_at(&self, dir: &DirRef, name: &Component) -> bool {
+        // The name first: it costs nothing, and no other entry has it.
+        if *name != self.name {
+            return false;
+        }
         let [Ok(here), Ok(there)] = [self.dir.stat(name), dir.stat(name)] else { return false };
-        *name == self.name && (here.dev, here.ino) == (there.dev, there.ino)
+        (here.dev, here.ino) == (there.dev, there.ino)
     }
 
     /// Returns whether the file of this record, which has this mark by now, has to be read. A time in the

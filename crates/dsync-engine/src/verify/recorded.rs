@@ -13,8 +13,8 @@ use dsync_fs::Kind;
 use dsync_wire::path::EntryPath;
 
 use super::{
-    Ages, AgesProblem, BATCH_BYTES, BATCH_ENTRIES, Difference, Entries, Finding, Found, Read, Reader,
-    Reading, Verified, VerifyError, VerifyObserver, guarded,
+    Ages, AgesProblem, Batch, Difference, Entries, Finding, Found, Read, Reader, Reading, Verified,
+    VerifyError, VerifyObserver, guarded,
 };
 use crate::{
     CancelToken,
@@ -84,8 +84,7 @@ fn verify_guarded(
         records,
         observer,
         verified: Verified::default(),
-        batch: Vec::new(),
-        bytes: 0,
+        batch: Batch::new(),
     };
 
     let result = check.all(tree);
@@ -180,9 +179,8 @@ struct Check<'a> {
     ages: Option<Ages>,
     observer: &'a dyn VerifyObserver,
     verified: Verified,
-    /// Files that wait, and the bytes of those that may be read.
-    batch: Vec<(Found, Standing)>,
-    bytes: u64,
+    /// Files that wait.
+    batch: Batch<(Found, Standing)>,
 }
 
 impl Check<'_> {
@@ -207,17 +205,14 @@ impl Check<'_> {
     fn push(&mut self, found: Found) -> Result<(), VerifyError> {
         self.verified.entries += 1;
         let standing = self.records.standing(&found);
-        if matches!(standing, Standing::Recorded(..)) {
-            self.bytes = self.bytes.saturating_add(found.metadata.size);
-        }
-        self.batch.push((found, standing));
-        if self.batch.len() >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        // No other file is read.
+        let bytes = if matches!(standing, Standing::Recorded(..)) { found.metadata.size } else { 0 };
+        if self.batch.push((found, standing), bytes) { self.flush() } else { Ok(()) }
     }
 
     /// Reads what waits, and reports it in the tree's order.
     fn flush(&mut self) -> Result<(), VerifyError> {
-        let (found, standings): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
-        self.bytes = 0;
+        let (found, standings): (Vec<_>, Vec<_>) = self.batch.take().into_iter().unzip();
         let is_due = |number| self.ages.as_ref().is_none_or(|ages| ages.is_due(number, NO_MARK));
         let wants = |(found, standing): (&Found, &Standing)| match standing {
             Standing::Recorded(_, number) => self.reader.reading.samples(&found.path) && is_due(*number),

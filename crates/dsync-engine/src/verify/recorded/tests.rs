@@ -9,7 +9,10 @@ use dsync_fs::{Component, Dir, SourceFile};
 use dsync_wire::event::Changes;
 
 use super::*;
-use crate::{Silent, State, content, verify::MaxAge};
+use crate::{
+    Silent, State, content,
+    verify::{MaxAge, batch::BATCH_ENTRIES},
+};
 
 /// A tree, and a directory of states beside it.
 struct Scene {
