@@ -91,7 +91,8 @@ struct Words {
     port: u16,
     #[arg(long, hide = true, default_value = "any")]
     family: String,
-    #[arg(hide = true, requires = "dial")]
+    /// The host, and the words of the command for a remote shell, options among them
+    #[arg(hide = true, requires = "dial", trailing_var_arg = true)]
     host: Vec<String>,
 }
 
@@ -150,7 +151,7 @@ fn dial(share: &str, words: &Words) -> u8 {
         "v6" => AddressFamily::V6,
         _ => AddressFamily::Any,
     };
-    // The last word is the command for a remote shell.
+    // The words behind it are the command for a remote shell.
     let Some(host) = words.host.first() else { return exit_code::USAGE };
     dial::run(share, &Address { host: host.clone(), port: words.port, family })
 }
