@@ -1,12 +1,20 @@
 //! A session that an attacker has taken over: code of his runs in its process, before the operands are
 //! known and after, and tries what he would; and a kernel without all of the cage.
 
-use std::{collections::BTreeMap, ffi::OsStr, fs, process::Command};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    io::{Read as _, Seek as _, SeekFrom},
+    process::Command,
+};
 
 use dsync_tests::{
     deeds, needs_dsync, needs_root, preload, program,
-    run::{send, wait_for},
+    run::{catch, send, until_met, wait_for},
+    scratch::slash,
     skip::is_root,
+    tree::noise,
 };
 use rustix::process::Signal;
 
@@ -104,6 +112,55 @@ fn code_of_an_attacker_in_a_session_through_ssh_reaches_nothing_beside_the_share
             assert_confined(&nas, role);
         }
     }
+}
+
+/// Returns how often a process has these bytes in its memory.
+fn held_in_memory(process: u32, bytes: &[u8]) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let mut memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
+    let mut count = |line: &str| {
+        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+        // The kernel's own pages, and what the process may not read itself, cannot be read.
+        memory.seek(SeekFrom::Start(from)).ok()?;
+        let mut held = vec![0; usize::try_from(to - from).unwrap()];
+        memory.read_exact(&mut held).ok()?;
+        Some(held.windows(bytes.len()).filter(|at| *at == bytes).count())
+    };
+    maps.lines().filter(|line| line.contains(" r")).filter_map(&mut count).sum()
+}
+
+#[test]
+fn a_session_whose_client_is_known_has_nothing_of_the_servers_key_in_its_memory() {
+    needs_root!();
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(5, 8 << 20)).unwrap();
+    let text = fs::read_to_string(nas.scratch.at("server.key")).unwrap();
+    let digits = text.split_whitespace().nth(1).unwrap();
+    let document: Vec<u8> =
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect();
+    // The secret half in a PKCS #8 document (RFC 8410, section 7).
+    let marker = [0x04, 0x22, 0x04, 0x20];
+    let seed = document.windows(4).position(|at| at == marker).unwrap() + 4;
+
+    let (session, run) = until_met(|| {
+        let _ = fs::remove_dir_all(nas.tree());
+        let run = nas.run().args(["-a", "--bwlimit=1M", "--timeout=3600"]);
+        let mut run = run.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).start();
+        wait_for(|| !run.is_running() || nas.tree().exists());
+        let session = nas.sessions(&run).first().copied()?;
+        catch(session, || nas.tree().exists()).then_some((session, run))
+    });
+    // The search finds what is there.
+    assert!(held_in_memory(session, nas.scratch.at("share").to_str().unwrap().as_bytes()) > 0);
+    for half in [seed..seed + 16, seed + 16..seed + 32] {
+        let in_digits = &digits[half.start * 2..half.end * 2];
+        assert_eq!(held_in_memory(session, in_digits.as_bytes()), 0, "as digits");
+        assert_eq!(held_in_memory(session, &document[half]), 0, "as bytes");
+    }
+    send(session, Signal::CONT);
+    let _ = run.wait().expect_code(0);
 }
 
 /// Returns the command of a server whose kernel lacks a call.

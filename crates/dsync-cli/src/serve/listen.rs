@@ -29,7 +29,7 @@ use std::{
 
 use dsync_engine::{
     exit_code,
-    standing::{DatagramPort, SessionNumber, hexadecimal},
+    standing::{DatagramPort, SessionNumber},
 };
 use rustix::{
     io::retry_on_intr,
@@ -41,6 +41,7 @@ use signal_hook::{
     consts::signal::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
+use zeroize::Zeroizing;
 
 use super::{
     addressed::Addressed,
@@ -327,7 +328,7 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
         say(&escape_text(&format!("dsync: {warning}")));
     }
     let certificate = shown.map(|shown| shown.certificate.to_string());
-    let (config, identity) = (config.text.clone(), hexadecimal(key.pkcs8()));
+    let (config, identity) = (config.text.clone(), Zeroizing::new(key.pkcs8().to_vec()));
     Ok(Terms { config, identity, certificate, ..Terms::default() })
 }
 

@@ -18,10 +18,11 @@ use dsync_engine::{
     Entrance, Grant, Resources, exit_code, serve,
     standing::{
         Arrival, Certificate, Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey,
-        ServerEnd, SessionNumber, answer, from_hexadecimal,
+        ServerEnd, SessionNumber, answer,
     },
 };
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::{
     admission::{Admitted, admit, expired},
@@ -36,13 +37,15 @@ use crate::{
     words::system_words,
 };
 
-/// The terms that the parent hands to a session.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The terms that the parent hands to a session: a length and JSON, then a length and the server's key.
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Terms {
     /// The text of the configuration, which the parent has checked.
     pub(super) config: String,
-    /// The server's private key.
-    pub(super) identity: String,
+    /// The document of the server's private key. It never passes through the JSON, whose parser would
+    /// leave copies in memory.
+    #[serde(skip)]
+    pub(super) identity: Zeroizing<Vec<u8>>,
     /// The server's certificate.
     pub(super) certificate: Option<String>,
     /// The client's address.
@@ -58,22 +61,34 @@ pub(super) struct Terms {
 impl Terms {
     /// Sends them to the session. What follows are connections.
     pub(super) fn send(&self, session: &mut UnixStream) -> io::Result<()> {
-        let text = serde_json::to_vec(self)?;
-        session.write_all(&(text.len() as u64).to_le_bytes())?;
-        session.write_all(&text)
+        for part in [&serde_json::to_vec(self)?[..], &self.identity] {
+            session.write_all(&(part.len() as u64).to_le_bytes())?;
+            session.write_all(part)?;
+        }
+        Ok(())
     }
 
     /// Takes them from the parent.
     fn receive(parent: &mut UnixStream) -> io::Result<Self> {
-        let mut len = [0; 8];
-        parent.read_exact(&mut len)?;
+        let len = receive_len(parent)?;
         let mut text = Vec::new();
-        let len = u64::from_le_bytes(len);
         if parent.take(len).read_to_end(&mut text)? as u64 != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(serde_json::from_slice(&text)?)
+        let terms: Self = serde_json::from_slice(&text)?;
+
+        // A buffer that grew would leave its first pieces behind.
+        let len = usize::try_from(receive_len(parent)?).ok().filter(|len| *len <= LONGEST_KEY);
+        let mut identity = Zeroizing::new(vec![0; len.ok_or(io::ErrorKind::InvalidData)?]);
+        parent.read_exact(&mut identity)?;
+        Ok(Self { identity, ..terms })
     }
+}
+
+fn receive_len(parent: &mut UnixStream) -> io::Result<u64> {
+    let mut len = [0; 8];
+    parent.read_exact(&mut len)?;
+    Ok(u64::from_le_bytes(len))
 }
 
 /// A session that has ended, for its line in the log.
@@ -156,9 +171,8 @@ fn inherited() -> io::Result<(TcpStream, UnixStream, Terms)> {
 fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Record) -> Outcome {
     let broken = |why: &str| (exit_code::START, why.to_owned());
     let config = Config::parse_again(&terms.config).ok_or_else(|| broken("the configuration is none"))?;
-    let identity =
-        from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
-    let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
+    let identity = PrivateKey::from_pkcs8(&terms.identity);
+    let identity = identity.map_err(|_| broken("the server's key is none"))?;
     let certificate = terms.certificate.as_deref().and_then(|text| text.parse::<Certificate>().ok());
     let own_key = identity.public().fingerprint();
     let numbered = (SessionNumber(terms.number), terms.takes_quic);
@@ -175,6 +189,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     }
 
     let (arrival, key) = meet(tcp, (&identity, certificate), &config, left)?;
+    // Whoever takes the session over from here on must not find it in memory.
     drop(identity);
     let Arrival { channel, certificate, share: wanted, .. } = arrival;
 
@@ -302,6 +317,8 @@ fn tell_progress(
     thread::Builder::new().name("report".into()).spawn(work).map(drop)
 }
 
+/// Bytes of the longest document of a key: an Ed25519 key pair has less than 100.
+const LONGEST_KEY: usize = 1 << 10;
 /// Time between two reports to the parent.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 

@@ -2,11 +2,15 @@
 //!
 //! An Ed25519 key pair. The public key is 32 bytes, written as `dsync-ed25519` and 64 hexadecimal
 //! digits. The private key is a PKCS #8 document (RFC 8410), which only its owner's file holds.
+//!
+//! The law: a dropped private key leaves nothing of itself in the process's memory. aws-lc overwrites its own
+//! copy when it frees it.
 
 use std::{fmt, io, str::FromStr};
 
 use aws_lc_rs::{digest, rand::SystemRandom, signature::Ed25519KeyPair};
 use dsync_wire::bootstrap::Fingerprint;
+use zeroize::Zeroizing;
 
 use super::drawing::draw;
 use crate::identity::Identity;
@@ -14,7 +18,7 @@ use crate::identity::Identity;
 /// A key pair.
 #[derive(Clone)]
 pub struct PrivateKey {
-    document: Vec<u8>,
+    document: Zeroizing<Vec<u8>>,
     identity: Identity,
     public: PublicKey,
 }
@@ -37,7 +41,7 @@ impl PrivateKey {
         let wrong = |_| io::Error::from(io::ErrorKind::InvalidData);
         let (identity, spki) = Identity::from_pkcs8(document).map_err(wrong)?;
         let public = PublicKey::from_spki(&spki).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { document: document.to_vec(), identity, public })
+        Ok(Self { document: Zeroizing::new(document.to_vec()), identity, public })
     }
 
     /// Returns the document, which is the secret.
