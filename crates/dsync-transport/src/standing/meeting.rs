@@ -312,7 +312,7 @@ pub(super) const NOT_ADMITTED: [u8; 1] = [0];
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::{net::TcpListener, thread};
+    use std::{io::Write as _, net::TcpListener, thread};
 
     use dsync_wire::bootstrap::Fingerprint;
 
@@ -591,5 +591,30 @@ mod tests {
         };
         let refused = both(near, |tcp| answer(tcp, &house, short).map(drop)).1;
         assert!(matches!(refused, Err(ChannelError::TimedOut)), "{refused:?}");
+    }
+
+    #[test]
+    fn a_record_that_comes_byte_by_byte_gets_no_more_time_than_one_that_does_not_come() {
+        let parties = parties();
+        let authorities = parties.authorities();
+        let house =
+            ServerEnd { key: &parties.server, certificate: None, clients: &[], authorities: &authorities };
+        let config = parties.client.identity().certifying_client(certified()).unwrap();
+        // A whole record would take minutes.
+        let near = |address: Address| {
+            let tcp = TcpStream::connect((HOST, address.port)).unwrap();
+            let Ok((stream, _opener)) = Stream::client(tcp, Arc::new(config), LIMIT) else { return None };
+            let record = Sealer::sealed(&stream, &[0; 16 << 10]);
+            let is_sent = |byte: &&u8| {
+                thread::sleep(Duration::from_millis(10));
+                stream.socket().write_all(&[**byte]).is_ok()
+            };
+            Some(record.len() - record.iter().take_while(is_sent).count())
+        };
+        let far = |tcp| answer(tcp, &house, Duration::from_millis(300)).map(drop);
+        let (left, refused) = both(near, far);
+        // A busy machine may not even have shaken hands by then.
+        assert!(matches!(refused, Err(ChannelError::TimedOut)), "{refused:?}");
+        assert_ne!(left, Some(0), "the whole record was waited for");
     }
 }

@@ -275,8 +275,7 @@ impl Channel {
         writer.finish()?;
         let (mut heard, mut piece) = (0, vec![0; COPY_BYTES]);
         while heard < MAX_LAST_WORD {
-            reader.stream.read_until(end)?;
-            match reader.read(&mut piece) {
+            match reader.opener.read_by(&reader.stream, &mut piece, end).map_err(into_io) {
                 Ok(0) => break,
                 Ok(count) => heard += count,
                 // Who has all bytes may hang up without a farewell.

@@ -285,8 +285,7 @@ pub(crate) fn read_exactly(
 ) -> Result<(), StreamError> {
     let mut filled = 0;
     while filled < buf.len() {
-        stream.read_until(end)?;
-        match opener.read(stream, &mut buf[filled..])? {
+        match opener.read_by(stream, &mut buf[filled..], end)? {
             0 => return Err(StreamError::Truncated),
             count => filled += count,
         }

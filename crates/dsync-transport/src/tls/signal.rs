@@ -117,8 +117,7 @@ pub(super) fn listen(registry: &Registry, mut opener: Opener, idle_timeout: Dura
     if let Some(main) = registry.main() {
         let interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
         // A peer that accepts nothing for so long is gone.
-        let limits = main.stream.set_read_timeout(Some(interval));
-        if let Err(error) = limits.and_then(|()| main.stream.set_write_timeout(Some(idle_timeout))) {
+        if let Err(error) = main.stream.set_write_timeout(Some(idle_timeout)) {
             registry.end(LinkError::io(error), Some(CloseReason::Failed));
         }
         let cause = converse(registry, main, &mut opener, (interval, idle_timeout), dial);
@@ -141,7 +140,8 @@ fn converse(
     let mut filled = 0;
 
     loop {
-        match opener.read(&main.stream, &mut message[filled..]) {
+        // A message that comes byte by byte must not keep this end from its own signs of life.
+        match opener.read_by(&main.stream, &mut message[filled..], Instant::now() + interval) {
             Ok(0) => return LinkError::Lost,
             Ok(count) => {
                 heard = Instant::now();

@@ -110,8 +110,7 @@ impl Stream {
                     outgoing.clear();
                 }
                 Ok(Step::Blocked) => {
-                    stream.read_until(end)?;
-                    received += opener.fill(&stream)?;
+                    received += opener.fill(&stream, Some(end))?;
                     if received > MAX_HANDSHAKE {
                         return Err(StreamError::Tls(rustls::Error::General("a long handshake".into())));
                     }
@@ -153,7 +152,7 @@ impl Stream {
     }
 
     /// Makes the next read fail if nothing arrives by `end`.
-    pub(crate) fn read_until(&self, end: Instant) -> io::Result<()> {
+    fn read_until(&self, end: Instant) -> io::Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -362,13 +361,32 @@ impl Opener {
                 return Ok(false);
             }
             if self.open(&mut stream.lock(), &mut [])?.1 {
-                self.fill(stream)?;
+                self.fill(stream, None)?;
             }
         }
     }
 
     /// Waits for at least one byte and reads into `buf`; returns 0 at the clean end.
     pub(crate) fn read(&mut self, stream: &Stream, buf: &mut [u8]) -> Result<usize, StreamError> {
+        self.read_within(stream, buf, None)
+    }
+
+    /// Does the same, and fails at `end`, in however many pieces a record arrives.
+    pub(crate) fn read_by(
+        &mut self,
+        stream: &Stream,
+        buf: &mut [u8],
+        end: Instant,
+    ) -> Result<usize, StreamError> {
+        self.read_within(stream, buf, Some(end))
+    }
+
+    fn read_within(
+        &mut self,
+        stream: &Stream,
+        buf: &mut [u8],
+        end: Option<Instant>,
+    ) -> Result<usize, StreamError> {
         if buf.is_empty() {
             return Ok(0);
         }
@@ -388,7 +406,7 @@ impl Opener {
                 return Ok(count);
             }
             if starved {
-                self.fill(stream)?;
+                self.fill(stream, end)?;
             }
         }
     }
@@ -438,8 +456,9 @@ impl Opener {
         step
     }
 
-    /// Waits for more bytes and returns their number.
-    fn fill(&mut self, stream: &Stream) -> Result<usize, StreamError> {
+    /// Waits for more bytes and returns their number. Every wait for a peer's bytes is this one, so
+    /// `end` is the end of the whole wait.
+    fn fill(&mut self, stream: &Stream, end: Option<Instant>) -> Result<usize, StreamError> {
         if self.start > 0 {
             self.incoming.copy_within(self.start..self.filled, 0);
             self.filled -= self.start;
@@ -450,6 +469,9 @@ impl Opener {
             return Err(StreamError::Tls(rustls::Error::General("a record without end".into())));
         }
         loop {
+            if let Some(end) = end {
+                stream.read_until(end)?;
+            }
             match (&stream.tcp).read(room) {
                 Ok(0) => return Err(StreamError::Truncated),
                 Ok(count) => {
@@ -518,6 +540,18 @@ impl Sealer {
         stream.send(&self.outgoing[..count])?;
         stream.shut(Shutdown::Write);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Sealer {
+    /// Returns the record of a content, unsent.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn sealed(stream: &Stream, content: &[u8]) -> Vec<u8> {
+        let mut record = vec![0; content.len() + RECORD_OVERHEAD + KEY_UPDATE];
+        let count = stream.lock().write(|seal| seal.content(content, &mut record)).unwrap();
+        record.truncate(count);
+        record
     }
 }
 
