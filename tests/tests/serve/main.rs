@@ -25,6 +25,7 @@ mod roles;
 mod round_trips;
 mod service;
 mod share_users;
+mod stalled;
 mod status;
 mod taken_over;
 mod thief;

@@ -5,11 +5,12 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::fd::AsFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -76,11 +77,19 @@ fn carry(channel: Channel, address: &Address, own: &Own) -> Result<(), Failure> 
     let (mut reader, mut writer) = channel.split();
     let is_heard = Arc::new(AtomicBool::new(false));
     let (heard, watched) = (Arc::clone(&is_heard), output.try_clone().map_err(lost)?);
+    let (sent, is_sent) = mpsc::channel();
     let sending = thread::spawn(move || {
         // The run sees the end of the other direction.
-        let sent = copy(&mut input, &mut writer);
+        let _ = sent.send(copy(&mut input, &mut writer));
+    });
+    thread::spawn(move || {
+        if !is_unread(&watched) {
+            return;
+        }
+        // A server that stops reading must not keep this process once the run has gone.
+        let is_over = !matches!(is_sent.recv_timeout(LAST_WORD), Ok(Err(_)));
         // The server's end of the connection is a round trip away, and nobody would read what it says.
-        if sent.is_ok() && is_unread(&watched) && heard.load(Ordering::Acquire) {
+        if is_over && heard.load(Ordering::Acquire) {
             std::process::exit(exit_code::OK.into());
         }
     });
@@ -116,11 +125,9 @@ fn is_unread(pipe: &File) -> bool {
 /// Prints the shares that this user's key may use; returns the exit code.
 pub(super) fn list(address: &Address) -> u8 {
     let listed = connect("", address).and_then(|(channel, own)| {
-        let mut answer = Vec::new();
         let mut reader = channel.split().0;
-        reader.hear_welcome().map_err(|error| explain(&error, address, &own))?;
-        let read = reader.take(LONGEST_LIST).read_to_end(&mut answer);
-        let _ = read.map_err(|error| Failure(exit_code::SOCKET, system_words(&error)))?;
+        let answer = reader.hear_welcome().and_then(|()| reader.read_all(LONGEST_LIST, LIMIT));
+        let answer = answer.map_err(|error| explain(&error, address, &own))?;
         if let Some((code, why)) = refusal_of(&answer) {
             // A server may give any code, but a refusal is never a success.
             let code = if code == exit_code::OK { exit_code::STREAM } else { code };
@@ -263,7 +270,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 /// Time for getting into a server that closes connections at once.
 const FLOOD_LIMIT: Duration = Duration::from_secs(60);
-/// Time for connecting, and for a handshake.
+/// Time for connecting, for a handshake, and for the list of shares.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Time for the last words of a run that has gone.
+const LAST_WORD: Duration = Duration::from_secs(5);
 /// Bytes of the longest list of shares.
-const LONGEST_LIST: u64 = 1 << 20;
+const LONGEST_LIST: usize = 1 << 20;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use dsync_engine::{
-    Entrance, Grant, Resources, exit_code, serve,
+    Entrance, Resources, exit_code, serve,
     standing::{
         Arrival, Certificate, Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey,
         ServerEnd, SessionNumber, answer,
@@ -211,9 +211,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     cage.show_only(config.shares.get(&wanted).map(|offer| offer.share.path.as_path()));
     let log = |why: &str| say(&escape_text(&format!("dsync: {why}")));
     match admit((&config, &users), (&wanted, &key), Some(&own_key), &mut record.role, &log) {
-        Ok(Admitted { grant, places: _held }) => {
-            converse((channel, numbered), grant, &cage, (record, parent))
-        }
+        Ok(admitted) => converse((channel, numbered), admitted, &cage, (record, parent)),
         Err((code, why)) => {
             channel.refuse(code, &why);
             Err((code, why))
@@ -260,7 +258,7 @@ fn shares_of(config: &Config, key: &str) -> String {
 /// Serves a session over the channel.
 fn converse(
     (channel, (number, takes_quic)): (Channel, (SessionNumber, bool)),
-    grant: Grant,
+    Admitted { grant, places }: Admitted,
     cage: &Cage,
     (record, parent): (&mut Record, &mut UnixStream),
 ) -> Outcome {
@@ -288,8 +286,10 @@ fn converse(
     tell_progress(record.report(), passed.clone(), parent).map_err(unready)?;
     let entrance = Entrance::new(input, output).handed(handed).round_trip(round_trip);
     let served = serve(entrance, &Resources::default(), Some(grant), Some(cage), WORDING);
+    // Nothing of the share is open any more, and a client that does not read must not keep the next one out.
+    drop(places);
     // The session's last words are under way.
-    let _ = sending.join();
+    sending.finish();
 
     record.passed = passed();
     record.report().send(parent);

@@ -37,6 +37,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -236,6 +237,7 @@ impl Channel {
         let (ours, theirs) = UnixStream::pair()?;
         let (mut reader, mut writer) = self.split();
         let (sent, received) = (writer.count.clone(), reader.count.clone());
+        let stream = Arc::clone(&writer.stream);
         let (mut to_session, mut from_session) = (ours.try_clone()?, ours);
 
         spawn(move || {
@@ -243,10 +245,11 @@ impl Channel {
             let _ = io::copy(&mut reader, &mut to_session);
             let _ = to_session.shutdown(Shutdown::Write);
         })?;
-        let sending = spawn(move || {
+        let thread = spawn(move || {
             let _ = copy(&mut from_session, &mut writer);
             let _ = from_session.shutdown(Shutdown::Read);
         })?;
+        let sending = Sending { thread, stream };
 
         let input = theirs.try_clone()?.into();
         Ok(Copying { input, output: theirs.into(), sending, sent, received })
@@ -267,15 +270,17 @@ impl Channel {
     }
 
     /// Sends the last bytes. An end with unread bytes of the client would take them with it: the
-    /// client has sent its greeting by then, and what its run says behind it.
+    /// client has sent its greeting by then, and what its run says behind it. A client that neither
+    /// takes them nor hangs up is left after [`LAST_WORD`].
     fn end_with(self, bytes: &[u8]) -> io::Result<()> {
-        let end = Instant::now() + LAST_WORD;
+        let _limit = Limit::start(&self.stream)?;
         let (mut reader, mut writer) = self.split();
         writer.write_all(bytes)?;
         writer.finish()?;
+
         let (mut heard, mut piece) = (0, vec![0; COPY_BYTES]);
         while heard < MAX_LAST_WORD {
-            match reader.opener.read_by(&reader.stream, &mut piece, end).map_err(into_io) {
+            match reader.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => heard += count,
                 // Who has all bytes may hang up without a farewell.
@@ -284,6 +289,36 @@ impl Channel {
             }
         }
         Ok(())
+    }
+}
+
+/// A limit of the time for a last word: after [`LAST_WORD`] the connection is shut, which ends every
+/// read and write of it. A time limit of the socket would begin anew with each byte.
+struct Limit {
+    /// Dropped first, which ends the thread.
+    is_over: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Limit {
+    fn start(stream: &Arc<Stream>) -> io::Result<Self> {
+        let stream = Arc::clone(stream);
+        let (is_over, told) = mpsc::channel::<()>();
+        let thread = spawn(move || {
+            if told.recv_timeout(LAST_WORD) == Err(mpsc::RecvTimeoutError::Timeout) {
+                stream.shut(Shutdown::Both);
+            }
+        })?;
+        Ok(Self { is_over: Some(is_over), thread: Some(thread) })
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        drop(self.is_over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -321,11 +356,29 @@ pub struct Copying {
     /// Sends to the peer.
     pub output: OwnedFd,
     /// The thread that sends. A process that ends before it cuts off what was written last.
-    pub sending: JoinHandle<()>,
+    pub sending: Sending,
     /// The bytes that were sent.
     pub sent: Count,
     /// The bytes that were received.
     pub received: Count,
+}
+
+/// The thread that sends to the peer of a channel.
+pub struct Sending {
+    thread: JoinHandle<()>,
+    stream: Arc<Stream>,
+}
+
+impl Sending {
+    /// Waits until all that was written is sent, for 5 s at most: then the connection ends, so that
+    /// a peer which does not read keeps nobody.
+    pub fn finish(self) {
+        let Self { thread, stream } = self;
+        match Limit::start(&stream) {
+            Ok(_limit) => drop(thread.join()),
+            Err(_) => stream.shut(Shutdown::Both),
+        }
+    }
 }
 
 /// A number that grows: of bytes, or of connections.
@@ -397,6 +450,23 @@ impl ChannelReader {
             _ => return Err(ChannelError::NotDsync { why: "no welcome".to_owned() }),
         }
         Ok(self.stream.set_read_timeout(None).map_err(StreamError::Io)?)
+    }
+
+    /// Reads what the server says to its end, at most `most` bytes, within `limit`.
+    ///
+    /// # Errors
+    /// [`ChannelError::TimedOut`], and the others of a connection.
+    pub fn read_all(&mut self, most: usize, limit: Duration) -> Result<Vec<u8>, ChannelError> {
+        let end = Instant::now() + limit;
+        let (mut said, mut piece) = (Vec::new(), vec![0; COPY_BYTES]);
+        while said.len() < most {
+            match self.opener.read_by(&self.stream, &mut piece, end)? {
+                0 => break,
+                count => said.extend_from_slice(&piece[..count]),
+            }
+        }
+        said.truncate(most);
+        Ok(said)
     }
 
     /// Waits for the server's part of a bootstrap that the run has [ahead](Channel::answer_ahead).
