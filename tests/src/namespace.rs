@@ -63,6 +63,32 @@ impl Namespace {
         self.drop(&format!("tcp flags & (syn | ack) == syn tcp dport != {port}"));
     }
 
+    /// Drops the packets of one TCP connection in both directions, likewise, by the port of one of its ends.
+    ///
+    /// # Panics
+    /// If the rules cannot be set.
+    pub fn drop_connection(&self, port: u16) {
+        self.drop(&format!("tcp sport {port}"));
+        self.drop(&format!("tcp dport {port}"));
+    }
+
+    /// Returns the TCP connections that are established: the ports of an end, its own and the peer's, and
+    /// the bytes that the peer has acknowledged. Each connection has two ends here.
+    ///
+    /// # Panics
+    /// If `ss` cannot be run.
+    pub fn connections(&self) -> Vec<([u16; 2], u64)> {
+        let said = Run::of("ss").args(["-HtniO", "state", "established"]).within(self).run().expect_code(0);
+        let parse = |line: &str| {
+            let mut words = line.split_whitespace().skip(2);
+            let mut port = || words.next()?.rsplit_once(':')?.1.parse().ok();
+            let ports = [port()?, port()?];
+            let acknowledged = words.find_map(|word| word.strip_prefix("bytes_acked:")?.parse().ok());
+            Some((ports, acknowledged.unwrap_or_default()))
+        };
+        said.stdout_text().lines().filter_map(parse).collect()
+    }
+
     fn drop(&self, packets: &str) {
         let rules = format!(
             "add table inet dsync; \

@@ -7,7 +7,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, program,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_namespace,
+    needs_root, program,
     run::{catch, send, until_met, wait_for},
     scratch::slash,
     tree::set_mode,
@@ -75,6 +76,33 @@ fn killed_processes_do_not_end_a_run() {
         assert!(outcome.stdout_text().contains("The connection was lost once"), "{}", outcome.account());
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     }
+}
+
+#[test]
+fn a_run_goes_on_where_a_path_forgets_the_connection_of_a_lane() {
+    needs_dsync!();
+    let namespace = needs_namespace!();
+    let sshd = Sshd::start("127.0.0.1", Some(&namespace));
+    let scratch = Scratch::new();
+    one_large_file(&scratch);
+    // On a busy machine a run may have ended before its connection is forgotten.
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let run = sshd.run(Via::Tls).within(&namespace).args(["-av", "--timeout=5", "--bwlimit=8M"]);
+        let mut run = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
+        let mut busy = None;
+        wait_for(|| {
+            let is_lane = |ports: &[u16; 2], sent| sent > 1 << 20 && !ports.contains(&sshd.port());
+            busy = namespace.connections().into_iter().find(|(ports, sent)| is_lane(ports, *sent));
+            busy.is_some() || !run.is_running()
+        });
+        if let Some(([own, _], _)) = busy {
+            namespace.drop_connection(own);
+        }
+        let outcome = run.wait().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        outcome.stdout_text().contains("The connection was lost once").then_some(())
+    });
 }
 
 /// Plants a file of 16 segments, which a run carries in about two seconds.

@@ -5,13 +5,14 @@ use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    process::Command,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
 use dsync_tests::{
-    Scope, assert_same, needs_dsync,
+    Namespace, Scope, assert_same, needs_dsync, needs_namespace, program,
     run::{Running, catch, is_alive, send, until_met, wait_for},
     scratch::slash,
     tree::noise,
@@ -23,6 +24,8 @@ use crate::nas::{Nas, children};
 /// Bytes of a file that is under way for seconds at [`SLOW`]: enough for connections to be made.
 const BIG: usize = 24 << 20;
 const SLOW: &str = "--bwlimit=12M";
+/// Bytes that a connection has sent which has a lane.
+const MUCH: u64 = 512 << 10;
 /// The first bytes of a further connection, and their length with a number.
 const MAGIC: &[u8; 8] = b"\x89dsync+\n";
 pub(crate) const PREFACE: usize = 24;
@@ -163,6 +166,55 @@ fn where_further_connections_do_not_get_through_the_run_goes_on() {
     assert_eq!(connections(&nas, before), 1);
     // They were tried, where the first one had gone.
     wait_for(|| relay.prefaces().len() == 4);
+}
+
+/// Starts a server in the namespace.
+fn within(namespace: &Namespace) -> Nas {
+    let (mut nas, key) = Nas::offering("full");
+    let words = namespace.enter();
+    let mut server = Command::new(&words[0]);
+    server.args(&words[1..]).arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    nas.stand_by(server);
+    nas.know(&key);
+    nas
+}
+
+#[test]
+fn a_run_goes_on_by_new_connections_where_a_path_forgets_one_of_them() {
+    needs_dsync!();
+    let namespace = needs_namespace!();
+    let nas = within(&namespace);
+    fs::write(nas.there("big"), noise(3, BIG)).unwrap();
+    let of_clients = || {
+        let all = namespace.connections().into_iter();
+        all.filter(|(ports, _)| ports[0] == nas.port()).map(|(ports, sent)| (ports[1], sent))
+    };
+    // On a busy machine a run may have ended before its connection is forgotten.
+    until_met(|| {
+        let _ = fs::remove_dir_all(nas.scratch.at("got"));
+        let pull =
+            nas.run().within(&namespace).args(["-av", "--timeout=5", "--bwlimit=2M", "--transport=tls"]);
+        let mut pull = pull.arg(nas.operand("tree/")).arg(slash(&nas.scratch.at("got"))).start();
+        let mut first = None;
+        wait_for(|| {
+            first = of_clients().next();
+            first.is_some() || !pull.is_running()
+        });
+        let first = first.map(|(client, _)| client);
+        let mut busy = None;
+        wait_for(|| {
+            busy = of_clients().find(|(client, sent)| Some(*client) != first && *sent > MUCH);
+            busy.is_some() || !pull.is_running()
+        });
+        if let Some((client, _)) = busy {
+            namespace.drop_connection(client);
+        }
+        let pulled = pull.wait().expect_code(0);
+        assert_same(&nas.tree(), &nas.scratch.at("got"), Scope::CONTENT);
+        // The old session notices it too.
+        wait_for(|| children(nas.server.as_ref().unwrap().process.id()).is_empty());
+        pulled.stdout_text().contains("The connection was lost once").then_some(())
+    });
 }
 
 /// Returns whether the server closes a connection that says this.

@@ -65,6 +65,9 @@ pub(crate) trait Beside: Send + Sync {
     /// [`LinkError`] if the peer may not send on it, or it could not be made.
     fn receive(&self, number: u32) -> Result<Box<dyn LaneRead>, LinkError>;
 
+    /// Returns whether the path of a connection is gone, and its lanes with it.
+    fn has_lost(&self) -> bool;
+
     /// Ends all connections, and wakes everybody who waits in one.
     fn end(&self);
 }

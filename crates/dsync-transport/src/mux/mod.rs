@@ -81,6 +81,9 @@ impl MuxLink {
         let (done, written) = oneshot::channel();
         reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
         let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
+        if let Some(beside) = shared.beside.clone() {
+            reactor.spawn(watch(Arc::clone(&shared), beside, alive_interval));
+        }
         let output = Arc::clone(&shared);
         reactor.spawn(async move {
             write_frames(&output, writer, alive_interval).await;
@@ -524,6 +527,17 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
             Ok(Err(error)) => shared.end(pipe_error(error), None),
             Err(_) => shared.end(LinkError::TimedOut, None),
         }
+    }
+}
+
+/// Ends the link once the path of a further connection is gone, until it has ended. The peer takes that for
+/// a lost connection.
+async fn watch(shared: Arc<Shared>, beside: Arc<dyn Beside>, interval: Duration) {
+    while shared.lock().check().is_ok() {
+        if beside.has_lost() {
+            shared.end(LinkError::TimedOut, None);
+        }
+        sleep(interval).await;
     }
 }
 

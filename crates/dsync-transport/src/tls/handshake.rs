@@ -42,6 +42,7 @@ use super::{
     Established,
     registry::{Arrival, Line, Registry, link_error},
     signal::{Main, Signal, listen},
+    silence::keep_alive,
     stream::{Opener, Sealer, Stream, StreamError},
 };
 use crate::{
@@ -217,6 +218,12 @@ impl From<StreamError> for Refused {
     }
 }
 
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
 /// Handles one connection, from its handshake to its end or until it is a lane.
 fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> {
     let Waiting { server, tcp, place } = waiting;
@@ -249,6 +256,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
             }
         }
         OURS if secret == server.secret => {
+            keep_alive(stream.socket(), server.idle_timeout)?;
             let line = Line::new(id, stream, false);
             if !registry.add(&line) {
                 return Err(Refused::Number);
@@ -256,6 +264,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
             registry.announce(line, opener);
         }
         THEIRS if secret == server.secret => {
+            keep_alive(stream.socket(), server.idle_timeout)?;
             if !registry.supply(&Line::new(id, stream, true), opener) {
                 return Err(Refused::Number);
             }
@@ -406,9 +415,9 @@ pub(crate) fn dial(
     let registry = Registry::new();
 
     registry.set_main(main);
-    let caller = Arc::new(Caller { config, address, secret, near });
-    let (listening, dialing) = (Arc::clone(&registry), Arc::clone(&caller));
     let idle_timeout = credentials.idle_timeout;
+    let caller = Arc::new(Caller { config, address, secret, near, idle_timeout });
+    let (listening, dialing) = (Arc::clone(&registry), Arc::clone(&caller));
     thread::Builder::new()
         .name("dsync-tls".into())
         .spawn(move || listen(&listening, opener, idle_timeout, &|| dialing.call_for_peer(&listening)))
@@ -422,6 +431,7 @@ pub(crate) struct Caller {
     address: SocketAddr,
     secret: Token,
     near: bool,
+    idle_timeout: Duration,
 }
 
 impl Caller {
@@ -461,6 +471,7 @@ impl Caller {
         if self.near {
             prefer_short_path(&stream);
         }
+        keep_alive(stream.socket(), self.idle_timeout)?;
         Sealer::default().write(&stream, &opening(kind, self.near, id, &self.secret))?;
         stream.set_read_timeout(None)?;
         Ok((Line::new(id, stream, local), opener))

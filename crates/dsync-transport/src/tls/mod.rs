@@ -5,7 +5,8 @@
 //! and the engine's own threads encrypt, send, receive and decrypt, so nothing passes through a
 //! queue. It is also the way through if UDP is blocked. [`stream`] is one connection, [`mod@lane`]
 //! adapts it to a session, [`registry`] keeps the connections of a link together, [`signal`]
-//! carries messages between the ends besides the lanes, and [`handshake`] connects and admits.
+//! carries messages between the ends besides the lanes, [`silence`] notices a lane whose path is gone, and
+//! [`handshake`] connects and admits.
 //!
 //! Only the client connects, because nobody can be expected to open ports on a workstation. A lane
 //! that the server opens is a connection that it has requested from the client.
@@ -15,6 +16,7 @@ mod lane;
 pub(crate) mod meter;
 pub(crate) mod registry;
 mod signal;
+pub(crate) mod silence;
 pub(crate) mod stream;
 pub(crate) mod tcp_info;
 

@@ -21,6 +21,7 @@ use dsync_wire::link::{Carrier, CloseReason, LinkError};
 
 use super::{
     signal::{Main, Signal},
+    silence::is_lost,
     stream::{Opener, Stream, StreamError},
 };
 use crate::counters::Counters;
@@ -379,6 +380,11 @@ impl Registry {
     /// Returns the live lanes.
     pub(super) fn lines(&self) -> Vec<Arc<Line>> {
         self.lock().lines.values().cloned().collect()
+    }
+
+    /// Returns whether the path of a live lane is gone.
+    pub(super) fn has_lost(&self, idle_timeout: Duration) -> bool {
+        self.lines().iter().any(|line| is_lost(line.stream.socket(), idle_timeout))
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {

@@ -162,6 +162,10 @@ fn converse(
         if beaten.elapsed() >= interval {
             beaten = Instant::now();
             main.send(Signal::Alive);
+            // Whoever waits in such a lane would wait for the system's own patience, a quarter of an hour.
+            if registry.has_lost(idle_timeout) {
+                return LinkError::TimedOut;
+            }
         }
     }
 }

@@ -21,6 +21,11 @@ pub(crate) struct TcpInfo {
     pub(crate) resent: u32,
     /// Bytes that the peer's system has.
     pub(crate) delivered_bytes: u64,
+    /// Time since the peer's system was heard.
+    pub(crate) silence: Duration,
+    /// Packets in a row that the peer's system should have answered and did not: data that was sent
+    /// again, and questions whether it is there.
+    pub(crate) unanswered: u32,
 }
 
 impl TcpInfo {
@@ -36,6 +41,8 @@ impl TcpInfo {
             packets: word(DATA_SEGS_OUT),
             resent: word(TOTAL_RETRANS),
             delivered_bytes: long(BYTES_ACKED),
+            silence: Duration::from_millis(word(LAST_DATA_RECV).min(word(LAST_ACK_RECV)).into()),
+            unanswered: u32::from(bytes[RETRANSMITS]) + u32::from(bytes[PROBES]),
         })
     }
 }
@@ -60,7 +67,11 @@ fn raw(tcp: &TcpStream) -> Option<[u8; LENGTH as usize]> {
 
 /// Bytes of the structure up to the last field that is read here.
 const LENGTH: libc::socklen_t = 160;
+const RETRANSMITS: usize = 2;
+const PROBES: usize = 3;
 const SND_MSS: usize = 16;
+const LAST_DATA_RECV: usize = 52;
+const LAST_ACK_RECV: usize = 56;
 const RTT: usize = 68;
 const TOTAL_RETRANS: usize = 100;
 const BYTES_ACKED: usize = 120;

@@ -37,15 +37,16 @@ struct Stage {
 
 impl Stage {
     fn new(client: Fingerprint, window: Duration) -> Self {
+        Self::with((client, TOKEN), IDLE, window)
+    }
+
+    fn with(client: (Fingerprint, Token), idle: Duration, window: Duration) -> Self {
         let server = Reactor::start().unwrap();
         let identity = Identity::generate().unwrap();
         let key = identity.fingerprint();
-        let offer =
-            server
-                .run(async move {
-                    Offer::open(&identity, (client, TOKEN), None, Some(CLIENT), IDLE, window).unwrap()
-                })
-                .unwrap();
+        let offer = server
+            .run(async move { Offer::open(&identity, client, None, Some(CLIENT), idle, window).unwrap() })
+            .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, offer.port()));
         Self { key, server, client: Reactor::start().unwrap(), offer: Some(offer), address }
     }
@@ -327,6 +328,36 @@ fn only_ports_of_the_range_are_opened() {
         Some(())
     });
     assert!(opened.is_some());
+}
+
+#[test]
+fn a_lane_that_nobody_reads_or_writes_outlives_the_idle_time() {
+    let idle_timeout = Duration::from_secs(10);
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::with((identity.fingerprint(), TOKEN), idle_timeout, WINDOW);
+    let credentials = Credentials { identity, server: stage.key, token: TOKEN, idle_timeout };
+    let winner = stage.dial_with(&credentials).unwrap();
+    let ((client, server), _ssh) = stage.links(winner);
+
+    let mut quiet = client.open_lane().unwrap();
+    quiet.tx.write(Bytes::from_static(b"x")).unwrap();
+    let mut heard = server.accept_lane().unwrap();
+    heard.rx.read(&mut [0]).unwrap();
+    let mut full = client.open_lane().unwrap();
+    // More than all buffers of the system hold.
+    let content = Bytes::from(vec![7; 64 << 20]);
+    let len = content.len();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            full.tx.write(content).unwrap();
+            full.tx.finish().unwrap();
+        });
+        let mut unread = server.accept_lane().unwrap();
+        std::thread::sleep(idle_timeout * 2 + idle_timeout / 5);
+        assert_eq!(unread.rx.fill(&mut vec![0; len + 1]).unwrap(), len);
+    });
+    quiet.tx.write(Bytes::from_static(b"y")).unwrap();
+    assert_eq!(heard.rx.read(&mut [0]).unwrap(), 1);
 }
 
 /// Address of the client in these tests.

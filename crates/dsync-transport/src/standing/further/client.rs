@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) quic: Option<MoveCause>,
     /// Shortest round trip of the first connection.
     pub(crate) round_trip: Duration,
-    /// Longest silence of the connection over QUIC.
+    /// Longest silence of a connection.
     pub(crate) idle_timeout: Duration,
 }
 
@@ -167,6 +167,10 @@ impl Beside for Calling {
         self.0.pool.receive(number)
     }
 
+    fn has_lost(&self) -> bool {
+        self.0.pool.has_lost(self.0.plan.idle_timeout)
+    }
+
     fn end(&self) {
         self.0.pool.end();
     }
@@ -279,7 +283,7 @@ impl Caller {
         if admitted != ADMITTED {
             return Err(StreamError::Truncated);
         }
-        settle(&stream, is_near)?;
+        settle(&stream, is_near, self.plan.idle_timeout)?;
         tracing::debug!(address = %self.address, number, kind, "further connection");
         Ok((Arc::new(stream), opener))
     }

@@ -38,6 +38,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::Shutdown,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -52,6 +53,7 @@ use crate::{
     mux::beside::INVITATION,
     tls::{
         registry::link_error,
+        silence::{is_lost, keep_alive},
         stream::{Opener, Sealer, Stream, StreamError},
     },
 };
@@ -235,6 +237,17 @@ impl Pool {
         }
     }
 
+    /// Returns the live connections over TLS, by their numbers.
+    fn live(&self) -> Vec<(u32, Arc<Stream>)> {
+        let state = self.lock();
+        state.all.iter().filter_map(|(number, stream)| Some((*number, stream.upgrade()?))).collect()
+    }
+
+    /// Returns whether the path of a connection is gone. QUIC notices that itself.
+    fn has_lost(&self, idle_timeout: Duration) -> bool {
+        self.live().iter().any(|(_, stream)| is_lost(stream.socket(), idle_timeout))
+    }
+
     fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -336,7 +349,8 @@ impl Drop for Reader {
 ///
 /// # Errors
 /// The system's.
-fn settle(stream: &Stream, is_near: bool) -> Result<(), StreamError> {
+fn settle(stream: &Stream, is_near: bool, idle_timeout: Duration) -> Result<(), StreamError> {
+    keep_alive(stream.socket(), idle_timeout)?;
     if is_near {
         crate::tls::handshake::prefer_short_path(stream);
     }

@@ -65,7 +65,7 @@ pub(crate) struct Hall {
     loss: AtomicU32,
     #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
     is_watched: AtomicBool,
-    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
+    /// Longest silence of a connection.
     idle_timeout: Duration,
     /// Connections that have not shown the secret.
     strangers: AtomicUsize,
@@ -189,6 +189,10 @@ impl Beside for Inviting {
         self.0.pool.receive(number)
     }
 
+    fn has_lost(&self) -> bool {
+        self.0.pool.has_lost(self.0.idle_timeout)
+    }
+
     fn end(&self) {
         self.0.pool.end();
     }
@@ -276,7 +280,7 @@ impl Hall {
         if secret != self.invitation.secret {
             return Err(Refused::Secret);
         }
-        settle(&stream, is_near)?;
+        settle(&stream, is_near, self.idle_timeout)?;
 
         // Of those that it sends on the client may use one as soon as it hears so; the others carry
         // nothing before the word.

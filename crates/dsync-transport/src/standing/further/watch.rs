@@ -36,10 +36,7 @@ pub(super) fn watch(pool: &Arc<Pool>, held: impl FnOnce(u32) + Send + 'static) {
 impl Pool {
     /// Returns the kernel's counts of each live connection, by its number.
     fn counts(&self) -> Vec<(u32, TcpInfo)> {
-        let state = self.lock();
-        let live = state.all.iter().filter_map(|(number, stream)| Some((*number, stream.upgrade()?)));
-        let live: Vec<_> = live.collect();
-        drop(state);
+        let live = self.live();
         let counts = live.iter().map(|(number, stream)| Some((*number, TcpInfo::of(stream.socket())?)));
         counts.flatten().collect()
     }
