@@ -156,6 +156,8 @@ fn all_addresses_are_those_of_ipv4_too_whatever_the_systems_default_is() {
             let listed = Run::dsync().env("XDG_CONFIG_HOME", nas.config("home")).arg(format!("{host}::"));
             let listed = listed.within(&namespace).run().expect_code(0);
             assert_eq!(listed.stdout_text(), "nas full\n", "{host}: {}", listed.account());
+            // As the client has it, and as a session through ssh tells it.
+            wait_for(|| server.has_said(&format!("session peer={host}:")));
         }
         server.kill();
         let _ = server.wait();

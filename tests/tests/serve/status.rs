@@ -31,6 +31,20 @@ pub(crate) fn status(nas: &Nas) -> Value {
 }
 
 #[test]
+fn a_client_that_asks_for_a_long_name_has_proved_its_key_all_the_same() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    // Each of its bytes is six in JSON.
+    let dial = nas.run().arg("serve").arg(format!("--dial={}", "\u{1}".repeat(200)));
+    let dial = dial.arg(format!("--port={}", nas.port())).arg("127.0.0.1");
+    let refused = dial.run().expect_code(42);
+    assert!(refused.stderr_text().contains("there is no share"), "{}", refused.account());
+    wait_for(|| nas.log().contains(" code=42 "));
+    let asked = status(&nas);
+    assert_eq!(asked["refused"]["handshakes"], 0, "{asked}");
+}
+
+#[test]
 fn the_sessions_of_a_server_are_told_while_they_last_and_counted_after() {
     needs_dsync!();
     let nas = Nas::standing("append");

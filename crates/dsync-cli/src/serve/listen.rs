@@ -364,6 +364,8 @@ fn accept(house: &House, listener: &TcpListener) {
     loop {
         match house.stop.accept(listener) {
             Ok(Some((tcp, peer))) => {
+                // A port of all addresses knows a client of IPv4 by an address of IPv6.
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 if let Err(error) = house.silent.add(tcp, peer) {
                     say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
                 }

@@ -196,7 +196,12 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     // The parent counts strangers; who has a key is none, even if the key has expired.
     (record.key, record.share) = (key.clone(), wanted.clone());
     record.authority = certificate.map(|shown| shown.authority().fingerprint()).unwrap_or_default();
-    record.report().send(parent);
+    let mut first = record.report();
+    if !config.shares.contains_key(&wanted) {
+        // Reports are bounded, and this name may be as long as its client likes.
+        first.share.clear();
+    }
+    first.send(parent);
     if config.keys.get(&key).is_some_and(|known| known.is_expired(today())) {
         let (code, why) = expired(&key);
         channel.refuse(code, &why);

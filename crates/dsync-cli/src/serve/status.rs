@@ -425,7 +425,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of the longest report: names are at most 64 bytes long.
+/// Bytes of the longest report: keys and shares of a configuration have names of at most 64 bytes.
 const LONGEST_REPORT: u64 = 1024;
 /// Bytes of the longest answer: more sessions than a server can have.
 const LONGEST_ANSWER: u64 = 16 << 20;
