@@ -423,7 +423,7 @@ pub fn is_alive(pid: u32) -> bool {
 
 /// Returns whether every thread of a process is stopped: each first completes its current system
 /// call.
-fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let mut states = threads(pid).peekable();
     states.peek().is_some() && states.all(|state| state == 'T')
 }

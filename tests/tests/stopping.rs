@@ -3,15 +3,20 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::Path,
+    process::{Command, Stdio},
     time::{Duration, UNIX_EPOCH},
 };
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, needs_dsync,
-    run::wait_for, scratch::slash,
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    compare::temporaries,
+    needs_dsync, program,
+    run::{is_stopped, send, wait_for},
+    scratch::slash,
 };
-use rustix::process::Signal;
+use rustix::{io::ioctl_fionread, pipe::fcntl_setpipe_size, process::Signal};
 
 /// The shortest limit is a minute, and a run that would take hours is what it has to end.
 #[test]
@@ -124,6 +129,36 @@ fn two_signals_at_once_end_a_run_in_order() {
             assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{signal:?}");
         }
     }
+}
+
+/// As with `2>&1 | tee LOG` while the disk of LOG hangs.
+#[test]
+fn a_run_whose_lines_nobody_reads_is_stopped_and_ended_by_signals_all_the_same() {
+    needs_dsync!();
+    const PIPE: usize = 4096;
+    let scratch = Scratch::new();
+    for number in 0..200 {
+        symlink("/no/such/file", scratch.src().join(format!("{number:0200}"))).unwrap();
+    }
+    let mut command = Command::new(program());
+    command.args(["-rL", "src/", "dst/"]).current_dir(scratch.path());
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let unread = run.stderr.take().unwrap();
+    fcntl_setpipe_size(&unread, PIPE).unwrap();
+    // A line has more than 200 bytes and less than a quarter of the pipe.
+    wait_for(|| ioctl_fionread(&unread).unwrap() > 3 * PIPE as u64 / 4);
+
+    send(run.id(), Signal::USR1);
+    send(run.id(), Signal::TSTP);
+    wait_for(|| is_stopped(run.id()));
+    send(run.id(), Signal::CONT);
+    // The first one ends the run in order, which waits for its lines; one that comes later ends the process.
+    wait_for(|| {
+        send(run.id(), Signal::TERM);
+        run.try_wait().unwrap().is_some()
+    });
+    assert_eq!(run.wait().unwrap().code(), Some(20));
+    drop(unread);
 }
 
 /// A terminal sends Ctrl-C to all of its foreground group, so the remote shell ends before dsync has told the

@@ -7,7 +7,11 @@
 
 use std::{
     io::{self, Write},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -35,6 +39,9 @@ pub(crate) enum Shown {
 pub(crate) struct Bar {
     shown: Shown,
     meter: Meter,
+    /// Whether nothing is drawn, because the process is about to stop or to end.
+    paused: AtomicBool,
+    /// Held while anything is printed, for as long as nobody reads it.
     screen: Mutex<Screen>,
 }
 
@@ -47,7 +54,6 @@ struct Screen {
     /// Columns of the text that stands there; 0 for none.
     drawn: usize,
     last: Option<Instant>,
-    paused: bool,
 }
 
 impl Bar {
@@ -60,8 +66,9 @@ impl Bar {
         // The first line of a log comes after an interval, that of a bar at once.
         let last = (shown == Shown::Lines).then(Instant::now);
         let behind = if shown == Shown::Bar { is_behind } else { || false };
-        let screen = Screen { out, columns, behind, drawn: 0, last, paused: false };
-        Self { shown, meter: Meter::new(), screen: Mutex::new(screen) }
+        let screen = Screen { out, columns, behind, drawn: 0, last };
+        let paused = AtomicBool::new(false);
+        Self { shown, meter: Meter::new(), paused, screen: Mutex::new(screen) }
     }
 
     /// Returns whether a person sees a bar.
@@ -79,7 +86,8 @@ impl Bar {
             Shown::Json => Duration::ZERO,
             Shown::Nothing => return,
         };
-        if screen.paused || (screen.behind)() || screen.last.is_some_and(|last| last.elapsed() < pause) {
+        let is_paused = self.paused.load(Ordering::Acquire);
+        if is_paused || (screen.behind)() || screen.last.is_some_and(|last| last.elapsed() < pause) {
             return;
         }
 
@@ -121,16 +129,28 @@ impl Bar {
         print()
     }
 
-    /// Removes the bar while the process is stopped, or lets it be drawn again.
-    pub(crate) fn pause(&self, paused: bool) {
-        let mut screen = self.screen();
-        screen.erase();
-        screen.paused = paused;
+    /// Removes the bar because the process is about to stop. Leaves it if a line is being printed that
+    /// nobody reads: who has the terminal may wait for this process to stop.
+    pub(crate) fn pause(&self) {
+        self.paused.store(true, Ordering::Release);
+        for _ in 0..TRIES {
+            match self.screen.try_lock() {
+                Ok(mut screen) => return screen.erase(),
+                Err(TryLockError::Poisoned(broken)) => return broken.into_inner().erase(),
+                Err(TryLockError::WouldBlock) => thread::sleep(BETWEEN_TRIES),
+            }
+        }
+    }
+
+    /// Lets the bar be drawn again.
+    pub(crate) fn resume(&self) {
+        self.paused.store(false, Ordering::Release);
     }
 
     /// Removes the bar for good.
     pub(crate) fn clear(&self) {
-        self.pause(true);
+        self.paused.store(true, Ordering::Release);
+        self.screen().erase();
     }
 
     fn screen(&self) -> MutexGuard<'_, Screen> {
@@ -178,6 +198,10 @@ fn is_behind() -> bool {
     owner.is_ok_and(|owner| owner != rustix::process::getpgrp())
 }
 
+/// Attempts to remove the bar before the process stops, and the time between two. Together they are
+/// far longer than a draw, and short for who waits for a prompt.
+const TRIES: usize = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// Smooth for the eye, cheap over ssh.
 const BETWEEN_DRAWS: Duration = Duration::from_millis(125);
 /// Time between two lines of `--progress` in a log.
@@ -234,6 +258,24 @@ pub(crate) mod tests {
         bar.clear();
         bar.update(&some());
         assert_eq!(page.take(), "");
+    }
+
+    #[test]
+    fn process_stops_without_its_bar_and_while_nobody_reads_its_lines() {
+        let page = Page::default();
+        let bar = Bar::on(Box::new(page.clone()), || 40, Shown::Bar);
+        bar.update(&some());
+        // A line that nobody reads: the bar stays, and the process can stop.
+        bar.aside(|| thread::scope(|scope| scope.spawn(|| bar.pause()).join().unwrap()));
+        bar.update(&some());
+        bar.resume();
+        let _ = page.take();
+
+        bar.update(&some());
+        assert!(page.take().starts_with("\r 25%"));
+        bar.pause();
+        bar.update(&some());
+        assert_eq!(page.take(), "\r\x1b[J");
     }
 
     #[test]

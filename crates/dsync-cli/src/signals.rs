@@ -1,5 +1,9 @@
 //! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, another one ends the process at
-//! once if it comes a second later or more: timeout(1) and a terminal that closes send two together. SIGUSR1 prints the state of the run. SIGTSTP removes the bar before the process stops.
+//! once if it comes a second later or more: timeout(1) and a terminal that closes send two together.
+//! SIGUSR1 prints the state of the run. SIGTSTP removes the bar before the process stops.
+//!
+//! The law: a signal that ends or stops the run is heard also while nobody reads standard error. So what
+//! each signal does has a thread of its own: printing the state may take for ever.
 //!
 //! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` must survive the
 //! end of its terminal, and a background job of a shell without job control its keyboard.
@@ -7,6 +11,7 @@
 use std::{
     io,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,33 +32,36 @@ pub(crate) fn let_long_writes_fail() {
     let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }
 
-/// Starts to watch; the thread lives as long as the process.
+/// Starts to watch; the threads live as long as the process.
 ///
 /// # Errors
-/// If the handlers cannot be installed or the thread cannot be started.
+/// If the handlers cannot be installed or a thread cannot be started.
 pub(crate) fn watch(cancel: CancelToken, bar: Arc<Bar>) -> io::Result<()> {
     let ignored = ignored_signals();
-    let watched = [SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGUSR1];
-    let watched: Vec<i32> = watched.into_iter().filter(|&signal| !is_in(ignored, signal)).collect();
-    let mut signals = Signals::new(watched)?;
-
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut first = None;
-        for signal in signals.forever() {
-            match signal {
-                SIGUSR1 => bar.tell(),
-                SIGTSTP => stop(&bar),
-                _ => {
-                    let since = *first.get_or_insert_with(Instant::now);
-                    if cancel.is_cancelled() && since.elapsed() >= TOGETHER {
-                        std::process::exit(i32::from(exit_code::INTERRUPTED));
-                    }
-                    cancel.cancel();
-                }
-            }
+    let mut first = None;
+    hear("signals", unless(ignored, [SIGINT, SIGTERM, SIGHUP]), move || {
+        let since = *first.get_or_insert_with(Instant::now);
+        if cancel.is_cancelled() && since.elapsed() >= TOGETHER {
+            std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
+        cancel.cancel();
     })?;
-    Ok(())
+
+    let shown = Arc::clone(&bar);
+    hear("stop", unless(ignored, [SIGTSTP]), move || stop(&shown))?;
+    hear("state", unless(ignored, [SIGUSR1]), move || bar.tell())
+}
+
+/// Returns those of these signals that are not ignored.
+fn unless<const N: usize>(ignored: u64, signals: [i32; N]) -> Vec<i32> {
+    signals.into_iter().filter(|&signal| !is_in(ignored, signal)).collect()
+}
+
+/// Calls `heard` on a thread of its own whenever one of these signals comes.
+fn hear(name: &str, signals: Vec<i32>, mut heard: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new(signals)?;
+    let wait = move || signals.forever().for_each(|_| heard());
+    thread::Builder::new().name(name.into()).spawn(wait).map(drop)
 }
 
 /// The time within which several signals are one wish.
@@ -61,10 +69,10 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Stops the process, as it would without a handler; returns when it goes on.
 fn stop(bar: &Bar) {
-    bar.pause(true);
+    bar.pause();
     // Only a signal without a default fails here.
     let _ = emulate_default_handler(SIGTSTP);
-    bar.pause(false);
+    bar.resume();
 }
 
 /// Returns the process's set of ignored signals, bit 0 for signal 1; empty if the system does not
