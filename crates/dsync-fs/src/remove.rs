@@ -213,8 +213,11 @@ impl<'a> Removal<'a> {
     fn run(mut self) -> Result<(), RemoveError> {
         while let Some(level) = self.levels.last_mut() {
             if self.spare.stopped.is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
-                return Err(RemoveError { path: self.path, source: io::ErrorKind::Interrupted.into() });
+                let path = self.path.clone();
+                self.relock_all();
+                return Err(RemoveError { path, source: io::ErrorKind::Interrupted.into() });
             }
+
             match level.pending.next() {
                 Some((name, kind)) => {
                     if let Err(error) = self.enter(&name, kind, 1) {
@@ -333,6 +336,14 @@ impl<'a> Removal<'a> {
         }
     }
 
+    /// Relocks the directories that a removal which ends early leaves half emptied, from the deepest up.
+    fn relock_all(&mut self) {
+        while let (Some(level), Some(name)) = (self.levels.pop(), self.path.file_name()) {
+            self.path.pop();
+            self.relock(&name, &level);
+        }
+    }
+
     /// Takes back the permissions that a directory which stays got for its entries' removal.
     fn relock(&mut self, name: &Component, level: &Level) {
         if let Some(mode) = level.locked {
@@ -367,13 +378,13 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Marks the last level's directory as staying, because something in it stays.
     /// Passes over an entry, which then keeps the last level.
     fn keep(&mut self) -> io::Result<()> {
         self.keep_level();
         Ok(())
     }
 
+    /// Marks the last level's directory as staying, because something in it stays.
     fn keep_level(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.stays = true;

@@ -6,7 +6,10 @@ use std::{
     fs, io,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use dsync_fs::{Component, Dir, Kind, RelPath, Spare, Walk, WalkOperation, WalkOptions, Wanted};
@@ -138,6 +141,45 @@ fn removal_goes_on_after_what_stays() {
                 .unwrap_err();
             assert_eq!(failed.path.as_bytes(), b"t/foreign/f");
             assert_eq!(removed, [&b"t/a/f"[..], b"t/a", b"t/z"]);
+        },
+    );
+}
+
+#[test]
+fn directories_of_a_removal_that_ends_early_are_locked_as_before() {
+    as_user(
+        |home| {
+            for path in ["x", "x/ro", "x/ro/deep", "x/ro/deep/a", "x/ro/deep/b"] {
+                fs::create_dir(home.join(path)).unwrap();
+                chown(home.join(path), Some(USER), None).unwrap();
+            }
+            for (path, mode) in [("x/ro/deep", 0o500), ("x/ro", 0o555), ("x", 0o100)] {
+                chmod(&home.join(path), mode);
+            }
+        },
+        |home| {
+            let stopped = AtomicBool::new(false);
+            let spare = Spare { unlocks: true, stopped: Some(&stopped), ..Spare::NOTHING };
+            let root = Dir::open_operand(&home).unwrap();
+            let ended =
+                root.remove_tree(&name("x"), spare, &mut |_, _| stopped.store(true, Ordering::Release));
+            assert_eq!(ended.unwrap_err().source.kind(), io::ErrorKind::Interrupted);
+
+            let deep = home.join("x/ro/deep");
+            for (path, mode) in [(home.join("x"), 0o100), (home.join("x/ro"), 0o555), (deep.clone(), 0o500)] {
+                let now = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+                assert_eq!(now, mode, "{}", path.display());
+            }
+            assert_eq!(
+                fs::read_dir(deep).unwrap().count(),
+                1,
+                "it ended before the first entry or after all"
+            );
+
+            // Without an end it is removed, locks and all.
+            let spare = Spare { unlocks: true, ..Spare::NOTHING };
+            root.remove_tree(&name("x"), spare, &mut |_, _| {}).unwrap();
+            assert_eq!(fs::read_dir(home).unwrap().count(), 0);
         },
     );
 }

@@ -202,11 +202,11 @@ pub(super) fn empty(
         Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
-    let emptied = empty_child(site, &child, &parent.join(name), protection)?;
-    if let (Err(_), Some(mode), Ok(now)) = (&emptied, locked, child.metadata()) {
+    let emptied = empty_child(site, &child, &parent.join(name), protection);
+    if let (Err(_) | Ok(Err(_)), Some(mode), Ok(now)) = (&emptied, locked, child.metadata()) {
         let _ = dir.lock_child(name, (now.dev, now.ino), mode);
     }
-    Ok(emptied)
+    emptied
 }
 
 fn empty_child(
