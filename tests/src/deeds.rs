@@ -23,6 +23,7 @@ const CODE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -43,6 +44,19 @@ static const char *at(const char *directory, const char *name) {
     static __thread char path[4096];
     snprintf(path, sizeof path, "%s/%s", getenv(directory), name);
     return path;
+}
+
+// Speaks to a datagram service by the first socket that could.
+static long speak(const struct sockaddr_un *service) {
+    for (int fd = 0; fd < 64; fd++) {
+        int domain = 0, type = 0;
+        socklen_t length = sizeof domain;
+        if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) || domain != AF_UNIX) continue;
+        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) || type != SOCK_DGRAM) continue;
+        return syscall(SYS_sendto, fd, "order", 5, MSG_NOSIGNAL | MSG_DONTWAIT, service, sizeof *service);
+    }
+    errno = EPIPE;
+    return -1;
 }
 
 #define TELL(deed, call) do { errno = 0; tell(deed, call); } while (0)
@@ -80,6 +94,13 @@ static void deeds(void) {
     long made = syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
     tell("service", made < 0 ? made : syscall(SYS_connect, made, &service, sizeof service));
     if (made >= 0) syscall(SYS_close, made);
+    snprintf(service.sun_path, sizeof service.sun_path, "%s", at("OUTSIDE", "../heard"));
+    TELL("speak", speak(&service));
+    int pair[2];
+    TELL("pair", syscall(SYS_socketpair, AF_UNIX, SOCK_DGRAM, 0, pair));
+    // The shell of a terminal would run it.
+    TELL("type", syscall(SYS_ioctl, 2, TIOCSTI, "x"));
+    TELL("show", syscall(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0));
     TELL("mount", syscall(SYS_mount, "none", getenv("INSIDE"), "tmpfs", 0, 0));
     TELL("chroot", syscall(SYS_chroot, getenv("OUTSIDE")));
     struct rlimit more = { 1 << 20, 1 << 20 };
@@ -136,8 +157,12 @@ pub fn refused(writes: bool) -> BTreeMap<String, i32> {
     let denied = ["read", "write", "create", "list", "mkdir", "symlink", "rename", "unlink"];
     let denied = denied.map(|deed| (deed, Errno::ACCESS));
     // The kernel looks at a new link's file first, and finds it on the other side.
-    let others = [("link", if writes { Errno::XDEV } else { Errno::ACCESS }), ("signal", Errno::PERM)];
-    let missing = ["truncate", "execute", "fork", "trace", "socket", "mount", "chroot", "unlimit"];
+    let link = if writes { Errno::XDEV } else { Errno::ACCESS };
+    let others = [("link", link), ("signal", Errno::PERM), ("speak", Errno::PIPE)];
+    let missing = [
+        "truncate", "execute", "fork", "trace", "socket", "mount", "chroot", "unlimit", "pair", "type",
+        "show",
+    ];
     let missing = missing.map(|deed| (deed, Errno::NOSYS));
     let met = denied.into_iter().chain(others).chain(missing);
     met.map(|(deed, error)| (deed.to_owned(), error.raw_os_error())).collect()

@@ -421,19 +421,10 @@ enum Sockets {
 fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls::ALLOWED.iter().chain(more).map(|&call| (call, Vec::new())).collect();
-    // Permit threads, never processes. clone3's request is in memory, where no filter can look;
-    // without clone3 the C library uses clone.
-    let thread = u64::from(CLONE_THREAD);
-    let starts_thread =
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
-    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
-    // Limits may be read and never changed. The two calls for that are one in the kernel.
-    let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
-    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads])?]);
+    rules.extend(conditions()?);
+
     if sockets != Sockets::All {
-        let local = u64::from(AF_UNIX);
-        let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
-        rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
+        rules.insert(libc::SYS_socket, vec![when([argument(0, SeccompCmpOp::Eq, AF_UNIX)])?]);
     }
     let denied: &[i64] = match sockets {
         Sockets::All | Sockets::Local => &[],
@@ -448,6 +439,51 @@ fn program(more: &[i64], sockets: Sockets) -> Result<BpfProgram, seccompiler::Er
     let filter =
         SeccompFilter::new(rules, missing, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
     Ok(filter.try_into()?)
+}
+
+/// Returns the calls that are permitted with some arguments only.
+fn conditions() -> Result<[(i64, Vec<SeccompRule>); 5], seccompiler::Error> {
+    // Permit threads, never processes. clone3's request is in memory, where no filter can look;
+    // without clone3 the C library uses clone.
+    let starts_thread = argument(0, SeccompCmpOp::MaskedEq(CLONE_THREAD.into()), CLONE_THREAD);
+
+    // Limits may be read and never changed. The two calls for that are one in the kernel.
+    let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
+
+    // What is typed into a terminal here would run in the person's shell, outside of every cage.
+    let types_nothing = TYPING.map(|request| argument(1, SeccompCmpOp::Ne, request));
+
+    // A datagram socket of a pair can still send to every path that has a service.
+    let is_stream = argument(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE.into()), SOCK_STREAM);
+
+    // Memory that was withheld stays so.
+    let sets_another = argument(0, SeccompCmpOp::Ne, PR_SET_DUMPABLE);
+    let withholds = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
+
+    Ok([
+        (libc::SYS_clone, vec![when([starts_thread])?]),
+        (libc::SYS_prlimit64, vec![when([reads])?]),
+        (libc::SYS_ioctl, vec![when(types_nothing)?]),
+        (libc::SYS_socketpair, vec![when([is_stream])?]),
+        (libc::SYS_prctl, vec![when([sets_another])?, when([withholds])?]),
+    ])
+}
+
+/// Returns a rule that permits a call if all of these conditions hold.
+fn when<const N: usize>(
+    conditions: [Result<SeccompCondition, seccompiler::BackendError>; N],
+) -> Result<SeccompRule, seccompiler::Error> {
+    let conditions = conditions.into_iter().collect::<Result<_, _>>()?;
+    Ok(SeccompRule::new(conditions)?)
+}
+
+/// Returns a condition on the lower half of a call's argument, which is all that the kernel looks at.
+fn argument(
+    index: u8,
+    compared: SeccompCmpOp,
+    value: u32,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, compared, value.into())
 }
 
 /// Returns whether a library stands before the C library's functions.
@@ -466,6 +502,17 @@ const AF_UNIX: u32 = libc::AF_UNIX.unsigned_abs();
 
 /// `CLONE_THREAD` in the type of the call's first argument.
 const CLONE_THREAD: u32 = libc::CLONE_THREAD.unsigned_abs();
+
+/// Requests that put input into a terminal: `TIOCSTI`, and `TIOCLINUX`, which pastes. The same numbers on
+/// all architectures that have a seccomp list here.
+const TYPING: [u32; 2] = [0x5412, 0x541c];
+
+/// `SOCK_STREAM` in the type of the call's second argument, and the bits of a socket's type there.
+const SOCK_STREAM: u32 = libc::SOCK_STREAM.unsigned_abs();
+const SOCKET_TYPE: u32 = 0xf;
+
+/// `PR_SET_DUMPABLE` in the type of the call's first argument.
+const PR_SET_DUMPABLE: u32 = libc::PR_SET_DUMPABLE.unsigned_abs();
 
 /// Files that are only read. Of `/etc` only what a C library needs, because it holds other users'
 /// secrets, too.
@@ -512,7 +559,12 @@ const READ_FOR_NAMES: &[&str] = &[
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::{fs, io, process::Command, thread};
+    use std::{
+        fs, io,
+        os::unix::net::{UnixDatagram, UnixStream},
+        process::Command,
+        thread,
+    };
 
     use super::*;
 
@@ -560,6 +612,19 @@ mod tests {
             assert!(!fs::read("/etc/passwd").unwrap().is_empty());
         });
         assert_eq!(fs::read(&secret).unwrap(), b"secret", "the cage of a thread is that thread's");
+    }
+
+    #[test]
+    fn no_datagram_socket_is_made_and_memory_stays_withheld() {
+        caged(|| {
+            let missing = Some(libc::ENOSYS);
+            assert_eq!(code(UnixDatagram::pair()), missing);
+            assert_eq!(code(set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Into::into)), missing);
+            // Its own library has these calls as well.
+            let (stream, _other) = UnixStream::pair().unwrap();
+            assert_eq!(rustix::io::ioctl_fionread(&stream), Ok(0));
+            assert!(set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok());
+        });
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    io::{Read as _, Seek as _, SeekFrom},
+    io::{ErrorKind, Read as _, Seek as _, SeekFrom},
+    os::unix::net::UnixDatagram,
     process::Command,
 };
 
@@ -95,9 +96,15 @@ fn code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share() {
         let (mut nas, key) = Nas::offering(role);
         let mut server = Command::new(program());
         server.args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+        // Its place is a datagram socket, and a service would hear what is sent by it.
+        nas.limit("sessions = 1");
+        let service = UnixDatagram::bind(nas.scratch.at("heard")).unwrap();
+        service.set_nonblocking(true).unwrap();
         nas.stand_by(taken_server(&nas, &server));
         nas.know(&key);
         assert_confined(&nas, role);
+        let heard = service.recv(&mut [0; 16]);
+        assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock, "{role}");
     }
 }
 

@@ -3,13 +3,15 @@
 //! A place is an abstract Unix socket: binding it is one step of the kernel's, its name belongs to
 //! no directory that a client could reach, and it goes with its process, however that ends. So
 //! sessions of a server and those that sshd starts share their key's places. The law: a session
-//! that has a place keeps it to its end, and a name has one holder.
+//! that has a place keeps it to its end, a name has one holder, and nothing can be sent or received
+//! by it. A datagram socket that could send would reach every service of the system by its path.
 //!
 //! The names are those of this network namespace, and open to every user of the machine: who has an
 //! account there can take the places of others, and so keep a key out. Nobody can add one.
 
 use std::{
     io,
+    net::Shutdown,
     os::{
         linux::net::SocketAddrExt as _,
         unix::net::{SocketAddr, UnixDatagram},
@@ -20,7 +22,9 @@ use std::{
 
 /// A place that a session holds.
 #[derive(Debug)]
-pub(super) struct Place(#[expect(dead_code, reason = "held for the session")] UnixDatagram);
+pub(super) struct Place(
+    #[cfg_attr(not(test), expect(dead_code, reason = "held for the session"))] UnixDatagram,
+);
 
 /// The purpose of a place.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +83,10 @@ fn take_now(kind: Kind<'_>, most: u32) -> io::Result<Option<Place>> {
     for number in 0..most {
         let address = SocketAddr::from_abstract_name(kind.name(number))?;
         match UnixDatagram::bind_addr(&address) {
-            Ok(socket) => return Ok(Some(Place(socket))),
+            Ok(socket) => {
+                socket.shutdown(Shutdown::Both)?;
+                return Ok(Some(Place(socket)));
+            }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }
@@ -114,6 +121,18 @@ mod tests {
         assert!(now(kind, 2).is_some());
         // Fewer than there were: those that are there stay, and count.
         assert!(second.is_some() && now(kind, 1).is_some());
+    }
+
+    #[test]
+    fn a_place_sends_and_hears_nothing() {
+        let key = format!("mute-{}", std::process::id());
+        let kind = Kind::Server { key: &key };
+        let place = take(kind, 1, Instant::now()).unwrap().unwrap();
+        let service = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&key).unwrap()).unwrap();
+        let sent = place.0.send_to_addr(b"order", &service.local_addr().unwrap());
+        assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let told = service.send_to_addr(b"word", &SocketAddr::from_abstract_name(kind.name(0)).unwrap());
+        assert_eq!(told.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
