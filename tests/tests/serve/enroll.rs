@@ -7,8 +7,13 @@ use std::{
     path::PathBuf,
 };
 
-use dsync_tests::{Outcome, Run, Sshd, needs_dsync, program, run::wait_for, scratch::slash, skip::is_root};
-use rustix::process::Signal;
+use dsync_tests::{
+    Outcome, Run, Scratch, Sshd, needs_dsync, program, run::wait_for, scratch::slash, skip::is_root, strace,
+};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::Signal,
+};
 
 use crate::nas::Nas;
 
@@ -262,6 +267,31 @@ fn a_host_without_dsync_or_with_an_older_one_is_named() {
     {
         let _ = Run::dsync().args(words).run().expect_code(1);
     }
+}
+
+#[test]
+fn only_who_may_write_beside_the_configuration_keeps_a_client_from_it() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    let path = config(&nas);
+    let before = fs::read_to_string(&path).unwrap();
+
+    // Another one that adds lines, as it seems, and does not end.
+    let beside = nas.scratch.at(".serve.toml.lock");
+    let writing = fs::File::create(&beside).unwrap();
+    flock(&writing, FlockOperation::LockExclusive).unwrap();
+    let refused = enroll(&nas, &["--yes"]).expect_code(41);
+    assert!(refused.stderr_text().contains("another 'dsync enroll'"), "{}", refused.account());
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    assert!(!known_hosts(&nas).exists(), "{}", refused.account());
+
+    // It was killed, and who may read the directory has locked its handle.
+    drop(writing);
+    let reading = fs::File::open(path.parent().unwrap()).unwrap();
+    flock(&reading, FlockOperation::LockExclusive).unwrap();
+    let _ = enroll(&nas, &["--yes"]).expect_code(0);
+    assert_ne!(fs::read_to_string(&path).unwrap(), before);
+    assert!(known_hosts(&nas).exists() && !beside.exists());
 }
 
 #[test]

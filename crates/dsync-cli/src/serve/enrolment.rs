@@ -170,6 +170,13 @@ fn changed(path: &Path) -> Refusal {
 fn not_added(path: &Path, error: NotAdded) -> Refusal {
     match error {
         NotAdded::Changed => changed(path),
+        NotAdded::Busy => {
+            let why = format!(
+                "'{}' is being written by another 'dsync enroll'; it is what it was: run the same again",
+                path.display()
+            );
+            (exit_code::LOCKED, why)
+        }
         NotAdded::Config(error) => usage(error.to_string()),
         NotAdded::Written(why) => {
             let why = format!("'{}' cannot be written: {why}; it is what it was; {LOGIN}", path.display());

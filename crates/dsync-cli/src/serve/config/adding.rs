@@ -1,19 +1,24 @@
 //! Lines at the end of a configuration, written by a program.
 //!
 //! The law: the file becomes the old text and the new lines behind it, or stays as it is, however
-//! this ends. It keeps its owner, its group and its mode.
+//! this ends. It keeps its owner, its group and its mode. Only who may write to its directory can keep
+//! others from adding: anybody who may read a directory may lock its handle, so the lock is a file
+//! there that its owner alone may open.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::Path,
+    thread,
+    time::Duration,
 };
 
 use rustix::{
     fs::{
-        AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, openat, renameat, unlinkat,
+        AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat, openat, renameat,
+        statat, unlinkat,
     },
     io::Errno,
 };
@@ -26,6 +31,8 @@ use crate::words::system_words;
 pub(crate) enum NotAdded {
     /// The file has another text than the one that the lines are for.
     Changed,
+    /// Another process is adding lines, and does not end.
+    Busy,
     /// The file cannot be read any more.
     Config(ConfigError),
     /// It cannot be written, with the reason in words.
@@ -44,22 +51,74 @@ pub(crate) fn add_lines(path: &Path, before: &str, lines: &str) -> Result<(), No
         return Err(failed(io::ErrorKind::InvalidInput.into()));
     };
     let dir = File::open(parent).map_err(failed)?;
+
     // Who adds at the same time waits here, and finds what was added first.
-    flock(&dir, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+    let Some(_lock) = Lock::take(&dir, beside(name, ".lock")).map_err(failed)? else {
+        return Err(NotAdded::Busy);
+    };
     if Config::read(&real).map_err(NotAdded::Config)?.text != before {
         return Err(NotAdded::Changed);
     }
 
     let text = [before, lines].concat();
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(".new");
+    let beside = beside(name, ".new");
     let written = replace(&dir, name.as_ref(), beside.as_ref(), text.as_bytes());
     written.map_err(|error| {
         // The unfinished file is nobody's.
         let _ = unlinkat(&dir, &beside, AtFlags::empty());
         failed(error)
     })
+}
+
+/// Returns the hidden name beside a file's that ends like this.
+fn beside(name: &OsStr, end: &str) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(end);
+    beside
+}
+
+/// The lock of those who add lines to a configuration: a file beside it, as long as this is held.
+struct Lock<'a> {
+    dir: &'a File,
+    name: OsString,
+    _file: File,
+}
+
+impl<'a> Lock<'a> {
+    /// Takes the lock; `None` if somebody else holds it all the time. One that a killed process has left is
+    /// taken over.
+    fn take(dir: &'a File, name: OsString) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        for _ in 0..TRIES {
+            let file = File::from(openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Who had it before may have removed its name meanwhile.
+                Ok(()) if is_named(dir, &name, &file)? => return Ok(Some(Self { dir, name, _file: file })),
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => thread::sleep(BETWEEN_TRIES),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        // Before it is unlocked, so that nobody gets a lock without a name unnoticed.
+        let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+    }
+}
+
+/// Returns whether a name of the directory is that of an open file.
+fn is_named(dir: &File, name: &OsStr, file: &File) -> io::Result<bool> {
+    let own = fstat(file)?;
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Writes a file beside another one of the same directory and puts it in its place.
@@ -85,3 +144,8 @@ fn replace(dir: &File, name: &Path, beside: &Path, text: &[u8]) -> io::Result<()
     renameat(dir, beside, dir, name)?;
     dir.sync_all()
 }
+
+/// Attempts to take the lock, and the time between two: ten seconds together. Lines are added within one,
+/// and who enrolls a client is told before he gives up.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
