@@ -21,6 +21,10 @@ use dsync_engine::{
     Links, OperatorFiles, append_operator_file, exit_code,
     standing::{CertificateKind, PrivateKey, PublicKey, from_hexadecimal, hexadecimal, host_fits},
 };
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::Errno,
+};
 
 use crate::{
     certificates::{self, Wanted},
@@ -31,6 +35,11 @@ use crate::{
     usage::UsageError,
     words::system_words,
 };
+
+/// Returns the command's words as clap knows them.
+pub(crate) fn command() -> clap::Command {
+    <Words as clap::CommandFactory>::command()
+}
 
 #[derive(Debug, Parser)]
 #[command(name = "dsync key", disable_version_flag = true, max_term_width = 100)]
@@ -242,15 +251,46 @@ pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
         std::fs::create_dir_all(dir).map_err(fail)?;
     }
     let key = PrivateKey::generate().map_err(fail)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
+    match write_new(path, &key) {
+        // Somebody else has made one meanwhile, and nobody replaces a key.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(path),
+        written => written.map(|()| key).map_err(fail),
+    }
+}
+
+/// Writes a private key to a new file, which has its name only with all of its content.
+#[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
+fn write_new(path: &Path, key: &PrivateKey) -> io::Result<()> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // Another key has another name here, so that nobody else writes to this file.
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".{}.new", key.public().fingerprint().replace('/', "_")));
+    let beside = dir.join(beside);
+
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     let text = format!("{PRIVATE} {}\n", hexadecimal(key.pkcs8()));
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(|error| {
-        // A part of a key is none, and would be in the way of the next one.
-        let _ = std::fs::remove_file(path);
-        fail(error)
-    })?;
-    Ok(key)
+    let named = written.and_then(|()| name_it(&beside, path));
+    // Its second name by now, or a part of a key, which is none.
+    let _ = std::fs::remove_file(&beside);
+    named?;
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
+}
+
+/// Gives a file its name, unless another file has it.
+#[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
+fn name_it(beside: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::hard_link(beside, path) {
+        // A filesystem without hard links. Others, of networks, have these and no such renames.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PERM | Errno::OPNOTSUPP)) => {
+            Ok(renameat_with(CWD, beside, CWD, path, RenameFlags::NOREPLACE)?)
+        }
+        named => named,
+    }
 }
 
 /// A server as a user knows it.

@@ -136,6 +136,39 @@ fn a_dry_run_of_a_fresh_client_shows_all_but_the_key_and_makes_nothing() {
     assert!(refused.stderr_text().contains("can be read by others"), "{}", refused.account());
 }
 
+#[test]
+fn a_key_has_its_name_only_with_all_of_its_content() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (key, linkless) = (scratch.at("key"), scratch.at("linkless"));
+    let calls = "openat,write,fsync,link,linkat,rename,renameat,renameat2,unlink,unlinkat";
+    let (made, traced) =
+        strace::watch(calls, &scratch.at("trace"), |run| run.args(["key", "--file"]).arg(&key));
+    let _ = made.expect_code(0);
+
+    // Power may go after each of these.
+    let name = format!("\"{}\"", key.display());
+    let is_named = |call: &&String| call.contains(&name) && !call.contains("ENOENT");
+    let named = traced.iter().position(|call| is_named(&call)).unwrap();
+    let synced = traced.iter().position(|call| call.starts_with("fsync(")).unwrap();
+    assert!(synced < named && traced[named].starts_with("link"), "{traced:#?}");
+    assert_eq!(fs::metadata(&key).unwrap().mode() & 0o7777, 0o600);
+
+    // A filesystem without hard links; and a disk that fails, after which nothing is left.
+    let _ = strace::inject("link,linkat", "error=EPERM")
+        .args(["key", "--file"])
+        .arg(&linkless)
+        .run()
+        .expect_code(0);
+    let failed = strace::inject("fsync", "error=EIO").args(["key", "--file"]).arg(scratch.at("none")).run();
+    assert_ne!(failed.code(), Some(0), "{}", failed.account());
+    let mut names: Vec<_> =
+        fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let has = |name: &str| names.iter().any(|found| found.to_string_lossy().contains(name));
+    assert!(has("key") && has("linkless") && !has("none") && !has(".new"), "{names:?}");
+}
+
 /// Returns the lines of a drawing, as `dsync key` shows it beside the key's fingerprint.
 fn drawing(shown: &Outcome) -> Vec<String> {
     let text = shown.stderr_text();
@@ -245,31 +278,6 @@ fn a_configuration_that_cannot_be_added_to_stays_and_says_why() {
 }
 
 #[test]
-fn a_host_without_dsync_or_with_an_older_one_is_named() {
-    needs_dsync!();
-    let (nas, sshd) = (Nas::new("append"), Sshd::shared());
-    let stub = nas.scratch.at("older");
-    fs::write(&stub, "#!/bin/sh\necho \"dsync: error: 'enroll' is for a later version\" >&2\nexit 4\n")
-        .unwrap();
-    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
-    let run = |shell: std::ffi::OsString, program: &str| {
-        let run = Run::dsync().args(["enroll", "--yes", "-e"]).arg(shell).arg("--dsync-path").arg(program);
-        run.arg("dsync-test").env("XDG_CONFIG_HOME", nas.config("home")).run()
-    };
-    let missing = run(sshd.shell(), "/no/such/dsync").expect_code(127);
-    assert!(missing.stderr_text().contains("install dsync there"), "{}", missing.account());
-    let older = run(sshd.shell(), &stub.display().to_string()).expect_code(2);
-    assert!(older.stderr_text().contains("install this version of dsync there"), "{}", older.account());
-    let lost = run("ssh -o BatchMode=yes -o HostName=127.0.0.1 -p 1".into(), "dsync").expect_code(10);
-    assert!(lost.stderr_text().contains("ssh by hand"), "{}", lost.account());
-    for words in
-        [&["enroll"][..], &["enroll", "a/b"], &["enroll", "host:dir"], &["enroll", "--role=root", "h"]]
-    {
-        let _ = Run::dsync().args(words).run().expect_code(1);
-    }
-}
-
-#[test]
 fn only_who_may_write_beside_the_configuration_keeps_a_client_from_it() {
     needs_dsync!();
     let (nas, _) = nas_of_nobody();
@@ -292,6 +300,31 @@ fn only_who_may_write_beside_the_configuration_keeps_a_client_from_it() {
     let _ = enroll(&nas, &["--yes"]).expect_code(0);
     assert_ne!(fs::read_to_string(&path).unwrap(), before);
     assert!(known_hosts(&nas).exists() && !beside.exists());
+}
+
+#[test]
+fn a_host_without_dsync_or_with_an_older_one_is_named() {
+    needs_dsync!();
+    let (nas, sshd) = (Nas::new("append"), Sshd::shared());
+    let stub = nas.scratch.at("older");
+    fs::write(&stub, "#!/bin/sh\necho \"dsync: error: 'enroll' is for a later version\" >&2\nexit 4\n")
+        .unwrap();
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |shell: std::ffi::OsString, program: &str| {
+        let run = Run::dsync().args(["enroll", "--yes", "-e"]).arg(shell).arg("--dsync-path").arg(program);
+        run.arg("dsync-test").env("XDG_CONFIG_HOME", nas.config("home")).run()
+    };
+    let missing = run(sshd.shell(), "/no/such/dsync").expect_code(127);
+    assert!(missing.stderr_text().contains("install dsync there"), "{}", missing.account());
+    let older = run(sshd.shell(), &stub.display().to_string()).expect_code(2);
+    assert!(older.stderr_text().contains("install this version of dsync there"), "{}", older.account());
+    let lost = run("ssh -o BatchMode=yes -o HostName=127.0.0.1 -p 1".into(), "dsync").expect_code(10);
+    assert!(lost.stderr_text().contains("ssh by hand"), "{}", lost.account());
+    for words in
+        [&["enroll"][..], &["enroll", "a/b"], &["enroll", "host:dir"], &["enroll", "--role=root", "h"]]
+    {
+        let _ = Run::dsync().args(words).run().expect_code(1);
+    }
 }
 
 #[test]
