@@ -92,6 +92,9 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some(found) = server::words(&words) {
         return begin_server(found);
     }
+    if let Some(option) = server::misplaced(&words) {
+        return refuse(&UsageError::NotInPath { option });
+    }
     if let Some((first, rest)) = words.split_first() {
         match first.to_str() {
             Some("doctor") => return doctor::run(rest),

@@ -372,11 +372,7 @@ const MUNGE: &str = "--munge-links";
 
 /// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
-    let known = [FAKE, REAL, WITHOUT, INSECURE, MUNGE];
-    let takes = |word: &str| {
-        known.contains(&word) || Accepted::find(word).is_some() || is_log(word) || users::is_copy_as(word)
-    };
-    match flags.remote.remote_option.iter().find(|word| !takes(word.as_str())) {
+    match flags.remote.remote_option.iter().find(|word| !is_remote_option(word.as_str())) {
         None => Ok(()),
         Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
@@ -384,6 +380,12 @@ fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
             known: format!("{FAKE}, {WITHOUT}, {INSECURE}, {MUNGE} or --copy-as=USER"),
         }),
     }
+}
+
+/// Returns whether `-M` can pass an option to the remote end.
+pub(crate) fn is_remote_option(word: &str) -> bool {
+    let known = [FAKE, REAL, WITHOUT, INSECURE, MUNGE];
+    known.contains(&word) || Accepted::find(word).is_some() || is_log(word) || users::is_copy_as(word)
 }
 
 /// Returns whether a word asks the remote end for a log of its own: the local end's `--log-file`

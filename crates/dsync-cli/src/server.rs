@@ -28,7 +28,6 @@ use crate::{
 /// Returns `None` if the words are a run's. A bound may stand before `--server`, so that the
 /// client's `--dsync-path` can set it.
 pub(crate) fn words(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)> {
-    let is_bound = |word: &OsString| BOUNDS.iter().any(|option| word.as_bytes().starts_with(option));
     let at = words.iter().position(|word| !is_bound(word)).filter(|at| words[*at] == "--server")?;
     Some(
         words
@@ -38,6 +37,18 @@ pub(crate) fn words(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)
             .map(|(_, word)| word.clone())
             .partition(is_bound),
     )
+}
+
+/// Returns the first option that is no bound and stands before the last word, `--server`: a client of dsync
+/// has put it into its `--dsync-path`. rsync has words of its own behind that one.
+pub(crate) fn misplaced(words: &[OsString]) -> Option<String> {
+    let (last, before) = words.split_last()?;
+    let first = before.iter().find(|word| !is_bound(word)).filter(|_| last == "--server")?;
+    first.as_bytes().starts_with(b"-").then(|| first.to_string_lossy().into_owned())
+}
+
+fn is_bound(word: &OsString) -> bool {
+    BOUNDS.iter().any(|option| word.as_bytes().starts_with(option))
 }
 
 /// Parses the words after `--server`: none, or `--restrict PATH[,ACCESS]`.

@@ -16,7 +16,7 @@ use dsync_engine::{
     FileListError, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES, OperandError, SyncError, exit_code,
 };
 
-use crate::{flags::unsupported::Foreign, refused::Refused};
+use crate::{flags::unsupported::Foreign, refused::Refused, resolve::is_remote_option};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(crate) enum UsageError {
     HashesWithoutChecksum { option: &'static str },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
+    /// An option before the `--server` of a client of dsync, which its `--dsync-path` has.
+    NotInPath { option: String },
     /// No program has such an option.
     Unknown { option: String, suggestion: Option<String> },
     /// An option that needs a value has none.
@@ -183,8 +185,9 @@ impl fmt::Display for UsageError {
             }
             Self::UnsupportedUse { text } => write!(f, "{text} is not supported by dsync"),
             Self::NotForRsync => f.write_str(
-                "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",
+                "--server takes no other word than --restrict: dsync's remote end does not speak to rsync",
             ),
+            Self::NotInPath { option } => write_not_in_path(f, option),
             Self::Unknown { option, suggestion } => write_unknown(f, option, suggestion.as_deref()),
             Self::ValueMissing { option } => write!(f, "{option}: a value is missing"),
             Self::ValueUnwanted { option } => write!(f, "{option} takes no value"),
@@ -242,6 +245,14 @@ impl UsageError {
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn write_not_in_path(f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
+    if is_remote_option(option) {
+        write!(f, "'{option}' is given to the other end with -M{option}, not in --dsync-path (--rsync-path)")
+    } else {
+        write!(f, "'{option}' is of no use in --dsync-path (--rsync-path): give it to the command itself")
     }
 }
 
