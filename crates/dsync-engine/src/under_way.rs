@@ -38,6 +38,8 @@ impl UnderWay {
     pub(crate) fn add(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> EntryPath) {
         let mut files = lock(&self.0);
         let mut file = match files.kept.iter().position(|file| file.entry == entry) {
+            // The end of a file's content carries no bytes, and a complete file is not asked for again by it.
+            Some(_) if bytes == 0 => return,
             Some(at) => files.kept.remove(at),
             None => File { entry, progress: FileProgress::new(path(), size), moved: true },
         };
@@ -120,6 +122,18 @@ mod tests {
         assert_eq!(shown(&files), Some(("1".to_owned(), 100)));
         add(&files, 1, 100, 30);
         assert_eq!(shown(&files), Some(("1".to_owned(), 30)));
+    }
+
+    #[test]
+    fn a_complete_file_stays_complete_when_its_end_carries_no_bytes() {
+        let files = UnderWay::default();
+        add(&files, 1, 100, 100);
+        add(&files, 2, 100, 60);
+        add(&files, 2, 100, 40);
+        add(&files, 2, 100, 0);
+        assert_eq!(shown(&files), Some(("2".to_owned(), 100)));
+        add(&files, 1, 100, 0);
+        assert_eq!(shown(&files), Some(("2".to_owned(), 100)));
     }
 
     #[test]
