@@ -57,6 +57,11 @@ pub(crate) fn problem(problem: &Problem) -> String {
             };
             format!("cannot set {} of '{name}': {why}; the rest of it is there", lacking(owner, extended))
         }
+        // Owners, lists and extended attributes have a cause of their own.
+        Cause::Os(EPERM) if problem.operation == Operation::SetAttributes => format!(
+            "cannot {what} '{name}', its permissions or times: {}; --no-p and --no-t leave them as they are",
+            cause_words(problem.cause)
+        ),
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
@@ -156,6 +161,8 @@ const ENODATA: i32 = 61;
 
 /// Linux' number for what does not exist.
 const ENOENT: i32 = 2;
+/// What a user, or a filesystem, does not allow.
+const EPERM: i32 = 1;
 /// No room, or none for an attribute.
 const ENOSPC: i32 = 28;
 /// The answer to more attributes than can be listed, or than are taken.
