@@ -417,7 +417,8 @@ fn write_as_file(f: &mut fmt::Formatter<'_>, name: &str, is_there: bool) -> fmt:
 /// `--zl=3`, and `--progress` from `--progress[=<KIND>]`.
 fn option_name(shown: &str) -> String {
     let end = shown.find([' ', '=', '[']).unwrap_or(shown.len());
-    shown[..end].to_owned()
+    // Dots stand for an option that counts.
+    shown[..end].trim_end_matches("...").to_owned()
 }
 
 fn first_line(text: &str) -> String {
@@ -540,6 +541,9 @@ mod tests {
         assert_eq!(refusal(&["--timeout"]), (1, "--timeout: a value is missing".into()));
         assert_eq!(refusal(&["--transport="]), (1, "--transport: a value is missing".into()));
         assert_eq!(refusal(&["--perms=3"]), (1, "--perms takes no value".into()));
+        for option in ["--verbose", "--atimes", "--fuzzy", "--one-file-system"] {
+            assert_eq!(refusal(&[&format!("{option}=1")]), (1, format!("{option} takes no value")));
+        }
         assert_eq!(refusal(&["-e"]), (1, "--rsh: a value is missing".into()));
     }
 
