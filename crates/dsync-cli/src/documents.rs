@@ -85,6 +85,9 @@ has none; 255 the remote shell failed.
 DSYNC_RSH, RSYNC_RSH
 The remote shell where \-e is not given.
 .TP
+RSYNC_PARTIAL_DIR
+The directory of unfinished files where \-\-partial is given and \-\-partial\-dir is not.
+.TP
 DSYNC_LOG
 What is logged on standard error, as in DSYNC_LOG=debug; nothing without it.
 .SH "SEE ALSO"
