@@ -124,7 +124,7 @@ impl Reach {
 
         match tls {
             Ok(reached) => (reached, udp),
-            Err(failure) => (Carried::Pipe, format!("{udp}; {}", failure.in_words(self.wait))),
+            Err(failure) => (Carried::Pipe, both(udp, &failure.in_words(self.wait))),
         }
     }
 
@@ -161,7 +161,7 @@ impl Reach {
             Ok(reached) => return (reached, udp),
             Err(failure) => failure.in_words(self.wait),
         };
-        (Carried::Pipe, format!("{udp}; {tls}"))
+        (Carried::Pipe, both(udp, &tls))
     }
 
     /// Races TLS against QUIC after TCP has answered and UDP should have. A remote end that is only
@@ -198,7 +198,7 @@ impl Reach {
         }
         let udp = refused.unwrap_or_else(|| self.udp_silence().in_words(patience + self.wait));
 
-        (Carried::Pipe, format!("{udp}; {tls}"))
+        (Carried::Pipe, both(udp, &tls))
     }
 
     fn udp_silence(&self) -> CarrierFailure {
@@ -274,6 +274,11 @@ impl Reach {
     }
 }
 
+/// Returns why neither carrier was reached, which may be one reason.
+fn both(udp: String, tls: &str) -> String {
+    if udp == tls { udp } else { format!("{udp}; {tls}") }
+}
+
 fn round_trip(probe: &Probe) -> String {
     format!("round trip {:.1} ms", probe.round_trip.as_secs_f64() * 1000.0)
 }
@@ -320,7 +325,7 @@ impl CarrierFailure {
             Dial::Failed(dialed) => dialed,
         };
         match error {
-            DialError::Unreachable(None) => format!("no address is known for {protocol} port {port}"),
+            DialError::Unreachable(None) => "no address of the host is known".to_owned(),
             DialError::Unreachable(Some(error)) => format!("{protocol} cannot be used: {error}"),
             DialError::NoAnswer => {
                 let place = address.map(|address| SocketAddr::new(address, *port).to_string());
