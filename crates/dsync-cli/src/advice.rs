@@ -155,6 +155,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "--copy-as takes an account of its end, by name or number; a number without an account needs a group: NUMBER:GROUP."
         }
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
+        SyncError::DestinationIsSource { .. } => "Name another directory.",
         SyncError::DestinationInsideSource { .. } => "Exclude it (--exclude=/NAME/), or name one elsewhere.",
         SyncError::EmptySource { .. } => EMPTY_SOURCE,
         SyncError::FileList { source: FileListError::ZeroByte, .. } => ZERO_BYTES,

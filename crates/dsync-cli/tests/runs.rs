@@ -150,6 +150,8 @@ fn unusable_ends_are_named() {
     let inside = "destination 'src/sub' lies inside the source; this would copy it into itself. Exclude it \
                   (--exclude=/NAME/), or name one elsewhere.";
     fails("-a src/ src/sub", 42, inside);
+    let itself = "destination 'src/' is the source itself; there is nothing to copy. Name another directory.";
+    fails("-a src/ src/", 42, itself);
 }
 
 #[test]

@@ -218,7 +218,13 @@ pub enum SyncError {
         /// The step that does.
         step: LeadsOut,
     },
-    /// Source and destination are the same directory, or one would be copied into itself.
+    /// The destination is the directory whose content would be copied.
+    #[error("destination '{}' is the source itself; there is nothing to copy", path.display())]
+    DestinationIsSource {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// A directory would be copied into itself.
     #[error("destination '{}' lies inside the source; this would copy it into itself", path.display())]
     DestinationInsideSource {
         /// The destination.
@@ -620,6 +626,7 @@ impl SyncError {
             | Self::NotGranted { .. }
             | Self::LimitExceeded { .. }
             | Self::LeadsOut { .. }
+            | Self::DestinationIsSource { .. }
             | Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
             | Self::EmptySource { .. }
@@ -681,7 +688,8 @@ impl SyncError {
             | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
-            Self::DestinationInsideSource { .. }
+            Self::DestinationIsSource { .. }
+            | Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
             | Self::UntrustedLink { .. }
             | Self::NotGranted { .. }

@@ -88,7 +88,12 @@ fn refuse_self_copy(
         // Where paths start under `relative`, the operand does not tell.
         let ground = || if options.relative { None } else { ground_of(&form, tree) };
         if is_listed && is_entered && !within.is_left_out(filter, ground) {
-            return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
+            let path = destination.to_owned();
+            return Err(if is_itself {
+                SyncError::DestinationIsSource { path }
+            } else {
+                SyncError::DestinationInsideSource { path }
+            });
         }
     }
 
