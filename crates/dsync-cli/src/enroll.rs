@@ -35,6 +35,11 @@ use crate::{
     words::system_words,
 };
 
+/// Returns the command's words as clap knows them.
+pub(crate) fn command() -> clap::Command {
+    <Words as clap::CommandFactory>::command()
+}
+
 #[derive(Debug, Parser)]
 #[command(name = "dsync enroll", disable_version_flag = true, max_term_width = 100)]
 /// Make this user's key known to a server, and the server known here, over ssh

@@ -7,6 +7,7 @@
 mod address;
 mod advice;
 mod bar;
+mod bash;
 mod cage;
 mod catalogue;
 mod certificates;

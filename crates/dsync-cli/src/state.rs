@@ -212,9 +212,14 @@ struct Words {
     clear: bool,
 }
 
+/// Returns the command's words as clap knows them.
+pub(crate) fn command() -> Command {
+    Words::augment_args(Command::new("state"))
+}
+
 /// Lists or clears what runs have kept; returns the exit code.
 pub(crate) fn run(typed: &[OsString]) -> u8 {
-    let command = Words::augment_args(Command::new("state"))
+    let command = command()
         .bin_name("dsync state")
         .about("List what runs with --state have kept, or remove it")
         .no_binary_name(true)

@@ -139,8 +139,13 @@ enum Parsed {
     Help(String),
 }
 
+/// Returns the command's words as clap knows them.
+pub(crate) fn command() -> Command {
+    Flags::augment_args(Command::new("verify"))
+}
+
 fn parse(words: &[OsString]) -> Result<Parsed, UsageError> {
-    let command = Flags::augment_args(Command::new("verify"))
+    let command = command()
         .bin_name("dsync verify")
         .about("Compare a directory with its manifest, and tell rot from edits")
         .no_binary_name(true)

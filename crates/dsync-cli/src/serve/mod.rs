@@ -45,6 +45,11 @@ use crate::{
     usage::UsageError,
 };
 
+/// Returns the command's words as clap knows them.
+pub(crate) fn command() -> clap::Command {
+    <Words as clap::CommandFactory>::command()
+}
+
 #[derive(Debug, Parser)]
 #[command(name = "dsync serve", disable_version_flag = true, max_term_width = 100)]
 /// Offer shares to keys, each with a role
