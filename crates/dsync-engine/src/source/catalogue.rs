@@ -9,13 +9,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
-use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, SourceFile, Stamp, Target};
+use dsync_fs::{Component, DirRef, Kind, Metadata, Origin, RelPath, SourceFile, Stamp, Target};
 use dsync_wire::{
     limits::MAX_ATTEMPTS,
     message::{Cause, EntryId},
@@ -108,6 +109,48 @@ pub(super) struct Kept {
     pub(super) size: u64,
     /// Its identity, if a link was followed to it.
     pub(super) followed: Option<Target>,
+    /// The rights that it was listed with.
+    pub(super) rights: Rights,
+}
+
+/// A digest of the owner, the group and the permissions that an entry was listed with, which its copy
+/// gets: the content of another file must not get them. Of an entry that was listed with an ACL or with
+/// extended attributes the inode belongs to it too, as those may be rights as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rights(u64);
+
+impl Rights {
+    /// The rights of an entry that is not opened in a tree.
+    pub(super) const UNKNOWN: Self = Self(0);
+
+    /// Takes the rights of a listed entry. `with_sets`: whether an ACL or attributes were listed.
+    pub(super) fn of(listed: &Metadata, with_sets: bool) -> Self {
+        match listed.origin {
+            Origin::Inode | Origin::Device => Self::shown(listed, with_sets),
+            // Those that it shows are not the inode's.
+            _ => Self::kept_aside(listed),
+        }
+    }
+
+    fn shown(found: &Metadata, with_inode: bool) -> Self {
+        Self::digest((found.mode, found.uid, found.gid, with_inode.then_some(found.ino)))
+    }
+
+    fn kept_aside(found: &Metadata) -> Self {
+        Self::digest(found.ino)
+    }
+
+    fn digest(facts: impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        facts.hash(&mut hasher);
+        Self(hasher.finish().max(1))
+    }
+
+    /// Returns whether an open file has the rights that were listed.
+    fn are_of(self, opened: &Metadata) -> bool {
+        let shown = [false, true].map(|with_inode| Self::shown(opened, with_inode));
+        self == Self::UNKNOWN || shown.contains(&self) || self == Self::kept_aside(opened)
+    }
 }
 
 /// The state of an entry when it was listed.
@@ -181,11 +224,15 @@ impl Listed {
         EntryId(self.part.first + self.index as u64)
     }
 
-    /// Opens the entry's content.
+    /// Opens the entry's content, unless it has other rights than were listed for it: then it counts as
+    /// changed.
     pub(super) fn open(&self) -> Result<SourceFile, Cause> {
         match &self.part.home {
             Home::Directory(dir) => {
-                dir.open_source(self.name(), self.followed()).map_err(|error| read::cause(&error))
+                let opened = dir.open_source(self.name(), self.followed());
+                let file = opened.map_err(|error| read::cause(&error))?;
+                let rights = self.part.entries[self.index].rights;
+                if rights.are_of(file.metadata()) { Ok(file) } else { Err(Cause::Changed) }
             }
             Home::Batch(batch, _) => batch.content(self.number()),
         }
@@ -366,7 +413,12 @@ mod tests {
         let operand = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/");
         let mut walk = dsync_fs::Walk::open(&[&operand], dsync_fs::WalkOptions::default()).unwrap();
         let dir = walk.next().unwrap().dir;
-        let entries = vec![Kept { name: Component::new(b"name").unwrap(), size: 0, followed: None }];
+        let entries = vec![Kept {
+            name: Component::new(b"name").unwrap(),
+            size: 0,
+            followed: None,
+            rights: Rights::UNKNOWN,
+        }];
         Part {
             home: Home::Directory(dir),
             first,
@@ -381,7 +433,10 @@ mod tests {
     fn a_hidden_entry_is_never_found() {
         let (catalogue, halt) = (Catalogue::default(), halt());
         let requests = vec![AtomicU8::new(0), AtomicU8::new(NEVER)];
-        let name = |name: &[u8]| Kept { name: Component::new(name).unwrap(), size: 0, followed: None };
+        let name = |name: &[u8]| {
+            let (name, rights) = (Component::new(name).unwrap(), Rights::UNKNOWN);
+            Kept { name, size: 0, followed: None, rights }
+        };
         let entries = vec![name(b"name"), name(b"secret")];
         let part = Part { entries, requests, witnesses: vec![None; 2], ..part(7, 0) };
         assert!(catalogue.add(part, PartOf::Listing, &halt, || Ok(())).unwrap());

@@ -26,7 +26,7 @@ use rayon::prelude::*;
 
 use super::{
     Shared,
-    catalogue::{Home, Kept, NEVER, Part, Witness},
+    catalogue::{Home, Kept, NEVER, Part, Rights, Witness},
     expected::Expected,
     first_names::FirstNames,
     read,
@@ -522,7 +522,8 @@ impl Draft {
             }
         }
         let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
-        self.kept.push(Kept { name: walked.name.clone(), size, followed: walked.followed });
+        let rights = Rights::of(&walked.metadata, entry.attributes.extended.is_some());
+        self.kept.push(Kept { name: walked.name.clone(), size, followed: walked.followed, rights });
         self.entries.push(entry);
     }
 

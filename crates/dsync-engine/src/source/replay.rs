@@ -9,7 +9,7 @@ use dsync_wire::message::{ControlMessage, EntryKind, Listing};
 
 use super::{
     Shared,
-    catalogue::{Home, Kept, Part},
+    catalogue::{Home, Kept, Part, Rights},
     spans::Outlet,
 };
 use crate::{
@@ -65,7 +65,7 @@ impl Replay<'_> {
                 self.paths.insert(self.next_entry, path.join(&name));
             }
             self.shared.session.note_length(size);
-            entries.push(Kept { name, size, followed: None });
+            entries.push(Kept { name, size, followed: None, rights: Rights::UNKNOWN });
             self.next_entry += 1;
         }
         if listing.last {
