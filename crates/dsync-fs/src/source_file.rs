@@ -125,6 +125,15 @@ impl SourceFile {
         Ok(self.restamp()? == self.stamp())
     }
 
+    /// Returns whether the file is longer than when it was opened. What it had then may be as it was: only
+    /// reading it again can tell.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn has_grown(&self) -> io::Result<bool> {
+        Ok(self.restamp()?.size > self.len())
+    }
+
     /// Reads up to `buf.len()` bytes at `offset`; returns 0 only if the file ends there. May return
     /// fewer bytes than the file has.
     ///

@@ -7,7 +7,8 @@
 //! workers at once. Holes stay holes.
 //!
 //! The law: a copy is submitted only if the source file was unchanged from its opening to the end
-//! of the last read (invariant D7), and then takes the same way to its name as one that came over a
+//! of the last read (invariant D7). If it only grew, the copy is read beside it once more: where it begins
+//! with that still, the copy was one state of it between the two. A copy that is submitted takes the same way to its name as one that came over a
 //! link. Nothing is hashed: there is no peer to distrust, and no wire corrupts bytes that the
 //! kernel copies.
 
@@ -276,7 +277,7 @@ impl Worker<'_> {
             _ => !old.stamp().is_ok_and(|now| now.size == from),
         };
         let verifies = self.site.policy.options.writing.append == Append::Verifying;
-        if changed || verifies && !self.begins_alike(source, &old, from) {
+        if changed || verifies && !self.are_alike(source, &old, 0..from) {
             return Ok(None);
         }
         if let Err(error) =
@@ -285,8 +286,9 @@ impl Worker<'_> {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
 
-        let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
-            Ok(None) => return self.submit(file, source, old).map(Some),
+        let added = self.add(source, &old, from..len);
+        let failure = match added.map(|()| self.changed_since(source, &old, from)) {
+            Ok(None) => return self.commit(file, source, old).map(Some),
             Ok(Some(cause)) => Failure::Source(cause),
             Err(failure) => failure,
         };
@@ -300,17 +302,17 @@ impl Worker<'_> {
         self.failed(file, failure).map(Some)
     }
 
-    /// Returns whether two files have the same first `len` bytes.
-    fn begins_alike(&mut self, source: &SourceFile, old: &StagedFile, len: u64) -> bool {
+    /// Returns whether two files have the same bytes in a range.
+    fn are_alike(&mut self, source: &SourceFile, old: &StagedFile, range: Range<u64>) -> bool {
         let (ours, theirs) = &mut self.buffers;
         ours.resize(READ_BYTES, 0);
         theirs.resize(READ_BYTES, 0);
-        let mut at = 0;
-        while at < len {
+        let Range { start: mut at, end } = range;
+        while at < end {
             if self.site.stopped() {
                 return false;
             }
-            let want = usize::try_from(len - at).unwrap_or(usize::MAX).min(READ_BYTES);
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(READ_BYTES);
             let (ours, theirs) = (&mut ours[..want], &mut theirs[..want]);
             let read = source.read_full_at(at, ours).is_ok_and(|read| read == want)
                 && old.read_full_at(at, theirs).is_ok_and(|read| read == want);
@@ -482,9 +484,36 @@ impl Worker<'_> {
         source: &SourceFile,
         staged: StagedFile,
     ) -> Result<(), SyncError> {
-        match changed_since(source) {
-            None => self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
+        match self.changed_since(source, &staged, 0) {
+            None => self.commit(file, source, staged),
             Some(cause) => self.transfers.settle(file, Outcome::Unsound(cause)),
+        }
+    }
+
+    /// Hands a copy of one state on, with the time that the source had when it was opened.
+    fn commit(
+        &mut self,
+        file: &Arc<Pending>,
+        source: &SourceFile,
+        staged: StagedFile,
+    ) -> Result<(), SyncError> {
+        self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime))
+    }
+
+    /// Returns the reason why the part of a copy from an offset on is not of one state that the source
+    /// had since it was opened; `None` when it is.
+    fn changed_since(&mut self, source: &SourceFile, staged: &StagedFile, from: u64) -> Option<Cause> {
+        let is_one_state = match source.is_unchanged() {
+            Ok(false) if source.has_grown().is_ok_and(|has_grown| has_grown) => {
+                // A clone has the new end too.
+                Ok(self.are_alike(source, staged, from..source.len()) && staged.set_len(source.len()).is_ok())
+            }
+            unchanged => unchanged,
+        };
+        match is_one_state {
+            Ok(true) => None,
+            Ok(false) => Some(Cause::Changed),
+            Err(error) => Some(ListedFiles::cause(&error)),
         }
     }
 

@@ -112,7 +112,7 @@ impl Lane<'_> {
         self.out.packed(raw.into(), |files| DataMessage::Batch { value, files })
     }
 
-    /// Sends a small file as a large one is: only segments tell of holes.
+    /// Sends a small file as a large one is: only segments tell of holes, and it may be large by now.
     fn alone(&mut self, request: Request) -> Result<(), SyncError> {
         let file = Arc::new(LargeFile::new(request));
         while !file.is_exhausted() {
@@ -127,16 +127,24 @@ impl Lane<'_> {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
                 let mut records = RecordsEncoder::default();
-                append(&mut records, &file.request, false)?;
-                self.send_records(records)?;
+                if append(&mut records, &file.request, false)? {
+                    self.send_records(records)?;
+                } else {
+                    // It has grown a lot just now: the next request finds it so.
+                    self.end(&file.request, Err(Cause::Changed))?;
+                }
             }
             Claim::Failed(cause) => self.end(&file.request, Err(cause))?,
             Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
             Claim::Segment(opened, index, planned) => {
                 let result = self.out.segment(&file.request, opened, index, planned)?;
-                let value = result.ok().map(SegmentValue::to_bytes);
-                self.out.sender.send(&DataMessage::SegmentEnd { value })?;
-                if let Some(outcome) = file.finish(opened, result.err()) {
+                let value = result.map(SegmentValue::to_bytes);
+                self.out.sender.send(&DataMessage::SegmentEnd { value: value.ok() })?;
+                if let Some(ended) = file.finish(opened, value) {
+                    let outcome = ended.and_then(|sent| {
+                        let key = file.request.signature.as_ref().map_or(&self.out.key, |sums| sums.key());
+                        opened.outcome(&sent, key, self.shared.session.halt.stop_flag())
+                    });
                     self.end(&file.request, outcome)?;
                 }
             }
@@ -185,8 +193,8 @@ impl Lane<'_> {
     }
 }
 
-/// Reads a small file into a batch, or notes why it cannot be read. Returns `false` for one with
-/// holes that are to be `kept`.
+/// Reads a small file into a batch, or notes why it cannot be read. Returns `false` for one that goes by
+/// itself: with holes that are to be `kept`, or no longer small.
 fn append(records: &mut RecordsEncoder, request: &Request, kept: bool) -> Result<bool, SyncError> {
     let key = (request.entry, request.attempt);
     match read::whole(&request.listed, kept, key, records) {

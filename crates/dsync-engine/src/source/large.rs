@@ -1,7 +1,8 @@
 //! One file that is sent in segments, shared by the lanes that send them.
 //!
 //! The first worker opens it; each worker claims the next segment; the worker that finishes the
-//! last one checks that the file did not change meanwhile and reports its outcome (invariant D7).
+//! last one checks that the file did not change meanwhile and reports its outcome (invariant D7). If it
+//! only grew, that worker reads what was sent once more: where nothing else changed, it is one state.
 //! After a failed read no further segment is claimed. A destination that has some segments of the
 //! file in this very state gets the others only.
 //!
@@ -12,11 +13,14 @@
 //! without anything to ask for is left out.
 
 use std::{
+    io,
     ops::Range,
     sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
 };
 
-use dsync_delta::{AddWeakError, RefineRequest, SegmentPlan, Segments, Signature};
+use dsync_delta::{
+    AddWeakError, Key, ReadAt as _, RefineRequest, SegmentHasher, SegmentPlan, Segments, Signature,
+};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
     budget::Held,
@@ -29,7 +33,7 @@ use super::{
     read,
 };
 use crate::{
-    content::{self, Positional},
+    content::{self, Positional, READ_BYTES},
     halt::lock,
     limits::MAX_FINE_BLOCKS,
     plan::timestamp,
@@ -62,9 +66,21 @@ struct Claims {
     failed: Option<Cause>,
     ended: bool,
     plans: Vec<Option<Arc<SegmentPlan>>>,
+    /// The values of the segments that were sent.
+    sent: Values,
     fine: Option<KeptSignature>,
     /// Memory for weak sums that came later.
     weak: Option<Held>,
+}
+
+/// The sum, without carries, of the values of some segments. Each value is made with the segment's place.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Values([u8; 32]);
+
+impl Values {
+    fn add(&mut self, value: &[u8; 32]) {
+        self.0.iter_mut().zip(value).for_each(|(sum, byte)| *sum ^= byte);
+    }
 }
 
 /// The task for each segment.
@@ -128,6 +144,7 @@ impl LargeFile {
             failed: None,
             ended: false,
             plans: Vec::new(),
+            sent: Values::default(),
             fine: None,
             weak: None,
         };
@@ -222,21 +239,24 @@ impl LargeFile {
         matches!(lock(&self.claims).next(opened, &self.request), Next::Sums)
     }
 
-    /// Takes the result of a sent segment. Returns the file's outcome when it was the last one out.
-    pub(super) fn finish(&self, opened: &Opened, failure: Option<Cause>) -> Option<Result<Timestamp, Cause>> {
+    /// Takes the value of a sent segment, or why it could not be read. Returns those of all segments when
+    /// it was the last one out, for [`Opened::outcome`].
+    pub(super) fn finish(
+        &self,
+        opened: &Opened,
+        value: Result<[u8; 32], Cause>,
+    ) -> Option<Result<Values, Cause>> {
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;
-        if let Some(cause) = failure {
-            claims.failed.get_or_insert(cause);
+        match value {
+            Ok(value) => claims.sent.add(&value),
+            Err(cause) => _ = claims.failed.get_or_insert(cause),
         }
         if claims.ended || !claims.round_is_over(opened) {
             return None;
         }
         claims.ended = true;
-        Some(match claims.failed {
-            Some(cause) => Err(cause),
-            None => opened.outcome(),
-        })
+        Some(claims.failed.map_or(Ok(claims.sent), Err))
     }
 
     /// Returns the request to make after a search of all segments: weak sums if the signature has
@@ -372,12 +392,40 @@ impl Opened {
         holes.map_while(|hole| Some(within(hole.start)?..within(hole.end)?)).take(MAX_HOLES).collect()
     }
 
-    /// Returns the outcome after all segments were read.
-    fn outcome(&self) -> Result<Timestamp, Cause> {
-        match self.file.restamp() {
-            Ok(now) if now == self.stamp => Ok(timestamp(self.stamp.mtime)),
-            Ok(_) => Err(Cause::Changed),
+    /// Returns the outcome after all segments were read, of which `sent` are the values. Reads a file that
+    /// has grown once more.
+    pub(super) fn outcome(&self, sent: &Values, key: &Key, stopped: &AtomicBool) -> Result<Timestamp, Cause> {
+        let is_one_state = || {
+            // Of a part that an earlier run got no values are here.
+            let has_grown = self.wanted.is_none() && self.file.has_grown()?;
+            Ok(self.file.is_unchanged()? || has_grown && self.values(key, stopped)? == Some(*sent))
+        };
+        match is_one_state() {
+            Ok(true) => Ok(timestamp(self.stamp.mtime)),
+            Ok(false) => Err(Cause::Changed),
             Err(error) => Err(read::cause(&error)),
         }
+    }
+
+    /// Reads all segments. Returns their values; `None` if the file ends before them.
+    fn values(&self, key: &Key, stopped: &AtomicBool) -> io::Result<Option<Values>> {
+        let (content, mut values) = (self.content(stopped), Values::default());
+        let mut buffer = vec![0; READ_BYTES];
+        for index in 0..self.segments.count() {
+            let Ok(mut hasher) = SegmentHasher::new(key, &self.segments, index) else { return Ok(None) };
+            let Range { start: mut at, end } = self.segments.range(index);
+            while at < end {
+                let most = usize::try_from(end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+                let read = content.read_at(at, &mut buffer[..most])?;
+                if read == 0 {
+                    return Ok(None);
+                }
+                hasher.update(&buffer[..read]);
+                at += read as u64;
+            }
+            let Ok(value) = hasher.finish() else { return Ok(None) };
+            values.add(&value.to_bytes());
+        }
+        Ok(Some(values))
     }
 }

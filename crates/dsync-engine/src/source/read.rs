@@ -2,7 +2,8 @@
 //!
 //! A file is read between two looks at its attributes. A difference means that the content may be a
 //! mix of two states: the file is read again (at most [`READ_ATTEMPTS`] times) or given up as
-//! changed.
+//! changed. One that only grew, as a log does, is none: if a second reading of the part that it had when
+//! it was opened finds the same, that part was one state of it between the two.
 
 use std::io;
 
@@ -20,8 +21,8 @@ pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
     listed.open()
 }
 
-/// Reads a small file whole into a batch, in one consistent state. Returns `false` for one with
-/// holes that are to be `kept`.
+/// Reads a small file whole into a batch, in one consistent state. Returns `false` for one that goes by
+/// itself: with holes that are to be `kept`, or no longer small.
 pub(super) fn whole(
     listed: &Listed,
     kept: bool,
@@ -33,14 +34,14 @@ pub(super) fn whole(
         if kept && file.has_holes() {
             return Ok(false);
         }
-        let Ok(size) = usize::try_from(file.len()) else { return Err(Cause::Changed) };
+        let size = usize::try_from(file.len()).unwrap_or(usize::MAX);
         if size > MAX_WHOLE_BYTES {
-            return Err(Cause::Changed);
+            return Ok(false);
         }
         let mtime = timestamp(file.stamp().mtime);
         let content = batch.file(key, mtime, size).map_err(|_| Cause::Unrepresentable)?;
         let read = file.read_full_at(0, content);
-        match read.and_then(|read| Ok(read == size && file.is_unchanged()?)) {
+        match read.and_then(|read| Ok(read == size && is_one_state(&file, content)?)) {
             Ok(true) => return Ok(true),
             Ok(false) => batch.undo(),
             Err(error) => {
@@ -51,6 +52,17 @@ pub(super) fn whole(
     }
 
     Err(Cause::Changed)
+}
+
+/// Returns whether what was read of a file is of one state of it: nothing has changed since it was opened,
+/// or it has grown and still begins with that.
+fn is_one_state(file: &SourceFile, content: &[u8]) -> io::Result<bool> {
+    let is_unchanged = file.is_unchanged()?;
+    if is_unchanged || !file.has_grown()? {
+        return Ok(is_unchanged);
+    }
+    let mut again = vec![0; content.len()];
+    Ok(file.read_full_at(0, &mut again)? == content.len() && again == content)
 }
 
 /// Returns the cause that a read error stands for.
@@ -78,5 +90,5 @@ pub(super) fn cause(error: &io::Error) -> Cause {
 
 /// Attempts to read a small file before it is given up as changing.
 const READ_ATTEMPTS: usize = 3;
-/// A file listed as small that has grown beyond this is not read into memory.
+/// A file listed as small that has grown beyond this is not read into memory, but sent in segments.
 const MAX_WHOLE_BYTES: usize = 512 << 10;
