@@ -514,6 +514,12 @@ impl Dir {
         *self.by_file.get_or_init(|| fstatfs(&self.fd).is_ok_and(|found| found.f_type == FUSE))
     }
 
+    /// Returns whether the inode numbers of its entries tell them apart for as long as they live. A
+    /// filesystem in user space (FUSE) may number an entry anew, and names of one entry differently.
+    pub fn numbers_inodes(&self) -> bool {
+        !self.is_synced_by_file()
+    }
+
     /// Returns another handle of the same directory.
     ///
     /// # Errors

@@ -554,6 +554,20 @@ impl PreparedFile {
         &self.target
     }
 
+    /// Returns the identity and version that the file has under its name now, a temporary one unless it
+    /// is written in place; `None` for a device.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn stamp(&self) -> io::Result<Option<Stamp>> {
+        let now = match &self.last_step {
+            LastStep::Rename(temp) => temp.dir.stat(&temp.name)?,
+            LastStep::Retag(..) => self.dir.stat(&self.target)?,
+            LastStep::Nothing => return Ok(None),
+        };
+        Ok(Some(now.stamp()))
+    }
+
     /// Lets the file replace a directory. Returns the name that the directory will get, for the
     /// caller to remove. Until the commit succeeds, that name is missing or another entry's.
     /// Returns `None` for a file written in place.

@@ -198,6 +198,7 @@ fn prepare(
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
+            note_inode(transfers, file, &prepared)?;
             site.withheld(&file.slot.path(), prepared.withheld())?;
             if let Some(delayed) = site.delayed.get() {
                 delayed::note_file(site, delayed, file, prepared)?;
@@ -208,6 +209,15 @@ fn prepare(
         }
         Err(error) => transfers.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
+}
+
+/// Notes the inode of a finished file that others will be linked to.
+fn note_inode(transfers: &Transfers<'_>, file: &Pending, prepared: &PreparedFile) -> Result<(), SyncError> {
+    let Some(number) = file.first_name.filter(|_| prepared.dir().numbers_inodes()) else { return Ok(()) };
+    // Without its stamp nothing is known of it.
+    let Ok(Some(stamp)) = prepared.stamp() else { return Ok(()) };
+    let stays = !file.slot.in_place && file.slot.tail.is_none();
+    Ok(transfers.succession.note_inode(number, &stamp, stays)?)
 }
 
 /// Reads a written temporary once more, if the run tells its content or demands one. Returns the

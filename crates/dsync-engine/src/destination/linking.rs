@@ -146,7 +146,10 @@ impl Maker<'_> {
             }
             Err(error) => {
                 site.account.link_failed(further.action, further.kind);
-                let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
+                let cause = match error.get_ref() {
+                    Some(inner) if inner.is::<OtherFile>() => Cause::Changed,
+                    _ => site.cause_or_fatal(Operation::HardLink, &path, error)?,
+                };
                 site.problem(Operation::HardLink, &path, cause)
             }
         }
@@ -184,7 +187,7 @@ impl Maker<'_> {
         further: &Further,
         first: &RecordAt,
     ) -> io::Result<Made> {
-        let path = self.first_name(first)?;
+        let (number, path) = (first.index(), self.first_name(first)?);
         let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
@@ -192,11 +195,15 @@ impl Maker<'_> {
 
         let from = self.parent.open(self.root, &parent)?;
         self.check_text(above, further, &from, &first)?;
-        match place(dir, further, &from, &first) {
+        let is_it = |now: &Metadata| self.succession.is_inode(number, now);
+        match place(dir, further, (&from, &first), &is_it) {
             Err(error) if cannot_link(&error) => {
+                if !is_it(&from.stat(&first)?) {
+                    return Err(OtherFile.into());
+                }
                 let (displaced, withheld) = match further.kind {
                     _ if self.is_copy(dir, &further.name, &from, &first) => Default::default(),
-                    FileType::File => self.copy(dir, further, &from, &first)?,
+                    FileType::File => self.copy(dir, further, (&from, &first), &is_it)?,
                     // Of a link or a special file everything is in its attributes.
                     _ => {
                         let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
@@ -255,12 +262,15 @@ impl Maker<'_> {
         &self,
         dir: &Arc<Dir>,
         further: &Further,
-        from: &Dir,
-        first: &Component,
+        (from, first): (&Dir, &Component),
+        is_it: &dyn Fn(&Metadata) -> bool,
     ) -> io::Result<(Option<Component>, Withheld)> {
         // Before it is read, which may change its access time.
         let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
         let source = from.open_source_noatime(first)?;
+        if !is_it(source.metadata()) {
+            return Err(OtherFile.into());
+        }
         let staged = self.site.homes.stage(dir, further.name.clone())?;
         let options = &self.site.policy.options;
         let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
@@ -295,13 +305,33 @@ impl Maker<'_> {
 /// The error `EPERM`.
 const NOT_PERMITTED: i32 = 1;
 
-/// Links one name. Returns the name of the directory that had it.
-fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
+/// The error that a first name is no longer that of the file which the run gave it or found there.
+#[derive(Debug, thiserror::Error)]
+#[error("the first name is another file's now")]
+struct OtherFile;
+
+impl From<OtherFile> for io::Error {
+    fn from(other: OtherFile) -> Self {
+        Self::other(other)
+    }
+}
+
+/// Links one name, if the first one is still what it was. Returns the name of the directory that had it.
+fn place(
+    dir: &Dir,
+    further: &Further,
+    (from, first): (&Dir, &Component),
+    is_it: &dyn Fn(&Metadata) -> bool,
+) -> io::Result<Option<Component>> {
+    let link = |name: &Component| {
+        let is_made = dir.make_hard_link_if(name, from, first, is_it)?;
+        if is_made { Ok(()) } else { Err(OtherFile.into()) }
+    };
     if !further.displaces {
-        return dir.make_hard_link(&further.name, from, first).map(|()| None);
+        return link(&further.name).map(|()| None);
     }
     let temp = dsync_fs::temp_name()?;
-    dir.make_hard_link(&temp, from, first)?;
+    link(&temp)?;
     match dir.exchange(&temp, &further.name) {
         Ok(()) => Ok(Some(temp)),
         Err(error) => {

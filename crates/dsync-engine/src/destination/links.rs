@@ -11,7 +11,7 @@
 //! for, also if it was noted before that ([`succession`](super::succession)). If the filesystem
 //! takes no further name (`EMLINK`, `EXDEV`), a file is copied ([`linking`](super::linking)).
 //!
-//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once
+//! Cost: 54 bytes of memory for each inode with several names, nothing for its further names once
 //! it has arrived.
 
 use std::{borrow::Cow, io, sync::Arc};

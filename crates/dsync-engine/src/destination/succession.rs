@@ -6,16 +6,23 @@
 //! vanishes at the source instead, or fails here before its content is whole, the next name is
 //! asked for in its place, and further names are linked to that one.
 //!
+//! Further names are linked only to the inode that a first name got or was found with. Another program
+//! may give the name to another file at any time, and a source that removes what it sent would then
+//! lose the content.
+//!
 //! The law: waiting names count as awaited, so requests do not end while one may still follow, and
-//! their number is bounded. Memory: that of a file in flight for each waiting name; some bytes and
+//! their number is bounded. Memory: that of a file in flight for each waiting name; eight bytes for each
+//! first name that is there; some bytes and
 //! a path for each name that was lost or took over, out of the session's account, to the end of the
 //! run.
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex},
 };
 
+use dsync_fs::{Metadata, Stamp, Timestamp};
 use dsync_wire::{
     budget::{Budget, Held, OverBudget, Share},
     message::EntryId,
@@ -33,6 +40,8 @@ struct State {
     first_names: HashMap<u64, Line>,
     /// Names that were asked for in the place of others.
     successors: HashSet<EntryId>,
+    /// The digest of the inode of each first name, by the name's number; 0 if it is unknown.
+    inodes: Vec<u64>,
     /// Memory that stays to the end of the run.
     held: Held,
 }
@@ -82,7 +91,8 @@ impl Succession {
     /// Begins without names; its memory is taken from `budget`.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let held = budget.nothing(Share::HardLinks);
-        let state = State { first_names: HashMap::new(), successors: HashSet::new(), held };
+        let (first_names, successors) = <(HashMap<_, _>, HashSet<_>)>::default();
+        let state = State { first_names, successors, inodes: Vec::new(), held };
         Self { state: Mutex::new(state) }
     }
 
@@ -102,7 +112,7 @@ impl Succession {
     /// Makes a name wait for the first one.
     pub(super) fn wait(&self, number: u64, heir: Heir) -> Result<Turn, OverBudget> {
         let mut state = lock(&self.state);
-        let State { first_names, successors, held } = &mut *state;
+        let State { first_names, successors, held, .. } = &mut *state;
         let Some(first) = first_names.get_mut(&number) else { return Ok(Turn::Needless(heir.file)) };
         Ok(match &mut first.fate {
             Fate::UnderWay(heirs) => {
@@ -135,7 +145,7 @@ impl Succession {
     /// Notes that a first name has failed. Returns the next one, which has to be asked for.
     pub(super) fn lost(&self, number: u64) -> Result<Option<Arc<Pending>>, OverBudget> {
         let mut state = lock(&self.state);
-        let State { first_names, successors, held } = &mut *state;
+        let State { first_names, successors, held, .. } = &mut *state;
         let first = first_names.entry(number).or_insert(Line { fate: Fate::Lost, successor: None });
         let next = match &mut first.fate {
             Fate::UnderWay(heirs) if !heirs.is_empty() => {
@@ -155,6 +165,33 @@ impl Succession {
     pub(super) fn is_lost(&self, number: u64) -> bool {
         let state = lock(&self.state);
         state.first_names.get(&number).is_some_and(|first| matches!(first.fate, Fate::Lost))
+    }
+
+    /// Notes the inode that a first name has, or is about to get. `stays`: whether nobody of this run
+    /// gives it another time.
+    pub(super) fn note_inode(&self, number: u64, stamp: &Stamp, stays: bool) -> Result<(), OverBudget> {
+        let mut state = lock(&self.state);
+        let State { inodes, held, .. } = &mut *state;
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        if at >= inodes.capacity() {
+            // By an eighth: doubling would cost as much again.
+            let more = at.saturating_add(at / 8 + 64) - inodes.len();
+            held.grow((more as u64).saturating_mul(size_of::<u64>() as u64))?;
+            inodes.reserve_exact(more);
+        }
+        if at >= inodes.len() {
+            inodes.resize(at + 1, 0);
+        }
+        inodes[at] = digest(stamp, stays.then_some(stamp.mtime));
+        Ok(())
+    }
+
+    /// Returns whether an entry is the inode that was noted of a first name, or none was.
+    pub(super) fn is_inode(&self, number: u64, found: &Metadata) -> bool {
+        let state = lock(&self.state);
+        let noted = usize::try_from(number).ok().and_then(|at| state.inodes.get(at)).copied().unwrap_or(0);
+        let stamp = found.stamp();
+        [0, digest(&stamp, None), digest(&stamp, Some(stamp.mtime))].contains(&noted)
     }
 
     /// Returns the name that took over from a first name.
@@ -184,6 +221,13 @@ impl Line {
         successors.insert(file.entry);
         Ok(file)
     }
+}
+
+/// Returns a number, never 0, that another inode has by chance only, and with a time another version.
+fn digest(stamp: &Stamp, mtime: Option<Timestamp>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stamp.dev, stamp.ino, stamp.size, mtime).hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Memory for a first name that is lost or has a successor, and for a name that took over, beside

@@ -20,7 +20,7 @@ use crate::{
     component::Component,
     extended::Withheld,
     fake_super,
-    metadata::{DeviceNumber, Kind},
+    metadata::{DeviceNumber, Kind, Metadata},
     staged::{temp_name, write_all_at},
 };
 
@@ -116,24 +116,61 @@ impl Dir {
     /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`] recognises the
     /// errors of a filesystem that allows no further name for the entry.
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
+        self.link_checked(name, (from, first), None).map(|_| ())
+    }
+
+    /// Makes a hard link as [`make_hard_link`](Self::make_hard_link) does, if `is_it` accepts the entry
+    /// that was linked. Returns `false` otherwise: the link is gone, and an entry that had the name has it.
+    ///
+    /// # Errors
+    /// As [`make_hard_link`](Self::make_hard_link).
+    pub fn make_hard_link_if(
+        &self,
+        name: &Component,
+        from: &Self,
+        first: &Component,
+        is_it: &dyn Fn(&Metadata) -> bool,
+    ) -> io::Result<bool> {
+        self.link_checked(name, (from, first), Some(is_it))
+    }
+
+    fn link_checked(
+        &self,
+        name: &Component,
+        (from, first): (&Self, &Component),
+        is_it: Option<&dyn Fn(&Metadata) -> bool>,
+    ) -> io::Result<bool> {
         let (source, target) = (from.spelled(first)?, self.spelled(name)?);
         let link = |to: &CStr| linkat(&from.fd, &*source, &self.fd, to, AtFlags::empty());
+        // The link is asked about, as the other name may be another entry's at any time.
+        let is_right =
+            |name: &Component| is_it.map_or(Ok(true), |is_it| self.stat(name).map(|now| is_it(&now)));
         match self.in_turn(|| link(&target)) {
             Err(Errno::EXIST) => {}
-            result => return Ok(result?),
+            Err(error) => return Err(error.into()),
+            Ok(()) if is_right(name)? => return Ok(true),
+            Ok(()) => {
+                return unlinkat(&self.fd, &*target, AtFlags::empty()).map(|()| false).map_err(Into::into);
+            }
         }
+
         let (here, there) = (self.stat(name)?, from.stat(first)?);
         // Renaming one name over another of the same entry does nothing and leaves both.
         if (here.dev, here.ino) == (there.dev, there.ino) {
-            return Ok(());
+            return Ok(is_it.is_none_or(|is_it| is_it(&here)));
         }
         self.refuse_change(name)?;
-        let temp = temp_name()?;
-        let temp = self.spelled(&temp)?;
+        let temp_name = temp_name()?;
+        let temp = self.spelled(&temp_name)?;
         self.in_turn(|| link(&temp))?;
-        let placed = self.placing(name, &mut None, || Ok(renameat(&self.fd, &*temp, &self.fd, &*target)?));
+        let placed = match is_right(&temp_name) {
+            Ok(true) => self
+                .placing(name, &mut None, || Ok(renameat(&self.fd, &*temp, &self.fd, &*target)?))
+                .map(|()| true),
+            refused => refused,
+        };
         // In user space (FUSE) the numbers may not show that both are names of one entry.
-        if placed.is_err() || self.is_synced_by_file() {
+        if !matches!(placed, Ok(true)) || self.is_synced_by_file() {
             // The next run's cleaning removes a leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, &*temp, AtFlags::empty());
         }

@@ -177,12 +177,37 @@ impl Planner<'_> {
         if let (Some(group), Placed::Failed) = (found.group, placed) {
             self.links.displace(group);
         }
+        if let (Some(number), Placed::Here | Placed::Undressed) = (first_name, placed) {
+            self.note_inode(subject, found, decision.action, number)?;
+        }
         if placed != Placed::Here {
             return Ok(());
         }
         let mut place = subject.place(self.site, &self.comparison.protection, None);
         place.first_name = first_name;
         self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref(), sent)
+    }
+
+    /// Notes the inode of a first name that is there: the one that was compared, or that was just made.
+    fn note_inode(
+        &self,
+        subject: &Subject<'_>,
+        found: &Found,
+        action: Action,
+        number: u64,
+    ) -> Result<(), SyncError> {
+        let dir = subject.directory.dir.as_ref().filter(|dir| dir.numbers_inodes());
+        let Some(dir) = dir else { return Ok(()) };
+        let stays = matches!(action, Action::Keep | Action::Retag);
+        let now = match found.existing.filter(|_| stays) {
+            Some(existing) => existing,
+            None => match dir.stat(&subject.name) {
+                Ok(made) => made,
+                // Without its stamp nothing is known of it.
+                Err(_) => return Ok(()),
+            },
+        };
+        Ok(self.transfers.succession.note_inode(number, &now.stamp(), false)?)
     }
 
     /// Tells why an entry is left alone, if anybody listens.
