@@ -30,7 +30,7 @@ use crate::{
     dir::{Dir, retry, unless_unknown, wrong_type},
     extended::Withheld,
     extents::{CopyError, Sharing},
-    metadata::{Kind, Stamp},
+    metadata::{Kind, Stamp, Timestamp},
     own_names::{HEX_DIGITS, TEMP_DIGITS, TEMP_PREFIX, hex_name},
     owner::Owner,
     quota::Charge,
@@ -84,8 +84,9 @@ enum LastStep {
     /// The rename to its final name.
     Rename(TempName),
     /// Its time. A file written in place gets the time of the new content last, so that after a
-    /// power cut a later run does not mistake a mixture for it.
-    Retag(Wanted),
+    /// power cut a later run does not mistake a mixture for it. Only this version of the file gets it:
+    /// with that time another one would pass for the new content for good.
+    Retag(Wanted, Box<Stamp>),
     /// Nothing: a device has its content already.
     Nothing,
 }
@@ -343,6 +344,16 @@ impl StagedFile {
         }
     }
 
+    /// Sets the modification time of the file itself, whatever has its name by now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn set_time(&self, mtime: Timestamp) -> io::Result<()> {
+        let now = stat_fd(self.fd.as_fd())?;
+        let wanted = Wanted { mtime: Some(mtime), ..Wanted::default() };
+        set_times(self.fd.as_fd(), Handle::Open, &wanted, &now)
+    }
+
     /// Waits until the written data is on the disk.
     ///
     /// # Errors
@@ -531,7 +542,10 @@ impl StagedFile {
         }
         let last_step = match temp {
             Some(temp) => LastStep::Rename(temp),
-            None => LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }),
+            None => {
+                let written = Box::new(stat_fd(fd.as_fd())?.stamp());
+                LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }, written)
+            }
         };
         Ok(PreparedFile { dir, target, last_step, basis, displaces: false, is_new: false, withheld })
     }
@@ -575,7 +589,7 @@ impl PreparedFile {
         self.displaces = true;
         match &self.last_step {
             LastStep::Rename(temp) => Some(temp.name.clone()),
-            LastStep::Retag(_) | LastStep::Nothing => None,
+            LastStep::Retag(..) | LastStep::Nothing => None,
         }
     }
 
@@ -602,7 +616,7 @@ impl PreparedFile {
                 temp.keep()?;
                 Ok(Some((temp.name.clone(), self.basis)))
             }
-            LastStep::Retag(_) | LastStep::Nothing => Ok(None),
+            LastStep::Retag(..) | LastStep::Nothing => Ok(None),
         }
     }
 
@@ -629,7 +643,8 @@ impl PreparedFile {
     }
 
     /// Renames the file as [`commit`](Self::commit) does, after `secure` has confirmed that the
-    /// entry with its name may give way. Does not ask it about a file written in place.
+    /// entry with its name may give way. Does not ask it about a file written in place, which keeps the
+    /// time that it has if anybody has replaced it or written to it since it was prepared.
     ///
     /// # Errors
     /// [`CommitError`]; [`CommitError::Backup`] with the error of `secure`.
@@ -638,12 +653,7 @@ impl PreparedFile {
         let mut temp = match last_step {
             LastStep::Rename(temp) => temp,
             LastStep::Nothing => return Ok(()),
-            LastStep::Retag(wanted) => {
-                return dir
-                    .set_attributes(&target, Kind::File, &wanted)
-                    .and_then(Withheld::unless_plain)
-                    .map_err(|error| CommitError::Attributes { source: Arc::new(error) });
-            }
+            LastStep::Retag(wanted, written) => return retag(&dir, &target, &wanted, &written),
         };
 
         if let Some(basis) = basis {
@@ -692,6 +702,31 @@ impl PreparedFile {
             error => Err(CommitError::Rename { source: Arc::new(error) }),
         }
     }
+}
+
+/// Sets the time of a file written in place, unless its name is another file's or somebody wrote to it
+/// since.
+fn retag(dir: &Dir, target: &Component, wanted: &Wanted, written: &Stamp) -> Result<(), CommitError> {
+    let failed = |error| CommitError::Attributes { source: Arc::new(error) };
+    let (fd, now) = match dir.open_path(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(CommitError::BasisChanged),
+        opened => opened.map_err(failed)?,
+    };
+
+    let stamp = now.stamp();
+    let is_same = (stamp.dev, stamp.ino) == (written.dev, written.ino);
+    let is_still = if dir.numbers_inodes() {
+        // The run itself may write to it by another name.
+        is_same && (now.nlink > 1 || stamp.is_same_content(written))
+    } else {
+        // A filesystem in user space may number the file anew, and take the time of its last write later.
+        now.kind == Kind::File && stamp.size == written.size
+    };
+    if !is_still {
+        return Err(CommitError::BasisChanged);
+    }
+    let set = dir.apply(fd.as_fd(), Handle::PathOnly, &now, wanted);
+    set.and_then(Withheld::unless_plain).map_err(failed)
 }
 
 /// Waits until a device has what was written, which the sync of a directory's filesystem does not

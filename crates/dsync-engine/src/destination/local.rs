@@ -24,7 +24,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, Kind, Opening, Patched, SourceFile, StagedFile, Timestamp, Wanted};
+use dsync_fs::{CopyError, Opening, Patched, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -298,7 +298,9 @@ impl Worker<'_> {
         if let Err(error) = old.set_len(from) {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
-        restore_time(file, stamp.mtime);
+        // With a newer time `--update` would leave the old content for good. Where this fails the file
+        // counts as changed.
+        let _ = old.set_time(stamp.mtime);
         self.failed(file, failure).map(Some)
     }
 
@@ -524,25 +526,6 @@ impl Worker<'_> {
                 self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error))
             }
         }
-    }
-}
-
-/// Sets the time that an old file had, which has its old content again: with a newer one `--update` would leave
-/// it for good. Where that fails the file counts as changed.
-fn restore_time(file: &Pending, mtime: Timestamp) {
-    if let Some(dir) = &file.slot.directory.dir {
-        let wanted = Wanted { mtime: Some(mtime), ..Wanted::default() };
-        let _ = dir.set_attributes(&file.slot.name, Kind::File, &wanted);
-    }
-}
-
-/// Returns the reason why the data read of a source file since it was opened is not one state of
-/// it; `None` when it is.
-fn changed_since(source: &SourceFile) -> Option<Cause> {
-    match source.is_unchanged() {
-        Ok(true) => None,
-        Ok(false) => Some(Cause::Changed),
-        Err(error) => Some(ListedFiles::cause(&error)),
     }
 }
 
