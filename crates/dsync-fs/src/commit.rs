@@ -37,6 +37,9 @@ pub enum CommitError {
     /// The old file is not the basis of the new content: somebody else wrote to it.
     #[error("the old file changed during the run")]
     BasisChanged,
+    /// Another entry has the name, and [stays](PreparedFile::give_way).
+    #[error("the name is taken")]
+    NameTaken,
     /// A directory has the name.
     #[error("a directory is in the way")]
     TargetIsDirectory,
@@ -87,7 +90,7 @@ impl CommitError {
             | Self::Attributes { source }
             | Self::Rename { source }
             | Self::Sync { source } => source.raw_os_error(),
-            Self::BasisChanged | Self::TargetIsDirectory => None,
+            Self::BasisChanged | Self::NameTaken | Self::TargetIsDirectory => None,
         }
     }
 }

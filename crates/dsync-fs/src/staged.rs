@@ -75,6 +75,8 @@ pub struct PreparedFile {
     displaces: bool,
     /// Whether the name was found free.
     is_new: bool,
+    /// Whether an entry that has the name stays.
+    gives_way: bool,
     withheld: Withheld,
 }
 
@@ -526,8 +528,17 @@ impl StagedFile {
         if is_device {
             sync_device(&fd, durability)?;
             let (last_step, withheld) = (LastStep::Nothing, Withheld::default());
-            let (displaces, is_new) = (false, false);
-            return Ok(PreparedFile { dir, target, last_step, basis, displaces, is_new, withheld });
+            let (displaces, is_new, gives_way) = (false, false, false);
+            return Ok(PreparedFile {
+                dir,
+                target,
+                last_step,
+                basis,
+                displaces,
+                is_new,
+                gives_way,
+                withheld,
+            });
         }
 
         let now = stat_fd(fd.as_fd())?;
@@ -547,7 +558,8 @@ impl StagedFile {
                 LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }, written)
             }
         };
-        Ok(PreparedFile { dir, target, last_step, basis, displaces: false, is_new: false, withheld })
+        let (displaces, is_new, gives_way) = (false, false, false);
+        Ok(PreparedFile { dir, target, last_step, basis, displaces, is_new, gives_way, withheld })
     }
 }
 
@@ -599,6 +611,12 @@ impl PreparedFile {
         self.is_new = true;
     }
 
+    /// Makes the commit fail with [`CommitError::NameTaken`] if any entry has the name by then. Where the
+    /// filesystem cannot name a file without replacing another, an entry of that moment is replaced.
+    pub fn give_way(&mut self) {
+        self.gives_way = true;
+    }
+
     /// Returns whether its filesystem could not hold some of its attributes.
     pub fn withheld(&self) -> Withheld {
         self.withheld
@@ -629,6 +647,7 @@ impl PreparedFile {
             basis: None,
             displaces: false,
             is_new: false,
+            gives_way: false,
             withheld: Withheld::default(),
         }
     }
@@ -649,7 +668,7 @@ impl PreparedFile {
     /// # Errors
     /// [`CommitError`]; [`CommitError::Backup`] with the error of `secure`.
     pub fn commit_after(self, secure: impl FnOnce() -> io::Result<()>) -> Result<(), CommitError> {
-        let Self { dir, target, last_step, basis, displaces, is_new, .. } = self;
+        let Self { dir, target, last_step, basis, displaces, is_new, gives_way, .. } = self;
         let mut temp = match last_step {
             LastStep::Rename(temp) => temp,
             LastStep::Nothing => return Ok(()),
@@ -669,7 +688,9 @@ impl PreparedFile {
         }
 
         secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
-        let named = if is_new {
+        let named = if gives_way {
+            dir.add_name(&temp.dir, &temp.name, &target, &mut temp.charge)
+        } else if is_new {
             dir.give_free_name(&temp.dir, &temp.name, &target, &mut temp.charge)
         } else {
             dir.give_name_to(&temp.dir, &temp.name, &target, &mut temp.charge)
@@ -682,6 +703,9 @@ impl PreparedFile {
             Err(error) => error,
         };
         let is_in_the_way = match Errno::from_io_error(&error) {
+            Some(Errno::EXIST) if gives_way && dir.lists(&target).unwrap_or(true) => {
+                return Err(CommitError::NameTaken);
+            }
             Some(Errno::ISDIR | Errno::NOTEMPTY) => true,
             Some(Errno::EXIST) => !is_new,
             _ => false,

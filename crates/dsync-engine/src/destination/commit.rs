@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender};
 use dsync_delta::ContentHasher;
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Timestamp as FileTime};
 use dsync_wire::{
+    event::{FileType, WhyLeft},
     link::LinkError,
     message::{Cause, Landed, Operation, Timestamp},
 };
@@ -23,6 +24,7 @@ use super::{
     files::Pending,
     known::Known,
     landed::{self, Unsent},
+    overtaken::{self, Overtaken},
     room::{Gathers, Room},
     settle::Outcome,
     site::Site,
@@ -317,6 +319,9 @@ fn commit_all(
                     if file.slot.is_new {
                         prepared.take_free_name();
                     }
+                    if site.policy.options.ignore_existing {
+                        prepared.give_way();
+                    }
                     bytes = bytes.saturating_add(file.size);
                     // The old file goes with the new name, unless it is kept under another one.
                     let is_freed = !file.slot.is_new && site.backups.get().is_none();
@@ -426,7 +431,14 @@ fn hand_over(record: &Sender<Written>, file: &Pending) {
 /// Records a file that did not get its name.
 fn failed(transfers: &Transfers<'_>, file: &Arc<Pending>, error: CommitError) -> Result<(), SyncError> {
     let site = transfers.site;
-    if !site.stopped() {
+    let left = match &error {
+        CommitError::NameTaken => Some(WhyLeft::Exists),
+        CommitError::Backup { source } => Overtaken::of(source),
+        _ => None,
+    };
+    if let Some(why) = left {
+        overtaken::tell(site, FileType::File, &file.slot.path(), why)?;
+    } else if !site.stopped() {
         let path = file.slot.path();
         let cause = site.commit_cause(&path, error)?;
         site.problem(Operation::Commit, &path, cause)?;

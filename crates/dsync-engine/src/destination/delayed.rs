@@ -14,9 +14,11 @@
 
 use std::{io, sync::Arc};
 
-use dsync_fs::{CommitGroup, Dir, Kind, PreparedFile, RelPath, SealedSpool, Stamp, is_finished_name};
+use dsync_fs::{
+    CommitError, CommitGroup, Dir, Kind, PreparedFile, RelPath, SealedSpool, Stamp, is_finished_name,
+};
 use dsync_wire::{
-    event::FileType,
+    event::{FileType, WhyLeft},
     message::{Cause, Landed, Operation},
 };
 
@@ -27,6 +29,7 @@ use super::{
     kept,
     landed::sync_names,
     late::{Delayed, Late, damaged, spool_error},
+    overtaken,
     protection::Protection,
     removal::{self, Doomed},
     secure,
@@ -74,6 +77,7 @@ pub(super) fn note_file(
         displaces: file.displaced.is_some(),
         is_new: file.slot.is_new,
         first_name: file.first_name,
+        keeps_newer: file.keeps_newer.filter(|_| !file.slot.is_apart),
         basis,
         sent: file.is_sent(),
         cloned: file.is_cloned(),
@@ -159,60 +163,87 @@ fn place_all(
     for record in entries.iter() {
         let late = Late::decode(&record.map_err(spool_error)?).ok_or_else(damaged)?;
         let path = late.directory.join(&late.name);
-        let cause = match parent.open(delayed.root(), &late.directory) {
-            Ok(dir) => place(site, &late, &dir, &path, protection)?,
-            Err(error) => Some(site.cause_or_fatal(Operation::Commit, &path, error)?),
+        let placed = match parent.open(delayed.root(), &late.directory) {
+            Ok(dir) => {
+                note_inode(succession, &dir, &late)?;
+                place(site, &late, &dir, &path, protection)?
+            }
+            Err(error) => Err(Refusal::Failed(site.cause_or_fatal(Operation::Commit, &path, error)?)),
         };
-        match cause {
-            Some(cause) => failed((site, succession), &late, &path, cause)?,
-            None if site.removes(late.sent) => landed.push(Landed { entry: late.entry, stood: None }),
-            None => {}
+        match placed {
+            Err(refusal) => failed((site, succession), &late, &path, refusal)?,
+            Ok(()) if site.removes(late.sent) => landed.push(Landed { entry: late.entry, stood: None }),
+            Ok(()) => {}
         }
     }
     Ok(landed)
 }
 
-/// Moves the entry to its name. Returns the cause if that failed.
+/// Notes the inode of an entry that others will be linked to.
+fn note_inode(succession: &Succession, dir: &Dir, late: &Late) -> Result<(), SyncError> {
+    let Some(number) = late.first_name.filter(|_| dir.numbers_inodes()) else { return Ok(()) };
+    // Without its stamp nothing is known of it.
+    dir.stat(&late.temp).map_or(Ok(()), |now| Ok(succession.note_inode(number, &now.stamp(), true)?))
+}
+
+/// The reason why an entry did not get its name.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// The one that has it is left alone.
+    Left(WhyLeft),
+    Failed(Cause),
+}
+
+/// Moves the entry to its name.
 fn place(
     site: &Site<'_>,
     late: &Late,
     dir: &Arc<Dir>,
     path: &RelPath,
     protection: &Protection,
-) -> Result<Option<Cause>, SyncError> {
+) -> Result<Result<(), Refusal>, SyncError> {
     let mut prepared = PreparedFile::waiting(dir, late.temp.clone(), late.name.clone());
     if late.is_new {
         prepared.take_free_name();
     }
+    if site.policy.options.ignore_existing {
+        prepared.give_way();
+    }
     let is_still = |basis: &Stamp| dir.stat(&late.name).is_ok_and(|now| now.stamp().is_same_content(basis));
+    if let Some(why) = overtaken::why_left(site, dir, &late.name, late.keeps_newer) {
+        return Ok(Err(Refusal::Left(why)));
+    }
     if late.basis.is_some_and(|basis| !is_still(&basis)) {
-        return Ok(Some(Cause::Changed));
+        return Ok(Err(Refusal::Failed(Cause::Changed)));
     }
 
+    let failed = |cause| Ok(Err(Refusal::Failed(cause)));
     let secured =
         secure::secure(site, dir, &late.directory, &late.name, late.displaces.then_some(protection))?;
     if let Err(error) = secured {
-        return site.cause_or_fatal(Operation::Commit, path, error).map(Some);
+        return failed(site.cause_or_fatal(Operation::Commit, path, error)?);
     }
 
     let now = if late.displaces { prepared.displace() } else { None };
-    if let Err(error) = prepared.commit() {
-        return site.commit_cause(path, error).map(Some);
+    match prepared.commit() {
+        Ok(()) => {}
+        Err(CommitError::NameTaken) => return Ok(Err(Refusal::Left(WhyLeft::Exists))),
+        Err(error) => return failed(site.commit_cause(path, error)?),
     }
     if let Some(now) = now {
         let doomed = Doomed { parent: &late.directory, name: &late.name, now: &now, kind: Kind::Dir };
         if let Err(error) = removal::make_way(site, dir, doomed, protection)? {
-            return site.cause_or_fatal(Operation::Commit, path, error).map(Some);
+            return failed(site.cause_or_fatal(Operation::Commit, path, error)?);
         }
     }
-    Ok(None)
+    Ok(Ok(()))
 }
 
 fn failed(
     (site, succession): (&Site<'_>, &Succession),
     late: &Late,
     path: &RelPath,
-    cause: Cause,
+    refusal: Refusal,
 ) -> Result<(), SyncError> {
     match late.kind {
         FileType::File => site.account.transfer_failed(late.action, late.size),
@@ -225,5 +256,8 @@ fn failed(
         // Everything has arrived: no other name waits to be asked for.
         let _ = succession.lost(number)?;
     }
-    site.problem(Operation::Commit, path, cause)
+    match refusal {
+        Refusal::Left(why) => overtaken::tell(site, late.kind, path, why),
+        Refusal::Failed(cause) => site.problem(Operation::Commit, path, cause),
+    }
 }

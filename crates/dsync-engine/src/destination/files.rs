@@ -20,6 +20,7 @@ use super::{
     credit::PartTicket,
     in_place,
     kept::Part,
+    overtaken,
     phase::{Again, Phase, Request, Signed},
     protection::Protection,
     removal::{self, Doomed},
@@ -43,6 +44,8 @@ pub(super) struct Pending {
     pub(super) wanted: Wanted,
     /// Size as listed.
     pub(super) size: u64,
+    /// The time that was listed, under `--update`: a newer file that has the name by then stays.
+    pub(super) keeps_newer: Option<FileTime>,
     /// The directory that has the file's name until then.
     pub(super) displaced: Option<Displaced>,
     /// A delta to an old file may pay.
@@ -181,6 +184,9 @@ impl Pending {
         if self.slot.is_apart {
             // Under this name, too, the old file may be new by now; its first backup is not.
             return Ok(in_place::keep_content(site, &self.slot, || Ok(())));
+        }
+        if let Err(overtaken) = overtaken::check(site, dir, &self.slot.name, self.keeps_newer) {
+            return Ok(Err(overtaken));
         }
         let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
         secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)

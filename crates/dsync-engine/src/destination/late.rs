@@ -42,6 +42,8 @@ pub(super) struct Late {
     pub(super) is_new: bool,
     /// Its number as the first of several names.
     pub(super) first_name: Option<u64>,
+    /// The time that was listed, under `--update`: a newer file that has the name by then stays.
+    pub(super) keeps_newer: Option<Timestamp>,
     /// The old file that it was made from.
     pub(super) basis: Option<Stamp>,
     /// Whether this run brought it ([`Site::removes`](super::Site::removes)).
@@ -106,17 +108,24 @@ impl Late {
             self.basis.is_some(),
             self.sent,
             self.cloned,
+            self.keeps_newer.is_some(),
         ];
         bytes.extend(flags.map(u8::from));
         bytes.push(self.kind as u8);
         bytes.extend(self.size.to_ne_bytes());
         bytes.extend(self.first_name.unwrap_or_default().to_ne_bytes());
+        let push_time = |bytes: &mut Vec<u8>, time: Timestamp| {
+            bytes.extend(time.seconds.to_ne_bytes());
+            bytes.extend(time.nanoseconds.to_ne_bytes());
+        };
+        if let Some(time) = self.keeps_newer {
+            push_time(&mut bytes, time);
+        }
         if let Some(Stamp { dev, ino, size, mtime, .. }) = self.basis {
             for field in [dev, ino, size] {
                 bytes.extend(field.to_ne_bytes());
             }
-            bytes.extend(mtime.seconds.to_ne_bytes());
-            bytes.extend(mtime.nanoseconds.to_ne_bytes());
+            push_time(&mut bytes, mtime);
         }
         bytes
     }
@@ -126,18 +135,18 @@ impl Late {
         let directory = RelPath::parse(take_counted(rest)?).ok()?;
         let (name, temp) = (take_name(rest)?, take_name(rest)?);
         let entry = EntryId(u64::from_ne_bytes(take(rest)?));
-        let [creates, displaces, is_new, has_others, has_basis, sent, cloned] =
+        let [creates, displaces, is_new, has_others, has_basis, sent, cloned, keeps_newer] =
             take(rest)?.map(|flag: u8| flag == 1);
         let [kind] = take(rest)?;
         let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
         let size = u64::from_ne_bytes(take(rest)?);
         let first_name = Some(u64::from_ne_bytes(take(rest)?)).filter(|_| has_others);
 
+        let keeps_newer = if keeps_newer { Some(take_time(rest)?) } else { None };
         let mut number = || take(rest).map(u64::from_ne_bytes);
         let basis = if has_basis {
             let (dev, ino, size) = (number()?, number()?, number()?);
-            let (seconds, nanoseconds) = (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
-            let mtime = Timestamp { seconds, nanoseconds };
+            let mtime = take_time(rest)?;
             Some(Stamp { dev, ino, size, mtime, ctime: mtime })
         } else {
             None
@@ -154,11 +163,17 @@ impl Late {
             displaces,
             is_new,
             first_name,
+            keeps_newer,
             basis,
             sent,
             cloned,
         })
     }
+}
+
+fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
+    let (seconds, nanoseconds) = (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+    Some(Timestamp { seconds, nanoseconds })
 }
 
 /// Returns the error of a record that is not as it was written.
@@ -190,6 +205,7 @@ mod tests {
             displaces: true,
             is_new: false,
             first_name: Some(3),
+            keeps_newer: Some(mtime),
             basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
             sent: true,
             cloned: true,
@@ -201,6 +217,7 @@ mod tests {
             displaces: false,
             is_new: true,
             first_name: None,
+            keeps_newer: None,
             basis: None,
             sent: false,
             name: file.name.clone(),

@@ -21,6 +21,7 @@ use super::{
     begun::reap_untrue,
     directory::{Deferred, LastOpened, settle},
     links::{Further, Links, Noted, Record, Told},
+    overtaken,
     removal::{self, Doomed},
     secure,
     succession::Succession,
@@ -121,6 +122,11 @@ impl Maker<'_> {
         if self.succession.is_lost(first.index()) {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
+        }
+
+        if let Some(why) = overtaken::why_left(site, dir, &further.name, further.keeps_newer) {
+            site.account.link_failed(further.action, further.kind);
+            return overtaken::tell(site, further.kind, &path, why);
         }
 
         let protection = further.displaces.then_some(&self.noted.protection);

@@ -16,7 +16,9 @@
 
 use std::{borrow::Cow, io, sync::Arc};
 
-use dsync_fs::{Component, Metadata, RecordAt, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
+use dsync_fs::{
+    Component, Metadata, RecordAt, RelPath, SealedSpool, Spool, SpoolError, SpoolHome, Timestamp as FileTime,
+};
 use dsync_wire::{
     budget::{Budget, Held, Share},
     event::{Action, Changes, Facts, FileType},
@@ -82,6 +84,8 @@ pub(super) struct Further {
     pub(super) kind: FileType,
     /// Whether a directory has the name until then.
     pub(super) displaces: bool,
+    /// The time that was listed, under `--update`: a newer file that has the name by then stays.
+    pub(super) keeps_newer: Option<FileTime>,
     /// The facts to tell of it when it is made, if anybody listens.
     pub(super) told: Option<Told>,
 }
@@ -325,13 +329,18 @@ impl Record {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);
-        for (Further { entry, name, action, kind, displaces, told }, first) in &self.links {
+        for (Further { entry, name, action, kind, displaces, keeps_newer, told }, first) in &self.links {
             push_name(&mut bytes, name);
             bytes.extend(entry.0.to_ne_bytes());
             let is_new = *action == Action::Create;
-            bytes.push(u8::from(is_new) | u8::from(*displaces) << 1 | u8::from(told.is_some()) << 2);
+            let flags = [is_new, *displaces, told.is_some(), keeps_newer.is_some()];
+            bytes.push((0..).zip(flags).fold(0, |all, (bit, flag)| all | u8::from(flag) << bit));
             bytes.push(*kind as u8);
             bytes.extend(first.to_bytes());
+            if let Some(time) = keeps_newer {
+                bytes.extend(time.seconds.to_ne_bytes());
+                bytes.extend(time.nanoseconds.to_ne_bytes());
+            }
             if let Some(told) = told {
                 told.encode(&mut bytes);
             }
@@ -350,8 +359,16 @@ impl Record {
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
             let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
             let first = RecordAt::from_bytes(take(&mut rest)?);
+            let keeps_newer = if flags & 8 != 0 {
+                let (seconds, nanoseconds) =
+                    (i64::from_ne_bytes(take(&mut rest)?), u32::from_ne_bytes(take(&mut rest)?));
+                Some(FileTime { seconds, nanoseconds })
+            } else {
+                None
+            };
             let told = if flags & 4 != 0 { Some(Told::decode(&mut rest)?) } else { None };
-            links.push((Further { entry, name, action, kind, displaces: flags & 2 != 0, told }, first));
+            let displaces = flags & 2 != 0;
+            links.push((Further { entry, name, action, kind, displaces, keeps_newer, told }, first));
         }
         Some(Self { directory, links })
     }
@@ -432,6 +449,7 @@ mod tests {
             action,
             kind,
             displaces,
+            keeps_newer: displaces.then_some(FileTime { seconds: -1, nanoseconds: 7 }),
             told: displaces.then_some(Told {
                 changes: Changes::SIZE,
                 size: 5,

@@ -39,6 +39,7 @@ mod links;
 mod local;
 mod local_rules;
 mod locked;
+mod overtaken;
 mod owners;
 mod phase;
 mod planner;

@@ -338,7 +338,7 @@ impl<'a> Site<'a> {
     pub(super) fn commit_cause(&self, path: &RelPath, error: CommitError) -> Result<Cause, SyncError> {
         Ok(match error {
             CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
-            CommitError::BasisChanged => Cause::Changed,
+            CommitError::BasisChanged | CommitError::NameTaken => Cause::Changed,
             CommitError::Sync { source } => {
                 // Final for the whole group, and the next group's sync would prove nothing.
                 let source = io::Error::new(source.kind(), source);

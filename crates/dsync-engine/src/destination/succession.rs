@@ -273,6 +273,7 @@ mod tests {
             action: Action::Create,
             wanted: Wanted::default(),
             size: 0,
+            keeps_newer: None,
             displaced: None,
             has_basis: false,
             first_name: None,

@@ -23,7 +23,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Dir, retry};
+use super::{Dir, cannot_link, retry};
 use crate::{
     component::Component,
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_own_name, is_temp_name},
@@ -180,6 +180,27 @@ impl Dir {
         }
     }
 
+    /// Renames an entry as [`give_name_to`](Self::give_name_to) does, and never replaces another.
+    ///
+    /// # Errors
+    /// `EEXIST` where an entry has the name. Where the filesystem can name nothing without replacing, that
+    /// entry is replaced.
+    pub(crate) fn add_name(
+        &self,
+        from: &Self,
+        old: &Component,
+        new: &Component,
+        charge: &mut Option<Box<Charge>>,
+    ) -> io::Result<()> {
+        from.refuse_change(old)?;
+        match self.placing(new, charge, || self.rename_beside(from, old, new)) {
+            Err(error) if cannot_link(&error) || stands_aside(&error) => {
+                self.give_name_to(from, old, new, charge)
+            }
+            named => named,
+        }
+    }
+
     /// Returns whether the directory surely has no entry of this name.
     pub fn lacks(&self, name: &Component) -> bool {
         self.stat(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -204,6 +225,11 @@ impl Dir {
             let (old, new) = (from.spelled(old)?, self.spelled(new)?);
             return retry(|| renameat(from, &*old, self, &*new));
         }
+        self.rename_beside(from, old, new)
+    }
+
+    /// Renames an entry to a name that no other has.
+    fn rename_beside(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
         let (old, new) = (from.spelled(old)?, self.spelled(new)?);
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(from, &*old, self, &*new, flags) {

@@ -20,7 +20,7 @@ use super::{
     frontier::{Announced, Presence},
     place::Placed,
     requests::{Request, tell_displaced},
-    reserve::{Reserved, request},
+    reserve::{Reserved, keeps_newer, request},
     special::kind_of,
     subject::{Found, Subject},
     way::Way,
@@ -51,7 +51,7 @@ impl Planner<'_> {
             }
             Course::Stay { first, .. } => self.stay(subject, found, first, reserved),
             Course::Follow { first, decision, way } => {
-                self.follow(subject, &decision, &way, &first)?;
+                self.follow(subject, found, (&decision, &way), &first)?;
                 self.stand_by(found, first, reserved)
             }
             Course::Place(placing) => self.place(subject, found, &placing, reserved),
@@ -87,8 +87,8 @@ impl Planner<'_> {
     fn follow(
         &mut self,
         subject: &Subject<'_>,
-        decision: &Decision,
-        way: &Way,
+        found: &Found,
+        (decision, way): (&Decision, &Way),
         first: &FirstName,
     ) -> Result<(), SyncError> {
         let Some(kind) = file_type(&subject.entry.kind) else { return Ok(()) };
@@ -115,7 +115,8 @@ impl Planner<'_> {
             Hands::Working => {
                 let displaces = displaced == Some(Kind::Dir);
                 let (entry, name) = (subject.id, subject.name.clone());
-                let further = Further { entry, name, action, kind, displaces, told: told_later };
+                let keeps_newer = keeps_newer(subject, found.existing.as_ref(), &self.site.policy.options);
+                let further = Further { entry, name, action, kind, displaces, keeps_newer, told: told_later };
                 self.links.note(subject.directory, further, first)
             }
             Hands::Idle(_) => {

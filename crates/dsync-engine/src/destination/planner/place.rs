@@ -278,6 +278,7 @@ impl Place<'_> {
             displaces: self.displaced == Some(Kind::Dir),
             is_new: false,
             first_name: self.first_name,
+            keeps_newer: None,
             basis: None,
             sent,
             cloned: false,

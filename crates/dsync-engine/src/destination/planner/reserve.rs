@@ -10,8 +10,11 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use dsync_fs::{Kind, Metadata, Origin};
-use dsync_wire::{event::Action, options::Append};
+use dsync_fs::{Kind, Metadata, Origin, Timestamp};
+use dsync_wire::{
+    event::Action,
+    options::{Append, SyncOptions},
+};
 
 use super::{
     super::{
@@ -31,7 +34,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    plan::{Decision, Interrupted},
+    plan::{Decision, Interrupted, fs_timestamp},
 };
 
 /// The names and the credit that an entry has taken.
@@ -201,6 +204,18 @@ impl Planner<'_> {
     }
 }
 
+/// Returns the time that a file was listed with, if one that is newer by the end stays. One that looks
+/// newer already and gives way all the same is half written.
+pub(super) fn keeps_newer(
+    subject: &Subject<'_>,
+    existing: Option<&Metadata>,
+    options: &SyncOptions,
+) -> Option<Timestamp> {
+    let listed = fs_timestamp(subject.entry.attributes.mtime);
+    let is_newer = existing.is_some_and(|existing| existing.mtime > listed);
+    (options.update && subject.file_size().is_some() && !is_newer).then_some(listed)
+}
+
 /// Returns a file that is about to be asked for.
 pub(super) fn request(
     subject: &Subject<'_>,
@@ -246,6 +261,7 @@ pub(super) fn request(
             becomes: decision.wanted.mtime.map(|mtime| (size, mtime)),
             literal_bytes: AtomicU64::new(0),
         },
+        keeps_newer: keeps_newer(subject, existing, options),
         displaced: displaces.then(|| Displaced::new(place.protection.clone())),
         has_basis,
         first_name: place.first_name,
