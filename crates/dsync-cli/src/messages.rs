@@ -65,6 +65,12 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
+        Cause::Changed if problem.operation == Operation::Commit => format!(
+            "cannot {what} '{name}': another program changed it at the destination meanwhile; what it has is left to it"
+        ),
+        Cause::Changed if problem.operation == Operation::HardLink => format!(
+            "cannot {what} '{name}': another program replaced the file's first name at the destination meanwhile"
+        ),
         Cause::LeadsOut if problem.operation == Operation::RemoveSource => format!(
             "cannot {what} '{name}': it is behind a link that leads out of the source; it was copied and stays"
         ),

@@ -177,7 +177,7 @@ impl fmt::Display for Cause {
                 return write!(f, "the device has {device} bytes and the file {file}; nothing was written");
             }
             Self::Vanished => "it has vanished",
-            Self::Changed => "it changes all the time; the old copy is untouched",
+            Self::Changed => "it changed during the run, at every attempt",
             Self::ContentMismatch => {
                 "its content was not the source's, at every attempt; the old copy is untouched"
             }
