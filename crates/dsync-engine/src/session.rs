@@ -227,6 +227,8 @@ pub(crate) struct SourceMail {
     pub(crate) keying: Keying,
     /// Present where both ends know spans.
     pub(crate) spans: Option<SpanKey>,
+    /// The destination's feature bits, as far as they are known before it says anything.
+    pub(crate) features: u64,
 }
 
 /// The state of the agreement on the session's key.
@@ -270,9 +272,9 @@ impl Session {
     pub(crate) fn start_source(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, SourceMail), SyncError> {
         let (session, receiver, ours) = Self::start(link, terms)?;
         // The peer's hello has not come.
-        let spans = span_key(session.link.features(), &ours);
-        let mail =
-            SourceMail { receiver, order: SourceInbox::controller(), keying: Keying::Offered(ours), spans };
+        let features = session.link.features();
+        let (order, spans) = (SourceInbox::controller(), span_key(features, &ours));
+        let mail = SourceMail { receiver, order, keying: Keying::Offered(ours), spans, features };
         Ok((session, mail))
     }
 

@@ -15,7 +15,7 @@ pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
 pub const FEATURES: u64 =
-    SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE | MOVES_AGAIN | LACKING;
+    SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE | MOVES_AGAIN | LACKING | LEFT_OUT;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -42,3 +42,7 @@ pub const MOVES_AGAIN: u64 = 32;
 
 /// The feature bit of entries that lack attributes: a destination may name each in a problem.
 pub const LACKING: u64 = 64;
+
+/// The feature bit of directories that are empty only as rules leave out what is in them: the source may say so
+/// in a listing, and a destination may name an empty one in a problem.
+pub const LEFT_OUT: u64 = 128;

@@ -21,7 +21,7 @@ use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{Durability, KeepPartial},
     path::EntryPath,
-    version::LACKING,
+    version::{LACKING, LEFT_OUT},
 };
 
 use super::{
@@ -270,6 +270,11 @@ impl<'a> Site<'a> {
         }
         let (owner, extended) = (withheld.owner.is_some(), withheld.extended.is_some());
         tell(Cause::Lacking { owner, extended, number })
+    }
+
+    /// Returns whether whoever hears of problems knows [`Cause::EmptySource`].
+    pub(super) fn knows_empty_sources(&self) -> bool {
+        !self.account.tells_peer() || self.peer_features & LEFT_OUT != 0
     }
 
     /// Records a problem at a path below the root.

@@ -157,7 +157,8 @@ pub(crate) fn serve_link(
             PeerRole::Source { paths } => {
                 let (mut order, spans) = (SourceInbox::peer(), span_key(theirs.features, &ours));
                 order.allow_file_keys(theirs.features);
-                let mail = SourceMail { receiver, order, keying: Keying::Agreed(key), spans };
+                let (keying, features) = (Keying::Agreed(key), theirs.features);
+                let mail = SourceMail { receiver, order, keying, spans, features };
                 serve_source((session, mail), (paths, &list), files, cancel, means)
             }
             PeerRole::Destination { path, asked } => {

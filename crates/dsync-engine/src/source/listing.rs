@@ -372,8 +372,8 @@ impl<'a> Lister<'a> {
         self.shared.session.tally.add_entries(entries.len() as u64);
         let first = self.next_entry - entries.len() as u64;
         let requests = entries.iter().map(|entry| AtomicU8::new(first_request(entry))).collect();
-        let listing =
-            Listing { dir: number, last, complete: last && dir.complete, left_out: dir.left_out, entries };
+        let left_out = dir.left_out && self.shared.tells_left_out;
+        let listing = Listing { dir: number, last, complete: last && dir.complete, left_out, entries };
         let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
         let home = Home::Directory(dir.dir.clone());
         let part = Part { home, first, entries: kept, witnesses, requests, set_bytes };

@@ -31,6 +31,7 @@ use dsync_fs::{SourceFile, Walk};
 use dsync_wire::{
     event::Report,
     message::{Cause, ControlMessage, EntryId},
+    version::LEFT_OUT,
 };
 
 pub(crate) use self::listing::entry as listed_entry;
@@ -128,6 +129,7 @@ pub(crate) fn run(
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),
             attempt,
             under_way: UnderWay::default(),
+            tells_left_out: in_process || mail.features & LEFT_OUT != 0,
         };
         let (shared, halt, report) = (&shared, &session.halt, &mut report);
 

@@ -31,6 +31,8 @@ pub(super) struct Shared<'a> {
     pub(super) attempt: Option<&'a Attempt<'a>>,
     /// Files whose content is being sent.
     pub(super) under_way: UnderWay,
+    /// Whether the destination knows listings that say that rules left out entries.
+    pub(super) tells_left_out: bool,
 }
 
 /// A file whose further sums are awaited.

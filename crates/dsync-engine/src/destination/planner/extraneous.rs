@@ -225,7 +225,8 @@ impl Comparison<'_> {
         if !is_operand || !empties || self.site.policy.options.allow_empty_source {
             return Ok(());
         }
-        if !directory.path.is_root() && self.bounds.has_several_names() {
+        let may_tell = self.site.knows_empty_sources();
+        if !directory.path.is_root() && self.bounds.has_several_names() && may_tell {
             merge.extraneous.clear();
             return self.site.problem(Operation::Delete, &directory.path, Cause::EmptySource);
         }
