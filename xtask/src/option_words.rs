@@ -9,7 +9,7 @@ use quote::ToTokens;
 use crate::{error::TaskError, sources};
 
 /// Strings that start a command instead of talking to a user, with their file.
-const COMMANDS: &[(&str, &str)] = &[("crates/dsync-transport/src/shell.rs", "{} --server")];
+const COMMANDS: &[(&str, &str)] = &[("crates/dsync-transport/src/shell.rs", "--server")];
 
 /// Looks for options in the strings of crates.
 ///

@@ -301,56 +301,7 @@ impl UsageError {
                     crate::words::system_words(source)
                 )
             }
-            Self::FilterRule { rule, why: Refused::Malformed } => {
-                write!(
-                    f,
-                    "filter rule {rule}: no rule begins like this; '- PATTERN' excludes and '+ PATTERN' includes"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::UnknownModifier } => {
-                write!(
-                    f,
-                    "filter rule {rule}: this kind of rule has no such modifier; a space or '_' ends the modifiers, \
-                     as in '- PATTERN'"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::NoPattern } => {
-                write!(f, "filter rule {rule}: the pattern or name is missing, as in '- PATTERN' or ': NAME'")
-            }
-            Self::FilterRule { rule, why: Refused::SideStatedTwice } => {
-                write!(
-                    f,
-                    "filter rule {rule}: the rule of its file has stated the side already; leave it out here"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::Nul } => {
-                write!(
-                    f,
-                    "filter rule {rule}: a NUL byte cannot be part of a rule; -0 is for files whose rules end with one"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::Unsupported } => {
-                write!(
-                    f,
-                    "filter rule {rule}: modifier 'x' is not supported by dsync for a file of rules, nor with 'C'"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::TooLong } => {
-                write!(f, "filter rule {rule}: the pattern has more than {MAX_PATTERN} bytes")
-            }
-            Self::FilterRule { rule, why: Refused::TooMany } => {
-                write!(
-                    f,
-                    "filter rule {rule}: a run takes at most {MAX_FILTERS} rules; one with wildcards may stand for many"
-                )
-            }
-            Self::FilterRule { rule, why: Refused::TooMuch } => {
-                write!(
-                    f,
-                    "filter rule {rule}: the patterns of a run have at most {MAX_PATTERN_BYTES} bytes together; one with \
-                     wildcards may stand for many"
-                )
-            }
+            Self::FilterRule { rule, why } => write!(f, "filter rule {rule}: {}", refusal(*why)),
             Self::PatternFilesTooDeep { path, limit } => {
                 write!(f, "files of rules name each other more than {limit} deep, up to '{}'", path.display())
             }
@@ -360,6 +311,38 @@ impl UsageError {
 
             _ => Ok(()),
         }
+    }
+}
+
+/// Says why a filter rule is not taken.
+fn refusal(why: Refused) -> String {
+    match why {
+        Refused::Malformed => {
+            "no rule begins like this; '- PATTERN' excludes and '+ PATTERN' includes".to_owned()
+        }
+        Refused::UnknownModifier => {
+            "this kind of rule has no such modifier; a space or '_' ends the modifiers, \
+                                     as in '- PATTERN'"
+                .to_owned()
+        }
+        Refused::NoPattern => "the pattern or name is missing, as in '- PATTERN' or ': NAME'".to_owned(),
+        Refused::SideStatedTwice => {
+            "the rule of its file has stated the side already; leave it out here".to_owned()
+        }
+        Refused::Nul => {
+            "a NUL byte cannot be part of a rule; -0 is for files whose rules end with one".to_owned()
+        }
+        Refused::Unsupported => {
+            "modifier 'x' is not supported by dsync for a file of rules, nor with 'C'".to_owned()
+        }
+        Refused::TooLong => format!("the pattern has more than {MAX_PATTERN} bytes"),
+        Refused::TooMany => {
+            format!("a run takes at most {MAX_FILTERS} rules; one with wildcards may stand for many")
+        }
+        Refused::TooMuch => format!(
+            "the patterns of a run have at most {MAX_PATTERN_BYTES} bytes together; one with wildcards may stand \
+             for many"
+        ),
     }
 }
 

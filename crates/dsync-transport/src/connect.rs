@@ -85,8 +85,8 @@ pub struct ConnectOptions {
     pub throttle: Option<Throttle>,
     /// The way to give up while the link is being made. Default: one that nobody uses.
     pub abandon: Abandon,
-    /// What the remote shell writes to standard error meanwhile, for another thread. Default: one that nobody
-    /// reads.
+    /// The lines that the remote shell writes to standard error meanwhile, for another thread. Default: nobody
+    /// reads them.
     pub shell_lines: ShellLines,
 }
 

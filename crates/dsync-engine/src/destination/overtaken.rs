@@ -56,7 +56,7 @@ pub(super) fn why_left(
     }
     let now = dir.stat(name).ok()?;
     let is_newer = listed.is_some_and(|time| now.kind == Kind::File && now.nlink < 2 && now.mtime > time);
-    ignores.then_some(WhyLeft::Exists).or(is_newer.then_some(WhyLeft::Newer))
+    ignores.then_some(WhyLeft::Exists).or_else(|| is_newer.then_some(WhyLeft::Newer))
 }
 
 /// Tells of an entry that is left alone, if anybody listens.

@@ -119,7 +119,8 @@ fn times_of_all_seconds_arrive_beside_each_other() {
             (seconds, Some(Timestamp { seconds, nanoseconds: 1 }));
         entry
     });
-    let listing = Listing { dir: EntryId(1), last: true, complete: true, entries: entries.collect() };
+    let listing =
+        Listing { dir: EntryId(1), last: true, complete: true, left_out: false, entries: entries.collect() };
     let message = ControlMessage::Listing(listing);
     assert_eq!(decode_control(&encode_control(&message)), Ok(message));
 }

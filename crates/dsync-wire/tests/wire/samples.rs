@@ -56,16 +56,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("id-name-user", M::IdName(IdName { group: false, id: 1000, name: b"alice".to_vec() })),
         ("id-name-group", M::IdName(IdName { group: true, id: u32::MAX, name: b"staff".to_vec() })),
         ("listing", M::Listing(listing())),
-        (
-            "listing-part",
-            M::Listing(Listing {
-                dir: EntryId(300),
-                last: false,
-                complete: false,
-                left_out: false,
-                entries: vec![],
-            }),
-        ),
+        ("listing-part", M::Listing(no_entries(EntryId(300)))),
         ("listing-end", M::ListingEnd(ListingEnd { entries: 1_000_000, bytes: 1 << 40 })),
         ("problem", M::Problem(problem(Cause::Os(13)))),
         ("need", M::Need { entry: EntryId(127), attempt: 1 }),
@@ -222,6 +213,11 @@ pub(crate) fn file(name: &[u8], size: u64) -> Entry {
 
 pub(crate) fn directory(name: &[u8]) -> Entry {
     entry(name, EntryKind::Directory)
+}
+
+/// Makes a part of a listing without entries, which is not the last.
+fn no_entries(dir: EntryId) -> Listing {
+    Listing { dir, last: false, complete: false, left_out: false, entries: Vec::new() }
 }
 
 /// Makes entries of every type, with and without what the entry before shares.
