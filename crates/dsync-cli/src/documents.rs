@@ -171,6 +171,7 @@ mod tests {
             exit_code::FILE_IO,
             exit_code::STREAM,
             messages::OUTPUT,
+            exit_code::SHELL,
             exit_code::INTERRUPTED,
             exit_code::MEMORY,
             exit_code::PARTIAL,
@@ -181,6 +182,9 @@ mod tests {
             exit_code::AUTHENTICATION,
             exit_code::LOCKED,
             exit_code::POLICY,
+            exit_code::REMOTE_COMMAND,
+            exit_code::REMOTE_MISSING,
+            exit_code::SHELL_FAILED,
         ];
         let rows = codes.map(|code| format!("| {code} | {} |\n", messages::meaning(code))).concat();
         format!(

@@ -281,7 +281,7 @@ fn write_new(path: &Path, key: &PrivateKey) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Gives a file its name, unless another file has it.
+/// Sets the name of a file, unless another file has it.
 #[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
 fn name_it(beside: &Path, path: &Path) -> io::Result<()> {
     match std::fs::hard_link(beside, path) {

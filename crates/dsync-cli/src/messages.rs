@@ -167,7 +167,7 @@ const ENODATA: i32 = 61;
 
 /// Linux' number for what does not exist.
 const ENOENT: i32 = 2;
-/// What a user, or a filesystem, does not allow.
+/// Linux' number for what a user, or a filesystem, does not allow.
 const EPERM: i32 = 1;
 /// No room, or none for an attribute.
 const ENOSPC: i32 = 28;
@@ -372,7 +372,9 @@ mod tests {
 
     #[test]
     fn every_exit_code_has_a_meaning() {
-        for code in [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 20, 22, 23, 24, 25, 30, 35, 40, 41, 42] {
+        for code in
+            [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 22, 23, 24, 25, 30, 35, 40, 41, 42, 126, 127, 255]
+        {
             assert_ne!(meaning(code), "failed", "{code}");
         }
     }

@@ -303,7 +303,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "limits that stay",
         file: "crates/dsync-cli/src/cage.rs",
-        guard: "rules.insert(libc::SYS_prlimit64, «vec![SeccompRule::new(vec![reads])?]»);",
+        guard: "(libc::SYS_prlimit64, «vec![when([reads])?]»),",
         instead: "Vec::new()",
         binary: "serve",
         test: "taken_over::code_of_an_attacker_in_a_session_reaches_nothing_beside_the_share",

@@ -95,7 +95,7 @@ struct FirstBackup {
     /// Its directory, as a path of the destination.
     directory: RelPath,
     name: Component,
-    /// What it lacks of the file, and so do its copies.
+    /// The attributes that it lacks of the file, and so do its copies.
     withheld: Withheld,
 }
 
@@ -541,7 +541,7 @@ fn open_twin(
     open().map(|dir| (dir, withheld))
 }
 
-/// Gives a new directory of backups its access. Its group and all others get theirs last, and no more of it
+/// Sets the access of a new directory of backups. Its group and all others get theirs last, and no more of it
 /// than they have in the original. Returns what the directory lacks.
 fn admit(made: &Dir, access: &Wanted) -> io::Result<Withheld> {
     let mode = access.mode.unwrap_or_default();
