@@ -505,11 +505,11 @@ fn rewrite_without(pulls: bool, first: &[&str], second: &[&str], gone: Option<&s
 #[test]
 fn every_name_of_a_half_rewritten_file_is_made_whole() {
     needs_dsync!();
-    for first in [&["-aHu", "--inplace"][..], &["-au", "--inplace"], &["-aH", "--size-only", "--inplace"]] {
-        for second in [first, &first[..first.len() - 1]] {
-            for (pulls, gone) in [(false, None), (false, Some("a")), (false, Some("b")), (true, Some("a"))] {
-                rewrite_without(pulls, first, second, gone);
-            }
+    // With -u nobody writes into a file of several names, but finds one that is half written.
+    let first = &["-aH", "--size-only", "--inplace"];
+    for second in [&first[..], &first[..2], &["-aHu", "--inplace"], &["-aHu"], &["-au", "--inplace"]] {
+        for (pulls, gone) in [(false, None), (false, Some("a")), (false, Some("b")), (true, Some("a"))] {
+            rewrite_without(pulls, first, second, gone);
         }
     }
 }

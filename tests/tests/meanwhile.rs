@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 use dsync_tests::{
@@ -108,7 +109,11 @@ fn a_file_that_somebody_saved_before_its_time_was_set_is_never_taken_for_the_sou
             let copy = |run: Run| run.args(["-a", option]).arg(slash(&scratch.src())).arg(scratch.dst());
             let slow = copy(strace::inject("syncfs", "delay_enter=2000000"));
             let is_written = || read(&to).is_some_and(|text| text == "of the source");
-            let outcome = during(slow, is_written, || change(&to));
+            // The run looks at what it has written right after it: what comes between is its own to it.
+            let outcome = during(slow, is_written, || {
+                thread::sleep(Duration::from_millis(500));
+                change(&to);
+            });
             let account = format!("{option}\n{}", outcome.account());
             assert_ne!(fs::metadata(&to).unwrap().mtime(), LONG_AGO.0, "{account}");
             if outcome.code() != Some(0) {

@@ -308,7 +308,7 @@ fn all_that_the_remote_shell_said_is_passed_through_when_it_fails() {
     let at = planted();
     let said = "WARNING: HOST IDENTIFICATION HAS CHANGED!\n  remove with:\n  ssh-keygen -R host\nHost key verification failed.";
     let (code, out, err) = behind(at.path(), said, 255, &["-a", "src/", "host:dst"]);
-    assert_eq!((code, out.as_str()), (5, ""));
+    assert_eq!((code, out.as_str()), (255, ""));
     let mut lines: Vec<&str> = said.lines().collect();
     let last = format!("dsync: error: sh exited 255: Host key verification failed. {AS_SSH}");
     lines.push(&last);
@@ -583,6 +583,6 @@ fn another_program_of_the_name_at_the_remote_end_is_told() {
     // Dovecot's, given `--server`.
     let said = "Fatal: Missing mirror or backup parameter";
     let (code, _, err) = behind(at.path(), said, 75, &["-a", "src/", "nas:dst"]);
-    assert_eq!(code, 5, "{err}");
+    assert_eq!(code, 12, "{err}");
     assert!(err.contains("belongs to Dovecot") && err.contains("--dsync-path"), "{err}");
 }

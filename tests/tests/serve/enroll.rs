@@ -314,7 +314,7 @@ fn a_host_without_dsync_or_with_an_older_one_is_named() {
         let run = Run::dsync().args(["enroll", "--yes", "-e"]).arg(shell).arg("--dsync-path").arg(program);
         run.arg("dsync-test").env("XDG_CONFIG_HOME", nas.config("home")).run()
     };
-    let missing = run(sshd.shell(), "/no/such/dsync").expect_code(127);
+    let missing = run(sshd.shell(), "/no/such/dsync").expect_code(5);
     assert!(missing.stderr_text().contains("install dsync there"), "{}", missing.account());
     let older = run(sshd.shell(), &stub.display().to_string()).expect_code(2);
     assert!(older.stderr_text().contains("install this version of dsync there"), "{}", older.account());
