@@ -79,9 +79,9 @@ fn a_run_without_changes_reads_no_tables_of_the_system_and_syncs_nothing() {
         .filter(|call| is_sync(call) || tables.iter().any(|table| call.contains(table)))
         .collect();
     assert!(found.is_empty(), "{found:?}");
-    // Five of the run's, beside the calling one, and one of the command's that hears of signals.
+    // Five of the run's, beside the calling one, and three of the command's that hear of signals.
     let threads = calls.iter().filter(|call| call.starts_with("clone")).count();
-    assert!((4..=7).contains(&threads), "{threads} threads");
+    assert!((6..=9).contains(&threads), "{threads} threads");
 }
 
 /// Returns the room in bytes offered for each list of names and each value, as far as it is

@@ -104,7 +104,7 @@ fn copy_that_did_not_arrive_whole_never_has_its_name() {
         ),
     ] {
         let scratch = Scratch::new();
-        let outcome = push(&scratch, &shell(&scratch, cut), &["--deploy"]).expect_code(5);
+        let outcome = push(&scratch, &shell(&scratch, cut), &["--deploy"]).expect_code(127);
         assert!(outcome.stderr_text().contains(words), "{cut}: {}", outcome.account());
         assert!(copies(&scratch.at("home")).is_empty(), "{cut}: {:?}", copies(&scratch.at("home")));
         // Where a link has the directory's name, it leads to nothing that changes.
@@ -123,7 +123,7 @@ fn program_of_another_platform_is_not_sent() {
     fs::write(tools.join("uname"), "#!/bin/sh\necho Linux sparc64\n").unwrap();
     fs::set_permissions(tools.join("uname"), fs::Permissions::from_mode(0o755)).unwrap();
     let before = format!("PATH={}:$PATH", tools.display());
-    let outcome = push(&scratch, &shell(&scratch, &before), &["--deploy"]).expect_code(5);
+    let outcome = push(&scratch, &shell(&scratch, &before), &["--deploy"]).expect_code(127);
     assert!(outcome.stderr_text().contains("the host is Linux sparc64"), "{}", outcome.account());
     assert!(copies(&scratch.at("home")).is_empty());
     assert!(!fs::read_to_string(scratch.at("commands")).unwrap().contains("umask"));
@@ -165,7 +165,7 @@ fn nothing_is_asked_or_sent_without_a_terminal_and_without_the_option() {
 #[test]
 fn person_on_a_terminal_is_asked_and_only_a_yes_sends() {
     needs_dsync!();
-    for (answer, code, copied) in [("n", 5, 0), ("", 5, 0), ("y", 0, 1)] {
+    for (answer, code, copied) in [("n", 127, 0), ("", 127, 0), ("y", 0, 1)] {
         let scratch = Scratch::new();
         fs::write(scratch.src().join("file"), "content").unwrap();
         let shell = shell(&scratch, "");
