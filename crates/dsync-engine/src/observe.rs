@@ -423,7 +423,7 @@ mod tests {
         call_all(&*counts);
         call_all(std::sync::Arc::clone(&counts));
         call_all(Box::new(std::sync::Arc::clone(&counts)) as Box<dyn Observer>);
-        assert_eq!(counts.0.load(std::sync::atomic::Ordering::Relaxed), 18);
+        assert_eq!(counts.0.load(std::sync::atomic::Ordering::Relaxed), 21);
     }
 
     #[test]

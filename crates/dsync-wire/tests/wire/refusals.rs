@@ -174,7 +174,7 @@ fn unknown_values_are_refused() {
         (Kind::ID_NAME, &[2, 0, 1, b'a'], "message IdName: flag has no meaning for value 2 (offset 5)"),
         (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),
         (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
-        (Kind::PROBLEM, &[0, 17, 0], "message Problem: cause has no meaning for value 17 (offset 6)"),
+        (Kind::PROBLEM, &[0, 18, 0], "message Problem: cause has no meaning for value 18 (offset 6)"),
         (Kind::EVENT, &[12], "message Event: type of event has no meaning for value 12 (offset 5)"),
         (Kind::RULING, &[8, 0, 0], "message Ruling: reason has no meaning for value 8 (offset 5)"),
         (
