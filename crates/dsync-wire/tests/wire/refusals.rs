@@ -195,7 +195,7 @@ fn unknown_values_are_refused() {
             "message Event: changes has no meaning for value 32768 (offset 8)",
         ),
         (Kind::SUMS, &[0, 2], "message Sums: flag has no meaning for value 2 (offset 6)"),
-        (Kind::LISTING, &[0, 4, 0, 0], "message Listing: flags has no meaning for value 4 (offset 6)"),
+        (Kind::LISTING, &[0, 8, 0, 0], "message Listing: flags has no meaning for value 8 (offset 6)"),
         (Kind::LISTING, &[0, 0, 4, 0], "message Listing: codec has no meaning for value 4 (offset 7)"),
     ] {
         assert_eq!(refuse(kind, payload), sentence);
