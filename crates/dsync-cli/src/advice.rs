@@ -148,12 +148,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::LimitExceeded { excess: Excess::Owners { rule }, .. } => on_owners(*rule),
         SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
         SyncError::NotGranted { terms, .. } => on_role(terms.share.is_some()),
-        SyncError::ActingUser { source: ActingUserError::NotRoot, .. } => {
-            "--copy-as needs root at its end: sudo dsync here; with -M--copy-as root@HOST, or --dsync-path='sudo dsync'."
-        }
-        SyncError::ActingUser { source: ActingUserError::NoUser, .. } => {
-            "--copy-as takes an account of its end, by name or number; a number without an account needs a group: NUMBER:GROUP."
-        }
+        SyncError::ActingUser { source, .. } => return on_acting(source),
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
         SyncError::DestinationIsSource { .. } => "Name another directory.",
         SyncError::DestinationInsideSource { .. } => "Exclude it (--exclude=/NAME/), or name one elsewhere.",
@@ -193,6 +188,19 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
 
         _ => return None,
     })
+}
+
+/// Returns the next step where --copy-as cannot act for its user.
+fn on_acting(error: &ActingUserError) -> Option<&'static str> {
+    match error {
+        ActingUserError::NotRoot => Some(
+            "--copy-as needs root at its end: sudo dsync here; with -M--copy-as root@HOST, or --dsync-path='sudo dsync'.",
+        ),
+        ActingUserError::NoUser => Some(
+            "--copy-as takes an account of its end, by name or number; a number without an account needs a group: NUMBER:GROUP.",
+        ),
+        _ => None,
+    }
 }
 
 /// The cure of too little memory: a remote end's words are shown here, where its options are others.

@@ -4,15 +4,12 @@
 //! the same with every later version. Only the first word of a line is looked at: `dsync -a fleet
 //! host:` copies what it names, as rsync does.
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-};
+use std::ffi::OsString;
 
 use clap::ValueEnum as _;
 use clap_complete::Shell;
 
-use crate::{documents, flags::ask_for_help, usage::UsageError};
+use crate::{documents, flags::ask_for_help, here::is_here, usage::UsageError};
 
 const COMPLETIONS_HELP: &str = "\
 dsync completions SHELL
@@ -67,12 +64,6 @@ fn shell(words: &[OsString]) -> Result<Shell, UsageError> {
         wanted: wanted(),
         file: is_here("completions".as_ref()),
     })
-}
-
-/// Returns whether there is an entry of this name here.
-#[expect(clippy::disallowed_methods, reason = "a hint about a word that was typed; nothing is opened")]
-pub(crate) fn is_here(name: &OsStr) -> bool {
-    Path::new(name).symlink_metadata().is_ok()
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ use dsync_engine::{
 use crate::{
     address::{self, PORT},
     closing,
-    commands::is_here,
     console::{blame, print, say},
     escape::escape_text,
     flags,
+    here::is_here,
     keys::{self, Known as KnownHere, KnownHosts},
     messages, resolve,
     rules::Rules,

@@ -29,9 +29,9 @@ use rustix::{
 use crate::{
     certificates::{self, Wanted},
     closing::show,
-    commands::is_here,
     console::{blame, say},
     escape::escape_text,
+    here::is_here,
     usage::UsageError,
     words::system_words,
 };

@@ -27,6 +27,7 @@ mod every_option;
 mod explain;
 mod flags;
 mod format;
+mod here;
 mod json;
 mod keys;
 mod listing;
@@ -94,7 +95,8 @@ fn dispatch(words: Vec<OsString>) -> u8 {
         return begin_server(found);
     }
     if let Some(option) = server::misplaced(&words) {
-        return refuse(&UsageError::NotInPath { option });
+        let is_remote = resolve::is_remote_option(&option);
+        return refuse(&UsageError::NotInPath { option, is_remote });
     }
     if let Some((first, rest)) = words.split_first() {
         match first.to_str() {

@@ -62,15 +62,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
             "cannot {what} '{name}', its permissions or times: {}; --no-p and --no-t leave them as they are",
             cause_words(problem.cause)
         ),
-        Cause::Changed if problem.operation == Operation::RemoveSource => {
-            format!("cannot {what} '{name}': it has changed since it was listed; it stays")
-        }
-        Cause::Changed if problem.operation == Operation::Commit => format!(
-            "cannot {what} '{name}': another program changed it at the destination meanwhile; what it has is left to it"
-        ),
-        Cause::Changed if problem.operation == Operation::HardLink => format!(
-            "cannot {what} '{name}': another program replaced the file's first name at the destination meanwhile"
-        ),
+        Cause::Changed => changed(problem.operation, what, &name),
         Cause::LeadsOut if problem.operation == Operation::RemoveSource => format!(
             "cannot {what} '{name}': it is behind a link that leads out of the source; it was copied and stays"
         ),
@@ -85,6 +77,19 @@ pub(crate) fn problem(problem: &Problem) -> String {
 
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }
+}
+
+/// Says what an entry that another program changed meanwhile costs.
+fn changed(operation: Operation, what: &str, name: &Escaped<'_>) -> String {
+    let why = match operation {
+        Operation::RemoveSource => "it has changed since it was listed; it stays",
+        Operation::Commit => {
+            "another program changed it at the destination meanwhile; what it has is left to it"
+        }
+        Operation::HardLink => "another program replaced the file's first name at the destination meanwhile",
+        _ => return format!("cannot {what} '{name}': {}", cause_words(Cause::Changed)),
+    };
+    format!("cannot {what} '{name}': {why}")
 }
 
 /// Says what is left out, or done in another way.

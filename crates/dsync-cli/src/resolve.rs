@@ -32,9 +32,9 @@ use self::{
 };
 use crate::{
     address::{self, ShareAddress},
-    commands::is_here,
     console::{Voice, say},
     flags::{Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, accepted::Accepted},
+    here::is_here,
     manifest_names::times_beside,
     rules::{CvsNames, Rules},
     usage::{Role, UsageError},

@@ -15,10 +15,10 @@ use dsync_engine::{Operand, SignatureUse, State, StateError, StateUse, States, U
 
 use crate::{
     closing::show,
-    commands,
     console::{Console, blame},
     escape::{Escaped, escape_text},
     flags::Flags,
+    here,
     numbers::{Number, Style, counted},
     usage::UsageError,
     words,
@@ -262,7 +262,7 @@ pub(crate) fn run(typed: &[OsString]) -> u8 {
 
 fn wanted() -> UsageError {
     let wanted = "takes no words: `dsync state [--state-dir DIR] [--clear]`".to_owned();
-    UsageError::CommandWords { command: "state", wanted, file: commands::is_here(OsStr::new("state")) }
+    UsageError::CommandWords { command: "state", wanted, file: here::is_here(OsStr::new("state")) }
 }
 
 fn clear(dir: &Path) -> io::Result<String> {

@@ -16,7 +16,7 @@ use dsync_engine::{
     FileListError, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES, OperandError, SyncError, exit_code,
 };
 
-use crate::{flags::unsupported::Foreign, refused::Refused, resolve::is_remote_option};
+use crate::{flags::unsupported::Foreign, refused::Refused};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(crate) enum UsageError {
     HashesWithoutChecksum { option: &'static str },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
-    /// An option before the `--server` of a client of dsync, which its `--dsync-path` has.
-    NotInPath { option: String },
+    /// An option before the `--server` of a client of dsync, which its `--dsync-path` has, and whether `-M` passes it.
+    NotInPath { option: String, is_remote: bool },
     /// No program has such an option.
     Unknown { option: String, suggestion: Option<String> },
     /// An option that needs a value has none.
@@ -187,7 +187,7 @@ impl fmt::Display for UsageError {
             Self::NotForRsync => f.write_str(
                 "--server takes no other word than --restrict: dsync's remote end does not speak to rsync",
             ),
-            Self::NotInPath { option } => write_not_in_path(f, option),
+            Self::NotInPath { option, is_remote } => write_not_in_path(f, option, *is_remote),
             Self::Unknown { option, suggestion } => write_unknown(f, option, suggestion.as_deref()),
             Self::ValueMissing { option } => write!(f, "{option}: a value is missing"),
             Self::ValueUnwanted { option } => write!(f, "{option} takes no value"),
@@ -248,8 +248,8 @@ impl UsageError {
     }
 }
 
-fn write_not_in_path(f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
-    if is_remote_option(option) {
+fn write_not_in_path(f: &mut fmt::Formatter<'_>, option: &str, is_remote: bool) -> fmt::Result {
+    if is_remote {
         write!(f, "'{option}' is given to the other end with -M{option}, not in --dsync-path (--rsync-path)")
     } else {
         write!(f, "'{option}' is of no use in --dsync-path (--rsync-path): give it to the command itself")
@@ -335,6 +335,7 @@ fn refusal(why: Refused) -> String {
         Refused::Unsupported => {
             "modifier 'x' is not supported by dsync for a file of rules, nor with 'C'".to_owned()
         }
+
         Refused::TooLong => format!("the pattern has more than {MAX_PATTERN} bytes"),
         Refused::TooMany => {
             format!("a run takes at most {MAX_FILTERS} rules; one with wildcards may stand for many")

@@ -157,7 +157,7 @@ fn parse(words: &[OsString]) -> Result<Parsed, UsageError> {
         }
         Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
             let wanted = "takes a directory: `dsync verify PATH [--manifest FILE]`".to_owned();
-            let file = crate::commands::is_here(OsStr::new("verify"));
+            let file = crate::here::is_here(OsStr::new("verify"));
             return Err(UsageError::CommandWords { command: "verify", wanted, file });
         }
         Err(error) => return Err(UsageError::from_clap(&error)),

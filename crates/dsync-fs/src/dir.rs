@@ -23,7 +23,7 @@ use rustix::{
 };
 
 pub use confined::LeadsOut;
-pub use entries::{Special, cannot_link};
+pub use entries::Special;
 pub use run_lock::DirLock;
 pub use target::{Target, is_target_changed};
 pub use trusted::{Links, UntrustedLink};
@@ -642,6 +642,15 @@ pub(crate) fn stat_in_disk_order<'a>(
         *stat = dir_of(name).map(|dir| dir.stat(&name.name));
     }
     stats
+}
+
+/// Returns whether [`Dir::make_hard_link`] failed because the entry cannot have another name there:
+/// it has the most that its filesystem allows, is on another filesystem, or is on one without hard
+/// links.
+pub fn cannot_link(error: &io::Error) -> bool {
+    // Some filesystems in user space answer with EIO what they do not know.
+    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::IO];
+    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
 }
 
 /// Repeats a call that a signal interrupted.

@@ -479,6 +479,7 @@ impl Failure {
 
     fn explain(self, shell: &RemoteShell, options: &ConnectOptions, process: &ShellProcess) -> ConnectError {
         let host = shell.host_text();
+
         match self {
             Self::Ended { seen } => cut_off(&seen, shell, process),
             Self::Noise { seen } => noise(host, &seen),

@@ -301,6 +301,7 @@ impl ConnectError {
             | Self::LongAnswer { .. } => 12,
             Self::Incompatible { .. } | Self::Noise { .. } => 2,
             Self::Refused { exit_code, .. } => *exit_code,
+
             Self::GreetingTimeout { .. }
             | Self::NoAnswer { .. }
             | Self::PortBlocked { .. }

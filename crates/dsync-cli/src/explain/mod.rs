@@ -22,11 +22,11 @@ use self::verdict::{Context, Verdict};
 use crate::{
     bar::{Bar, Shown},
     closing::{self, show},
-    commands::is_here,
     console::{blame, print, say},
     debug,
     escape::escape_text,
     flags::{self, Flags},
+    here::is_here,
     json::Stream,
     messages,
     resolve::{self, Order},

@@ -39,9 +39,9 @@ use self::config::{Config, ConfigError};
 use crate::{
     address::{PORT, ShareAddress},
     closing::show,
-    commands::is_here,
     console::blame,
     escape::escape_text,
+    here::is_here,
     usage::UsageError,
 };
 

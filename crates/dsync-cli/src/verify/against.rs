@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 
 use super::{SCHEMA, Teller, code_of, flags::Flags};
 use crate::{
-    commands::is_here,
     console::{blame, say},
     escape::escape_text,
-    flags, messages,
+    flags,
+    here::is_here,
+    messages,
     numbers::{Number, Style, counted},
     resolve::{self, Order},
     usage::UsageError,

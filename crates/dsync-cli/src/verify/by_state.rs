@@ -12,9 +12,9 @@ use dsync_engine::{
 
 use super::{Teller, beside, failure, flags::Flags, reading, verified_json};
 use crate::{
-    commands::is_here,
     console::{blame, say},
     escape::{Escaped, escape_text},
+    here::is_here,
     numbers::counted,
     state, words,
 };

@@ -170,6 +170,7 @@ fn place_all(
             }
             Err(error) => Err(Refusal::Failed(site.cause_or_fatal(Operation::Commit, &path, error)?)),
         };
+
         match placed {
             Err(refusal) => failed((site, succession), &late, &path, refusal)?,
             Ok(()) if site.removes(late.sent) => landed.push(Landed { entry: late.entry, stood: None }),

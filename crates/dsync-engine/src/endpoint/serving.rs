@@ -155,16 +155,15 @@ pub(crate) fn serve_link(
         let lent = Lent::to(&mut session, states, &role, &mut means.lacks);
         let served = match role {
             PeerRole::Source { paths } => {
-                let (mut order, spans) = (SourceInbox::peer(), span_key(theirs.features, &ours));
-                order.allow_file_keys(theirs.features);
-                let (keying, features) = (Keying::Agreed(key), theirs.features);
-                let mail = SourceMail { receiver, order, keying, spans, features };
-                serve_source((session, mail), (paths, &list), files, cancel, means)
+                let (mut order, features) = (SourceInbox::peer(), theirs.features);
+                order.allow_file_keys(features);
+                let (keying, spans) = (Keying::Agreed(key), span_key(features, &ours));
+                let source = (session, SourceMail { receiver, order, keying, spans, features });
+                serve_source(source, (paths, &list), files, cancel, means)
             }
             PeerRole::Destination { path, asked } => {
-                let spans = span_key(theirs.features, &theirs);
-                let (order, features) = (DestinationInbox::peer(), theirs.features);
-                let mail = DestinationMail { receiver, order, key, spans, features };
+                let (order, spans) = (DestinationInbox::peer(), span_key(theirs.features, &theirs));
+                let mail = DestinationMail { receiver, order, key, spans, features: theirs.features };
                 serve_destination((session, mail), path, (asked, &list), cancel, means)
             }
         };

@@ -135,6 +135,7 @@ impl Lane<'_> {
                 }
             }
             Claim::Failed(cause) => self.end(&file.request, Err(cause))?,
+
             Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
             Claim::Segment(opened, index, planned) => {
                 let result = self.out.segment(&file.request, opened, index, planned)?;

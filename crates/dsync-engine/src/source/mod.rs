@@ -115,9 +115,8 @@ pub(crate) fn run(
     attempt: Option<&Attempt<'_>>,
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
-    let mut report = None;
     let Tree { origin, files, recording, manifest, in_process } = tree;
-    let is_recorded = recording.is_some();
+    let (mut report, is_recorded) = (None, recording.is_some());
     prepare(&session, &files, recording);
     {
         let shared = Shared {

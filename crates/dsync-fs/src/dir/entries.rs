@@ -37,15 +37,6 @@ pub enum Special {
     BlockDevice(DeviceNumber),
 }
 
-/// Returns whether [`Dir::make_hard_link`] failed because the entry cannot have another name there:
-/// it has the most that its filesystem allows, is on another filesystem, or is on one without hard
-/// links.
-pub fn cannot_link(error: &io::Error) -> bool {
-    // Some filesystems in user space answer with EIO what they do not know.
-    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::IO];
-    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
-}
-
 impl Dir {
     /// Creates a directory with these permission bits, less the process's file creation mask.
     ///
@@ -307,7 +298,7 @@ mod tests {
         }
         let error = dir.make_hard_link(&name(b"dir"), &dir, &link).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
-        assert!(!cannot_link(&error) && cannot_link(&Errno::MLINK.into()));
+        assert!(!crate::cannot_link(&error) && crate::cannot_link(&Errno::MLINK.into()));
         assert_eq!(dir.list().entries.len(), 4, "a temporary name was left");
     }
 }

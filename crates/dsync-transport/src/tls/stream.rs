@@ -390,6 +390,7 @@ impl Opener {
         if buf.is_empty() {
             return Ok(0);
         }
+
         loop {
             if self.taken < self.content.len() {
                 let left = &self.content[self.taken..];
@@ -468,6 +469,7 @@ impl Opener {
         if room.is_empty() {
             return Err(StreamError::Tls(rustls::Error::General("a record without end".into())));
         }
+
         loop {
             if let Some(end) = end {
                 stream.read_until(end)?;

@@ -151,8 +151,7 @@ impl Before {
         let same_owner = (self.uid, self.gid) == (uid, gid);
         let hash = matches!(entry.kind, EntryKind::File { content: Some(_), .. });
         w.valid(mtime.is_valid(), "timestamp")?;
-        let nanoseconds = mtime.nanoseconds != 0;
-        let linked = entry.hard_link;
+        let (nanoseconds, linked) = (mtime.nanoseconds != 0, entry.hard_link);
         w.valid(linked.is_none() || entry.kind != EntryKind::Directory, "hard link")?;
         w.valid(atime.is_none() || entry.kind != EntryKind::Directory, "access time of a directory")?;
         w.valid(!entry.implied || entry.kind == EntryKind::Directory, "directory on the way")?;

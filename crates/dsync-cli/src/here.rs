@@ -1,0 +1,9 @@
+//! What a word that was typed may mean beside what it says: the name of an entry that is here.
+
+use std::{ffi::OsStr, path::Path};
+
+/// Returns whether there is an entry of this name here.
+#[expect(clippy::disallowed_methods, reason = "a hint about a word that was typed; nothing is opened")]
+pub(crate) fn is_here(name: &OsStr) -> bool {
+    Path::new(name).symlink_metadata().is_ok()
+}
