@@ -1,4 +1,4 @@
-//! What a word that was typed may mean beside what it says: the name of an entry that is here.
+//! Entries here that a typed word may name, beside what it says.
 
 use std::{ffi::OsStr, path::Path};
 

@@ -113,7 +113,7 @@ fn list(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed:
     }
     listed.directories.extend(directories.into_iter().rev());
     let (last, complete) = (!script.rarely(10), !script.rarely(6));
-    let listing = Listing { dir: EntryId(dir), last, complete: last && complete, entries };
+    let listing = Listing { dir: EntryId(dir), last, complete: last && complete, left_out: !last, entries };
     if spanned {
         let items = listing.entries.len() + usize::from(last);
         let span = any_span(script, u32::try_from(items).unwrap_or(u32::MAX));
