@@ -104,7 +104,7 @@ impl Dir {
     /// are already names of one entry.
     ///
     /// # Errors
-    /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`] recognises the
+    /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`](crate::cannot_link) recognises the
     /// errors of a filesystem that allows no further name for the entry.
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
         self.link_checked(name, (from, first), None).map(|_| ())
