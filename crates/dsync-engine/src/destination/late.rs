@@ -8,7 +8,9 @@ use dsync_wire::{
     message::{EntryId, Operation},
 };
 
-use super::records::{self, KINDS, push_counted, push_name, take, take_counted, take_name};
+use super::records::{
+    self, KINDS, push_counted, push_name, push_time, take, take_counted, take_name, take_time,
+};
 use crate::{SyncError, halt::lock, plan::file_type_of};
 
 /// The entries that wait for their names.
@@ -114,10 +116,6 @@ impl Late {
         bytes.push(self.kind as u8);
         bytes.extend(self.size.to_ne_bytes());
         bytes.extend(self.first_name.unwrap_or_default().to_ne_bytes());
-        let push_time = |bytes: &mut Vec<u8>, time: Timestamp| {
-            bytes.extend(time.seconds.to_ne_bytes());
-            bytes.extend(time.nanoseconds.to_ne_bytes());
-        };
         if let Some(time) = self.keeps_newer {
             push_time(&mut bytes, time);
         }
@@ -169,11 +167,6 @@ impl Late {
             cloned,
         })
     }
-}
-
-fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
-    let (seconds, nanoseconds) = (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
-    Some(Timestamp { seconds, nanoseconds })
 }
 
 /// Returns the error of a record that is not as it was written.

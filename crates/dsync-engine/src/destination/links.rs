@@ -22,19 +22,19 @@ use dsync_fs::{
 use dsync_wire::{
     budget::{Budget, Held, Share},
     event::{Action, Changes, Facts, FileType},
-    message::{Entry, EntryId, HardLink, Operation, Timestamp},
+    message::{Entry, EntryId, HardLink, Operation},
 };
 
 use super::{
     directory::{Deferred, Directory},
     protection::Protection,
-    records::{self, KINDS, push_name, take, take_name},
+    records::{self, KINDS, push_name, push_time, take, take_name, take_time},
     succession::Succession,
 };
 use crate::{
     SyncError,
     misbehaved::{PeerMisbehaved, misbehaved},
-    plan::{file_type, file_type_of},
+    plan::{file_type, file_type_of, fs_timestamp, timestamp},
 };
 
 /// The names to link.
@@ -106,8 +106,7 @@ impl Told {
         bytes.extend(changes.bits().to_ne_bytes());
         bytes.extend(size.to_ne_bytes());
         bytes.extend(mode.to_ne_bytes());
-        bytes.extend(mtime.seconds.to_ne_bytes());
-        bytes.extend(mtime.nanoseconds.to_ne_bytes());
+        push_time(bytes, fs_timestamp(mtime));
         bytes.extend(uid.to_ne_bytes());
         bytes.extend(gid.to_ne_bytes());
         bytes.push(u8::from(content.is_some()));
@@ -118,10 +117,7 @@ impl Told {
         let changes = Changes::from_bits(u16::from_ne_bytes(take(rest)?))?;
         let size = u64::from_ne_bytes(take(rest)?);
         let mode = u16::from_ne_bytes(take(rest)?);
-        let mtime = Timestamp {
-            seconds: i64::from_ne_bytes(take(rest)?),
-            nanoseconds: u32::from_ne_bytes(take(rest)?),
-        };
+        let mtime = timestamp(take_time(rest)?);
         let (uid, gid) = (u32::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
         let ([has_content], content) = (take(rest)?, take(rest)?);
         let content = (has_content == 1).then_some(content);
@@ -338,8 +334,7 @@ impl Record {
             bytes.push(*kind as u8);
             bytes.extend(first.to_bytes());
             if let Some(time) = keeps_newer {
-                bytes.extend(time.seconds.to_ne_bytes());
-                bytes.extend(time.nanoseconds.to_ne_bytes());
+                push_time(&mut bytes, *time);
             }
             if let Some(told) = told {
                 told.encode(&mut bytes);
@@ -359,13 +354,7 @@ impl Record {
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
             let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
             let first = RecordAt::from_bytes(take(&mut rest)?);
-            let keeps_newer = if flags & 8 != 0 {
-                let (seconds, nanoseconds) =
-                    (i64::from_ne_bytes(take(&mut rest)?), u32::from_ne_bytes(take(&mut rest)?));
-                Some(FileTime { seconds, nanoseconds })
-            } else {
-                None
-            };
+            let keeps_newer = if flags & 8 != 0 { Some(take_time(&mut rest)?) } else { None };
             let told = if flags & 4 != 0 { Some(Told::decode(&mut rest)?) } else { None };
             let displaces = flags & 2 != 0;
             links.push((Further { entry, name, action, kind, displaces, keeps_newer, told }, first));

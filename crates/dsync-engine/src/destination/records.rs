@@ -1,7 +1,7 @@
 //! Records of postponed work, on spools that never leave the process: their parts, and the errors
 //! of their failures. Integers are in this machine's byte order.
 
-use dsync_fs::{Component, Kind, SpoolError};
+use dsync_fs::{Component, Kind, SpoolError, Timestamp};
 use dsync_wire::message::Operation;
 
 use crate::SyncError;
@@ -11,6 +11,18 @@ pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (head, tail) = rest.split_first_chunk::<N>()?;
     *rest = tail;
     Some(*head)
+}
+
+/// Appends a time for [`take_time`].
+pub(super) fn push_time(bytes: &mut Vec<u8>, time: Timestamp) {
+    bytes.extend(time.seconds.to_ne_bytes());
+    bytes.extend(time.nanoseconds.to_ne_bytes());
+}
+
+/// Takes a time from the front of a record.
+pub(super) fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
+    let (seconds, nanoseconds) = (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+    Some(Timestamp { seconds, nanoseconds })
 }
 
 /// Appends bytes for [`take_counted`].
