@@ -527,18 +527,7 @@ impl StagedFile {
         let Self { dir, temp, fd, target, is_device, .. } = self.beside_target()?;
         if is_device {
             sync_device(&fd, durability)?;
-            let (last_step, withheld) = (LastStep::Nothing, Withheld::default());
-            let (displaces, is_new, gives_way) = (false, false, false);
-            return Ok(PreparedFile {
-                dir,
-                target,
-                last_step,
-                basis,
-                displaces,
-                is_new,
-                gives_way,
-                withheld,
-            });
+            return Ok(PreparedFile { basis, ..PreparedFile::new(dir, target, LastStep::Nothing) });
         }
 
         let now = stat_fd(fd.as_fd())?;
@@ -558,8 +547,7 @@ impl StagedFile {
                 LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }, written)
             }
         };
-        let (displaces, is_new, gives_way) = (false, false, false);
-        Ok(PreparedFile { dir, target, last_step, basis, displaces, is_new, gives_way, withheld })
+        Ok(PreparedFile { basis, withheld, ..PreparedFile::new(dir, target, last_step) })
     }
 }
 
@@ -640,10 +628,14 @@ impl PreparedFile {
 
     /// Resumes a file that waits in `dir` under the name `temp`. Dropping it removes it.
     pub fn waiting(dir: &Arc<Dir>, temp: Component, target: Component) -> Self {
+        Self::new(Arc::clone(dir), target, LastStep::Rename(TempName::new(dir, temp, None)))
+    }
+
+    fn new(dir: Arc<Dir>, target: Component, last_step: LastStep) -> Self {
         Self {
-            dir: Arc::clone(dir),
+            dir,
             target,
-            last_step: LastStep::Rename(TempName::new(dir, temp, None)),
+            last_step,
             basis: None,
             displaces: false,
             is_new: false,
