@@ -27,6 +27,7 @@ pub mod oracle;
 pub mod power;
 pub mod preload;
 pub mod program;
+pub mod remote_shell;
 pub mod run;
 pub mod schema;
 pub mod scratch;

@@ -10,7 +10,7 @@ use std::{
 
 use dsync_tests::{
     Run, Scope, Scratch, Sshd, Via, assert_same, compare, every_way, needs_dsync, needs_root, oracle,
-    program,
+    program, remote_shell,
     run::{send, wait_for},
     scratch::slash,
     strace, tree,
@@ -146,13 +146,7 @@ fn users_own_file_that_its_mode_protects_is_continued_at_the_first_attempt() {
             for path in [scratch.path(), &scratch.dst(), &to] {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
-            let shell = scratch.at("shell");
-            fs::write(
-                &shell,
-                "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
-            )
-            .unwrap();
-            tree::set_mode(&shell, 0o755);
+            let shell = remote_shell::write(scratch.at("shell"), remote_shell::PLAIN);
             let run = Run::dsync().args(["-a", option, "--no-W", "--stats", "-e"]).arg(shell);
             let run = run.arg("--dsync-path").arg(program()).arg(slash(&scratch.src()));
             let to_dir = scratch.dst().display().to_string();

@@ -1,36 +1,23 @@
 //! The cage of the end that faces a peer: the rights that it gives up, the cost, and the rights
 //! that it keeps.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::PathBuf,
-};
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use dsync_tests::{
-    Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, program, scratch::slash, sshd, strace,
+    Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, program, remote_shell, scratch::slash,
+    sshd, strace,
 };
 
 /// Writes a remote shell that runs the remote end here, under strace with the trace in `trace`.
 fn watched(scratch: &Scratch) -> PathBuf {
-    let path = scratch.at("watched");
     let trace = scratch.at("trace");
-    let text = format!(
-        "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec strace -f -qq -s 4096 -o {} sh -c \"$command\"\n",
-        trace.display()
-    );
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    let script = format!("exec strace -f -qq -s 4096 -o {} sh -c \"$command\"", trace.display());
+    remote_shell::write(scratch.at("watched"), &script)
 }
 
 /// Writes a remote shell that runs the remote end here.
 fn plain(scratch: &Scratch) -> PathBuf {
-    let path = scratch.at("plain");
-    fs::write(&path, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n")
-        .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    remote_shell::write(scratch.at("plain"), remote_shell::PLAIN)
 }
 
 fn over(shell: PathBuf, carrier: &str) -> Run {
@@ -144,13 +131,8 @@ fn the_cage_says_in_the_log_what_it_cost() {
     fs::write(scratch.src().join("f"), "f").unwrap();
     for round in 0..5 {
         let log = scratch.at("log");
-        let shell = scratch.at("logging");
-        let text = format!(
-            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\" 2>{}\n",
-            log.display()
-        );
-        fs::write(&shell, text).unwrap();
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("{} 2>{}", remote_shell::PLAIN, log.display());
+        let shell = remote_shell::write(scratch.at("logging"), &script);
         let run = over(shell, "ssh").env("DSYNC_LOG", "debug").arg(slash(&scratch.src()));
         let _ = run.arg(format!("localhost:{}", scratch.dst().display())).run().expect_code(0);
         let log = fs::read_to_string(log).unwrap();
@@ -216,11 +198,8 @@ fn what_the_remote_kernel_lacks_is_said_here_under_v() {
         let scratch = Scratch::new();
         fs::write(scratch.src().join("f"), "f").unwrap();
         // Only the remote end's kernel has no Landlock.
-        let shell = scratch.at("lacking");
-        let text = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\n\
-                    exec strace -f -qq -o /dev/null -e inject=landlock_create_ruleset:error=ENOSYS sh -c \"$command\"\n";
-        fs::write(&shell, text).unwrap();
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = "exec strace -f -qq -o /dev/null -e inject=landlock_create_ruleset:error=ENOSYS sh -c \"$command\"";
+        let shell = remote_shell::write(scratch.at("lacking"), script);
         let run = |options: &[&str], to: &str| {
             let run = over(shell.clone(), "ssh").args(options);
             let there = |path: &std::path::Path| format!("localhost:{}/", path.display());

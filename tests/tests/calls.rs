@@ -1,9 +1,10 @@
 //! The number of system calls per file: the main cost of a run of many small files.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::PermissionsExt};
+use std::{collections::BTreeMap, ffi::OsString, fs};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, program, scratch::slash, strace,
+    Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, program, remote_shell,
+    scratch::slash, strace,
 };
 
 /// Calls on files, without those of threads and of a connection.
@@ -128,10 +129,7 @@ fn attributes_are_asked_for_with_room_for_small_ones_first() {
 
 /// Makes a run whose other end is a child of this one, so that both are traced.
 fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
-    let shell = scratch.at("shell");
-    fs::write(&shell, "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n")
-        .unwrap();
-    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let shell = remote_shell::write(scratch.at("shell"), remote_shell::PLAIN);
     run.arg("--transport=ssh").arg("-e").arg(shell).arg("--dsync-path").arg(program())
 }
 

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, mount::Mount,
-    needs_dsync, needs_root, scratch::slash, survey,
+    needs_dsync, needs_root, remote_shell, scratch::slash, survey,
 };
 
 fn run(scratch: &Scratch, options: &[&str], source: &str, destination: &Path) -> Outcome {
@@ -276,7 +276,6 @@ fn a_home_directory_below_the_destination_is_not_deleted_in_either() {
 #[test]
 fn a_home_directory_within_what_goes_stays() {
     needs_root!();
-    let shell = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n";
     for (options, source, destination) in [
         (&["-a", "--delete"][..], "other/", "top"),
         (&["-a", "--delete-before"], "other/", "top"),
@@ -289,8 +288,7 @@ fn a_home_directory_within_what_goes_stays() {
             full(&scratch.at("top/up/home/me"));
             full(&scratch.at("top/up/else"));
             full(&scratch.at("other/new"));
-            fs::write(scratch.at("shell"), shell).unwrap();
-            dsync_tests::tree::set_mode(&scratch.at("shell"), 0o755);
+            remote_shell::write(scratch.at("shell"), remote_shell::PLAIN);
             let remote = ["-e", "./shell", "--dsync-path", dsync_tests::program().to_str().unwrap()];
             let forced = ["--force-root"].into_iter().filter(|_| insists);
             let options: Vec<&str> = options.iter().copied().chain(remote).chain(forced).collect();

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -11,7 +11,7 @@ use std::{
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Tree, assert_same,
     mount::Mount,
-    needs_dsync, program,
+    needs_dsync, program, remote_shell,
     run::{until_met, wait_for},
     scratch::slash,
     strace::whole_calls,
@@ -31,13 +31,7 @@ impl Place {
     fn new(pulls: bool) -> Self {
         let scratch = Scratch::new();
         Tree::of([Node::file("image", 1, LEN)]).plant(&scratch.src());
-        let shell = scratch.at("shell");
-        fs::write(
-            &shell,
-            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
-        )
-        .unwrap();
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        remote_shell::write(scratch.at("shell"), remote_shell::PLAIN);
         Self { scratch, pulls }
     }
 

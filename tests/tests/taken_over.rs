@@ -4,13 +4,14 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use rustix::io::Errno;
 
-use dsync_tests::{Run, Scope, Scratch, assert_same, deeds, needs_dsync, program, scratch::slash};
+use dsync_tests::{
+    Run, Scope, Scratch, assert_same, deeds, needs_dsync, program, remote_shell, scratch::slash,
+};
 
 /// Returns the loader of this system's programs.
 fn loader() -> PathBuf {
@@ -23,19 +24,15 @@ fn loader() -> PathBuf {
 
 /// Writes a remote shell whose program has the attacker's code in it.
 fn shell(scratch: &Scratch, inside: &Path) -> PathBuf {
-    let path = scratch.at("shell");
-    let text = format!(
-        "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\neval \"set -- $command\"\nexport OUTSIDE='{}' INSIDE='{}'\n\
-         exec 9>>'{}'\nexec '{}' --preload '{}' \"$@\"\n",
+    let script = format!(
+        "eval \"set -- $command\"\nexport OUTSIDE='{}' INSIDE='{}'\nexec 9>>'{}'\nexec '{}' --preload '{}' \"$@\"",
         scratch.at("outside").display(),
         inside.display(),
         scratch.at("deeds").display(),
         loader().display(),
         deeds::build(scratch).display(),
     );
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    remote_shell::write(scratch.at("shell"), &script)
 }
 
 #[test]
@@ -82,13 +79,7 @@ fn code_of_an_attacker_in_the_local_end_of_a_push_changes_nothing() {
         fs::create_dir(scratch.dst()).unwrap();
         fs::write(scratch.at("outside/secret"), "secret").unwrap();
         fs::write(scratch.src().join("f"), "content").unwrap();
-        let shell = scratch.at("plain");
-        fs::write(
-            &shell,
-            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
-        )
-        .unwrap();
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let shell = remote_shell::write(scratch.at("plain"), remote_shell::PLAIN);
 
         let taken = "exec 9>>\"$1\"; shift; exec \"$@\"";
         let run = Run::of("sh").args(["-ec", taken, "sh"]).arg(scratch.at("deeds")).arg(loader());

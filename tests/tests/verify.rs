@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use dsync_tests::{
     Outcome, Run, Scratch, Sshd, Via,
     mount::Mount,
-    needs_dsync, program,
+    needs_dsync, program, remote_shell,
     run::wait_for,
     scratch::slash,
     strace::watch,
@@ -403,19 +403,15 @@ fn a_tree_on_another_host_is_compared_and_no_content_is_sent() {
 fn a_host_alone_is_compared_as_its_home_directory() {
     needs_dsync!();
     let scratch = Scratch::new();
-    let (home, shell) = (scratch.at("home"), scratch.at("shell"));
+    let home = scratch.at("home");
     // A directory of this machine is no host, whatever its name ends with.
     for tree in [&home, &scratch.dst(), &scratch.at("odd:")] {
         fs::create_dir(tree).unwrap();
         fs::write(tree.join("file"), "content").unwrap();
         set_mtime(&tree.join("file"), (1_000_000_000, 0));
     }
-    let words = format!(
-        "#!/bin/sh\ncd {}\nwhile [ $# -gt 2 ]; do shift; done; command=$*\nexec sh -c \"$command\"\n",
-        home.display()
-    );
-    fs::write(&shell, words).unwrap();
-    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("cd {}\n{}", home.display(), remote_shell::PLAIN);
+    let shell = remote_shell::write(scratch.at("shell"), &script);
 
     let compare = |tree: &str, other: &str| {
         let run = Run::dsync().args(["verify", tree, "--against", other]).arg("-e").arg(&shell);

@@ -5,14 +5,13 @@ use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    process::Command,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
 use dsync_tests::{
-    Namespace, Scope, assert_same, needs_dsync, needs_namespace, program,
+    Namespace, Scope, assert_same, needs_dsync, needs_namespace,
     run::{Running, catch, is_alive, send, until_met, wait_for},
     scratch::slash,
     tree::noise,
@@ -171,10 +170,7 @@ fn where_further_connections_do_not_get_through_the_run_goes_on() {
 /// Starts a server in the namespace.
 fn within(namespace: &Namespace) -> Nas {
     let (mut nas, key) = Nas::offering("full");
-    let words = namespace.enter();
-    let mut server = Command::new(&words[0]);
-    server.args(&words[1..]).arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
-    nas.stand_by(server);
+    nas.stand_by(nas.server_in(&namespace.enter()));
     nas.know(&key);
     nas
 }

@@ -1,6 +1,7 @@
 //! A share, and the ways to it.
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -99,9 +100,15 @@ impl Nas {
 
     /// Starts the server and waits for its port.
     pub(crate) fn stand(&mut self) {
-        let mut command = Command::new(program());
-        command.args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
-        self.stand_by(command);
+        self.stand_by(self.server_in(&[]));
+    }
+
+    /// Returns the command that becomes the server, behind the words of a program that runs it.
+    pub(crate) fn server_in(&self, words: &[OsString]) -> Command {
+        let words = [words, &[program().into()]].concat();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
+        command
     }
 
     /// Starts the server by a command that becomes it, and waits for its port.

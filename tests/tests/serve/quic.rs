@@ -169,10 +169,7 @@ fn where_udp_does_not_get_through_the_run_goes_on_over_tls() {
     let namespace = needs_namespace!();
     namespace.drop_udp();
     let (mut nas, key) = Nas::offering("full");
-    let words = namespace.enter();
-    let mut server = Command::new(&words[0]);
-    server.args(&words[1..]).arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
-    nas.stand_by(server);
+    nas.stand_by(nas.server_in(&namespace.enter()));
     nas.know(&key);
     assert!(!nas.log().contains("no QUIC on"), "{}", nas.log());
     fs::write(nas.scratch.src().join("big"), noise(3, BIG)).unwrap();
@@ -202,8 +199,7 @@ fn far_server(lab: &Lab) -> Nas {
     let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
     nas.configure(&text.replace("127.0.0.1:0", "10.77.0.2:8730"));
     let words = lab.far().enter();
-    let mut server = Command::new(&words[0]);
-    server.args(&words[1..]).arg(program()).args(["serve", "--config"]).arg(nas.scratch.at("serve.toml"));
+    let mut server = nas.server_in(&words);
     let log = fs::File::create(nas.scratch.at("log")).unwrap();
     let process = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     nas.server = Some(Server { process, port: 8730 });

@@ -356,6 +356,15 @@ mod tests {
         fn authorities(&self) -> [(String, PublicKey); 1] {
             [("web1".to_owned(), self.authority.public())]
         }
+
+        /// Returns a server that shows no certificate.
+        fn house<'a>(
+            &'a self,
+            clients: &'a [PublicKey],
+            authorities: &'a [(String, PublicKey)],
+        ) -> ServerEnd<'a> {
+            ServerEnd { key: &self.server, certificate: None, clients, authorities }
+        }
     }
 
     /// Runs both ends over the loopback.
@@ -422,8 +431,7 @@ mod tests {
     fn intrude(parties: &Parties, protocols: &[&[u8]], says: &[u8]) -> (ChannelError, Option<u8>) {
         let authorities = parties.authorities();
         let pins = [PrivateKey::generate().unwrap().public()];
-        let house =
-            ServerEnd { key: &parties.server, certificate: None, clients: &pins, authorities: &authorities };
+        let house = parties.house(&pins, &authorities);
         let offered = protocols.iter().map(|name| name.to_vec()).collect();
         let config = parties.client.identity().certifying_client(offered).unwrap();
 
@@ -580,8 +588,7 @@ mod tests {
         assert!(matches!(refused, Err(ChannelError::TimedOut)), "{refused:?}");
 
         let authorities = parties.authorities();
-        let house =
-            ServerEnd { key: &parties.server, certificate: None, clients: &[], authorities: &authorities };
+        let house = parties.house(&[], &authorities);
         let config = parties.client.identity().certifying_client(certified()).unwrap();
         let near = |address: Address| {
             let tcp = TcpStream::connect((HOST, address.port)).unwrap();
@@ -597,8 +604,7 @@ mod tests {
     fn a_record_that_comes_byte_by_byte_gets_no_more_time_than_one_that_does_not_come() {
         let parties = parties();
         let authorities = parties.authorities();
-        let house =
-            ServerEnd { key: &parties.server, certificate: None, clients: &[], authorities: &authorities };
+        let house = parties.house(&[], &authorities);
         let config = parties.client.identity().certifying_client(certified()).unwrap();
         // A whole record would take minutes.
         let near = |address: Address| {
