@@ -71,6 +71,7 @@ fn of_several_sources_an_empty_one_keeps_none_of_the_others() {
         full(&scratch.at("dst/empty"));
         full(&scratch.at("expected"));
         full(&scratch.dst().join("src"));
+        fs::write(scratch.dst().join("src/gone"), "old").unwrap();
         fs::write(scratch.src().join("g"), "new").unwrap();
         let operands = match options {
             [_, _, _] => vec![slash(scratch.path())],

@@ -37,7 +37,8 @@ fn a_shell_that_runs_words_as_they_are_gets_them_apart() {
     let container = shell(&scratch, "container", "shift 3; exec \"$@\"");
     let command = format!("{} exec -i", container.display());
     let run = through(program(), Path::new(&command), program());
-    let _ = run.arg(slash(&scratch.src())).arg(format!("web:{}", scratch.dst().display())).run();
+    let run = run.arg(slash(&scratch.src())).arg(format!("web:{}", scratch.dst().display()));
+    let _ = run.run().expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
