@@ -450,7 +450,8 @@ fn conditions() -> Result<[(i64, Vec<SeccompRule>); 5], seccompiler::Error> {
     // Limits may be read and never changed. The two calls for that are one in the kernel.
     let reads = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
 
-    // What is typed into a terminal here would run in the person's shell, outside of every cage.
+    // A command that is typed into a terminal here would run in the person's shell, outside of every
+    // cage.
     let types_nothing = TYPING.map(|request| argument(1, SeccompCmpOp::Ne, request));
 
     // A datagram socket of a pair can still send to every path that has a service.

@@ -103,7 +103,7 @@ pub(crate) fn order(
         address::lead(&mut connect, share);
     }
     let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
-    options.other_homes = names_other_home(&source, &destination, files_from.as_ref());
+    options.other_homes = names_home(&source, &destination, files_from.as_ref());
     let mut job = Job::new(source, destination).options(options).connect(connect);
     if let Some(files_from) = files_from {
         job = job.files_from(files_from);
@@ -196,7 +196,7 @@ fn operator_files(flags: &Flags, destination: &Destination) -> OperatorFiles {
 }
 
 /// Returns whether a path of the remote end begins at a home.
-fn names_other_home(source: &Source, destination: &Destination, list: Option<&FilesFrom>) -> bool {
+fn names_home(source: &Source, destination: &Destination, list: Option<&FilesFrom>) -> bool {
     let begins = |path: &OsString| path.as_bytes().starts_with(b"~");
     let sources = match source {
         Source::Remote { paths, .. } => paths.as_slice(),

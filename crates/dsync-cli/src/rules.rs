@@ -450,7 +450,7 @@ mod tests {
                 "{said}"
             );
         }
-        // What a '!' drops counts for nothing.
+        // A '!' drops the rules before it, and these count for nothing.
         assert_eq!(refused(format!("{}!\nlast\n", lines(MAX_FILTERS + 1, 3))), None);
         let long = collect(&[&format!("--exclude={}", "y".repeat(5000))]).unwrap_err().to_string();
         assert!(long.contains("'yyy") && long.len() < 200, "{long}");

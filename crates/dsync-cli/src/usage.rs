@@ -37,7 +37,8 @@ pub(crate) enum UsageError {
     HashesWithoutChecksum { option: &'static str },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
-    /// An option before the `--server` of a client of dsync, which its `--dsync-path` has, and whether `-M` passes it.
+    /// An option before the `--server` of a client of dsync, which its `--dsync-path` has, and whether `-M`
+    /// passes it.
     NotInPath { option: String, is_remote: bool },
     /// No program has such an option.
     Unknown { option: String, suggestion: Option<String> },
@@ -321,8 +322,7 @@ fn refusal(why: Refused) -> String {
             "no rule begins like this; '- PATTERN' excludes and '+ PATTERN' includes".to_owned()
         }
         Refused::UnknownModifier => {
-            "this kind of rule has no such modifier; a space or '_' ends the modifiers, \
-                                     as in '- PATTERN'"
+            "this kind of rule has no such modifier; a space or '_' ends the modifiers, as in '- PATTERN'"
                 .to_owned()
         }
         Refused::NoPattern => "the pattern or name is missing, as in '- PATTERN' or ': NAME'".to_owned(),

@@ -369,9 +369,10 @@ fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
     })
 }
 
-/// Returns a path that starts at a home, the own one (`~`) or another user's, as the peer takes it: what is
-/// in the home, whose own name this end does not know, or a path that begins there under `relative`. Only the remote end knows where its homes are: it may
-/// start in another directory (a container, `sudo -i`, a `cd` in a script of the login shell).
+/// Returns a path that starts at a home, the own one (`~`) or another user's, as the peer takes it. It is
+/// the content of the home, whose own name this end does not know, or a path that begins there under
+/// `relative`. Only the remote end knows where its homes are: it may start in another directory (a
+/// container, `sudo -i`, a `cd` in a script of the login shell).
 fn at_home(path: &[u8]) -> OsString {
     let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
     let (home, below) = path.split_at(end);

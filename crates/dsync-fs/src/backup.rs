@@ -223,7 +223,7 @@ impl BackupPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Withheld::default()),
             now => now?,
         };
-        // What cannot be read has no backup: nobody would know what the copy lacks.
+        // An entry that cannot be read gets no backup: nobody would know what the copy lacks.
         let wanted = wanted(&now, from.extended(name, EVERYTHING)?);
         let special = match now.kind {
             Kind::Dir => return Err(Errno::ISDIR.into()),

@@ -23,32 +23,32 @@ pub(crate) struct Writing {
     ///
     /// Only links of root and of the user who writes there that were there before the run and lead
     /// to a directory in the destination. One that leads out of it stays as it is, with exit code
-    /// 23, as a source may have made it in an earlier run:
-    /// --insecure-links follows it all the same. Without -K the link is replaced by a directory.
+    /// 23, as a source may have made it in an earlier run: --insecure-links follows it all the same.
+    /// Without -K the link is replaced by a directory.
     #[arg(short = 'K', long)]
     pub(crate) keep_dirlinks: bool,
     /// Follow anybody's links on the way to the destination
     ///
     /// On the way to the destination, to the directories that options name there (--backup-dir,
-    /// --temp-dir, --partial-dir,
-    /// --compare-dest, --copy-dest, --link-dest), and to files of patterns, lists and logs, links are followed only if they belong to root
-    /// or to the user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
-    /// run of root's anywhere: use this only if all of them are trusted. Within the destination a source may have made a
-    /// link: on the way to those directories and files none is followed there, such a file must be a regular one, and with -K only those links
-    /// are followed that stay within. It is for this
-    /// end; -M--insecure-links is for the remote one.
+    /// --temp-dir, --partial-dir, --compare-dest, --copy-dest, --link-dest), and to files of patterns,
+    /// lists and logs, links are followed only if they belong to root or to the user who runs dsync;
+    /// with another's the run is refused. Whoever may write to a directory on the way could lead a run
+    /// of root's anywhere: use this only if all of them are trusted. Within the destination a source
+    /// may have made a link: on the way to those directories and files none is followed there, such a
+    /// file must be a regular one, and with -K only those links are followed that stay within. It is
+    /// for this end; -M--insecure-links is for the remote one.
     #[arg(long)]
     pub(crate) insecure_links: bool,
     /// Write into the old file itself, not beside it
     ///
     /// Keeps the file's hard links and needs no room for a second copy. A further name for which the
-    /// source has another file becomes a file of its own. With -u, --append, --max-size or --min-size, which leave
-    /// files as they are, a file with further names is replaced, not written into. What is written is kept as little as without
-    /// it: what moved inside the file is moved there. A remote file is written to only when all that is
-    /// new of it has arrived and was verified. But a run that is killed, or a power cut, may leave a
-    /// file that is partly old and partly new until the next run; readers see it change. With -u,
-    /// --size-only or backups that run knows it by a note beside it (.dsync-note-*). Not with
-    /// --link-dest.
+    /// source has another file becomes a file of its own. With -u, --append, --max-size or --min-size,
+    /// which leave files as they are, a file with further names is replaced, not written into. No more
+    /// is written than without it: what moved inside the file is moved there. A remote file is written
+    /// to only when all that is new of it has arrived and was verified. But a run that is killed, or a
+    /// power cut, may leave a file that is partly old and partly new until the next run; readers see it
+    /// change. With -u, --size-only or backups that run knows it by a note beside it (.dsync-note-*).
+    /// Not with --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
     /// Write the content of files into devices that have their names (implies --inplace)

@@ -14,7 +14,8 @@
 //! directory admits nobody whom the original does not, so one that cannot get the original's list is its
 //! owner's alone.
 //!
-//! What a backup, or a directory of backups, lacks of its original is told as for any other entry.
+//! The client hears of each attribute that a backup, or a directory of backups, could not get from its
+//! original, as it does for any other entry.
 //!
 //! A file that is rewritten in place is copied first. If it has several names, the backup of a later
 //! one is a copy of the first one's, because the file may be new by then.

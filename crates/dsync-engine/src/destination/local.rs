@@ -7,10 +7,10 @@
 //! workers at once. Holes stay holes.
 //!
 //! The law: a copy is submitted only if the source file was unchanged from its opening to the end
-//! of the last read (invariant D7). If it only grew, the copy is read beside it once more: where it begins
-//! with that still, the copy was one state of it between the two. A copy that is submitted takes the same way to its name as one that came over a
-//! link. Nothing is hashed: there is no peer to distrust, and no wire corrupts bytes that the
-//! kernel copies.
+//! of the last read (invariant D7). If it only grew, copy and source are compared once more: while the
+//! source still begins with the copy, the copy is one state of it. A copy that is submitted takes the
+//! same way to its name as one that came over a link. Nothing is hashed: there is no peer to distrust,
+//! and no wire corrupts bytes that the kernel copies.
 
 use std::{
     io,

@@ -166,7 +166,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         else {
             return Err(misbehaved(PeerMisbehaved::LandedUnlisted { entry }));
         };
-        // What its copy lacks was told when it was listed.
+        // The listing told already what its copy lacks.
         if witness.stays() {
             continue;
         }

@@ -104,8 +104,8 @@ impl Dir {
     /// are already names of one entry.
     ///
     /// # Errors
-    /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`](crate::cannot_link) recognises the
-    /// errors of a filesystem that allows no further name for the entry.
+    /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`](crate::cannot_link)
+    /// recognises the errors of a filesystem that allows no further name for the entry.
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
         self.link_checked(name, (from, first), None).map(|_| ())
     }
