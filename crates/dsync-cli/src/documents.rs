@@ -250,7 +250,7 @@ mod tests {
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
 brackets. A remote path that does not start with `/` starts where the remote shell starts dsync, with ssh at the home
-directory; a second source on the same host may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
+directory; one that starts with `~/` is in the home directory wherever that is. A second source on the same host may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
 
 Letters can be put together (`-avz`), values follow `=` or stand in the next word. Each switch has an opposite under
 its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners. Options
