@@ -232,13 +232,7 @@ fn a_part_that_the_other_end_still_writes_to_the_disk_is_waited_for() {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     one_large_file(&scratch);
     // The end that loses its connection writes the part for three seconds before it leaves it.
-    let (slow, syncs) = (scratch.at("slow"), "fdatasync");
-    let program = program().display().to_string();
-    let text = format!(
-        "#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace={syncs} -e inject={syncs}:delay_enter=3000000 {program} \"$@\"\n"
-    );
-    fs::write(&slow, text).expect("the remote script");
-    set_mode(&slow, 0o755);
+    let slow = slow_to_sync(&scratch, 3);
     until_met(|| {
         let _ = fs::remove_dir_all(scratch.dst());
         let run = sshd.run_serving(Via::Ssh, &slow).args(["-a", "--bwlimit=32m"]);
@@ -256,6 +250,41 @@ fn a_part_that_the_other_end_still_writes_to_the_disk_is_waited_for() {
     assert_eq!(hidden(&scratch.dst()), 0, "something is left\n{}", outcome.account());
     let literal = outcome.stat("Literal data");
     assert!(literal <= FILE_LEN - 6 * SEGMENT, "{literal} bytes came again\n{}", outcome.account());
+}
+
+#[test]
+fn a_run_waits_for_its_own_end_that_a_slow_disk_holds_up() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    one_large_file(&scratch);
+    // Far beyond the time after which the peer is gone, and what is added to it for another run.
+    let slow = slow_to_sync(&scratch, 12);
+    let outcome = until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let run = sshd.run_serving(Via::Ssh, &slow).args(["-av", "--bwlimit=32m", "--timeout=2"]);
+        let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
+        let caught = catch(running.id(), || (6..16).contains(&finished_segments(&scratch.dst())));
+        if caught {
+            send(running.children()[0], Signal::KILL);
+            send(running.id(), Signal::CONT);
+        }
+        let outcome = running.wait().expect_code(0);
+        caught.then_some(outcome)
+    });
+    assert!(outcome.stdout_text().contains("The connection was lost once"), "{}", outcome.account());
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(hidden(&scratch.dst()), 0, "something is left\n{}", outcome.account());
+}
+
+/// Writes a program for the remote end whose disk takes so many seconds for each file.
+fn slow_to_sync(scratch: &Scratch, seconds: u32) -> PathBuf {
+    let (script, syncs, program) = (scratch.at("slow"), "fdatasync", program().display().to_string());
+    let text = format!(
+        "#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace={syncs} \\\n  -e inject={syncs}:delay_enter={seconds}s {program} \"$@\"\n"
+    );
+    fs::write(&script, text).expect("the remote script");
+    set_mode(&script, 0o755);
+    script
 }
 
 #[test]

@@ -64,8 +64,7 @@ impl Target {
         let mut target = Self::find(operand, tops, contents, terms)?;
         target.open_up(terms);
         if let Some(root) = &target.root {
-            // The far end of a connection that broke holds the lock until it has noticed too.
-            let wait = if session.begun.is_some() { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
+            let wait = if session.begun.is_some() { session.timeout() + OWN_END_WAIT } else { LOCK_WAIT };
             let take = || wait_for_lock(root, wait, &session.halt);
             let taken = terms
                 .hands
@@ -264,6 +263,9 @@ fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<D
 
 /// Time to wait for another run.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
+/// Time to wait for this run's own far end, from when it notices that the connection broke. It holds the
+/// lock until the parts of files are on the disk, which a busy or sleeping disk makes wait for minutes.
+const OWN_END_WAIT: Duration = Duration::from_secs(600);
 
 /// Returns whether an operand is itself a symbolic link.
 fn is_link(operand: &Path, Terms { options, start, .. }: Terms<'_>) -> bool {
