@@ -6,7 +6,7 @@
 //! the peer sends and however many threads take.
 //!
 //! The amounts are estimates above the allocator's real need, so the resident size stays below the
-//! bound plus the fixed costs of a process. Taking costs two atomic additions and no lock. The
+//! bound plus the fixed costs of a process. Taking costs two atomic operations and no lock. The
 //! account never waits: where the protocol lets a peer wait, its credit keeps an honest one far
 //! below the bound.
 
@@ -143,12 +143,13 @@ impl Budget {
     }
 
     fn add(&self, share: Share, bytes: u64) -> Result<(), OverBudget> {
-        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
         let of_share = &self.shares[share as usize];
         // Data in flight must not end the link before the peer learns why the run ends.
         let reserve = if share == Share::Lanes { LANES_RESERVE } else { 0 };
-        if before.checked_add(bytes).is_none_or(|sum| sum > self.bound.saturating_add(reserve)) {
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        let bound = self.bound.saturating_add(reserve);
+        let sum = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= bound);
+        // A request that is refused takes nothing even for a moment: another would be refused for it.
+        if self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_err() {
             let held = of_share.load(Ordering::Relaxed).saturating_add(bytes);
             let others = Share::ALL.into_iter().map(|share| (self.held_by(share), share));
             let (held, share) =
@@ -195,8 +196,8 @@ impl Held {
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.shares[self.share as usize].fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -240,21 +241,40 @@ mod tests {
 
     #[test]
     fn threads_together_never_exceed_the_bound() {
-        let budget = Budget::new(1000);
+        let (budget, guarded) = (Budget::new(1000), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let budget = &budget;
+            for share in [Share::Paths, Share::Listings, Share::Pieces, Share::HardLinks] {
+                let (budget, guarded) = (&budget, &guarded);
                 scope.spawn(move || {
                     for round in 0..2000 {
-                        let shares = [Share::Paths, Share::Listings, Share::Pieces, Share::HardLinks];
-                        let held = budget.take(shares[thread], round % 400);
-                        let all: u64 = Share::ALL.iter().map(|&share| budget.held_by(share)).sum();
+                        let bytes = round % 400;
+                        let Ok(held) = budget.take(share, bytes) else { continue };
+                        // Counted after it is taken, and not from before it is given back on.
+                        let all = guarded.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(all <= 1000, "{all}");
+                        guarded.fetch_sub(bytes, Ordering::SeqCst);
                         drop(held);
                     }
                 });
             }
         });
         assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_request_that_is_refused_costs_no_other_its_room() {
+        let budget = Budget::new(1000);
+        let over = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| {
+                while over.load(Ordering::Relaxed) == 0 {
+                    assert!(budget.take(Share::Paths, 1001).is_err());
+                }
+            });
+            let granted = (0..200_000).all(|_| budget.take(Share::Pieces, 1000).is_ok());
+            over.store(1, Ordering::Relaxed);
+            refused.join().unwrap();
+            assert!(granted);
+        });
     }
 }
