@@ -1,5 +1,4 @@
-//! A real tree of 50,000 files and more, in both directions, each over a carrier of its own. Smaller trees go
-//! every way in `generated.rs` and `remote.rs`.
+//! A real tree of 50,000 files and more, both directions, both carriers.
 
 use std::{
     fs,
@@ -106,13 +105,13 @@ impl Case {
 }
 
 #[test]
-fn real_tree_goes_both_ways_in_little_memory() {
+fn real_tree_goes_both_ways_over_both_carriers_in_little_memory() {
     let scratch = Scratch::new();
     let source = real_tree(&scratch);
     let before = survey(&source);
     assert!(before.len() >= ENTRIES);
     let case = Case { scratch, source, before };
-    for (via, push) in [(Via::Quic, true), (Via::Ssh, false)] {
+    for (via, push) in [(Via::Quic, true), (Via::Ssh, false), (Via::Ssh, true), (Via::Quic, false)] {
         case.check(via, push);
     }
 }

@@ -136,7 +136,7 @@ const COVERED: &[(&str, &[&str])] = &[
     ("source-change-size-continues", &["troubled_source.rs file_that_keeps_changing_ends_with_24_and_the_old_copy_stays_whole"]),
     ("hashsearch-chain", &["delta.rs blocks_that_moved_are_found"]),
     ("highfd-hang", &["scenarios.rs descriptors_beyond_1024_hang_nothing"]),
-    ("variety", &["real_tree.rs real_tree_goes_both_ways_in_little_memory"]),
+    ("variety", &["real_tree.rs real_tree_goes_both_ways_over_both_carriers_in_little_memory"]),
     ("variety-symlink-traversal", &["followed_links.rs links_that_lead_in_circles_are_named_and_followed_no_further"]),
     ("misc-coverage", &["crates/dsync-cli/tests/runs.rs options_of_rsync_without_effect_change_no_tree_and_no_list"]),
     ("msg-io-timeout-zero", &["network.rs path_that_is_gone_for_good_ends_both_ends_and_the_next_run_goes_on"]),
