@@ -9,6 +9,7 @@
 
 mod fault;
 mod git;
+mod order;
 mod pattern;
 mod scope;
 mod syntax;
@@ -22,6 +23,7 @@ pub use self::{
     syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec},
 };
 use self::{
+    order::Rules,
     pattern::{Build, Pattern},
     scope::Above,
 };
@@ -43,7 +45,7 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct FilterSet {
-    rules: Arc<[Rule]>,
+    rules: Arc<Rules>,
     /// The rules about names of extended attributes.
     xattrs: Arc<[Rule]>,
     /// The files that are looked for in each directory.
@@ -131,7 +133,7 @@ impl FilterSet {
         }
 
         let is_absolute = specs.iter().any(|spec| spec.absolute && !spec.xattrs);
-        let (rules, xattrs) = (rules.into(), xattrs.into());
+        let (rules, xattrs) = (Arc::new(Rules::from(rules)), xattrs.into());
         Ok(Self { rules, xattrs, merges: merges.into(), is_absolute, ..Self::default() })
     }
 
@@ -187,7 +189,7 @@ impl FilterSet {
             return false;
         }
         let subject = Subject { path, is_dir, perishing: false };
-        for rule in self.rules.iter().filter(|rule| self.applies(rule.ends)) {
+        for (_, rule) in self.rules.that_may_match(path).filter(|(_, rule)| self.applies(rule.ends)) {
             match &rule.what {
                 What::Nothing => {}
                 What::Pattern(_) if rule.absolute && rule.include => return false,
@@ -212,7 +214,7 @@ impl FilterSet {
 
     /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.own_directories.is_none()
+        self.rules.len() == 0 && self.own_directories.is_none()
     }
 
     /// Returns the verdict of the first rule that matches: `true` to include, `None` if none
@@ -220,17 +222,18 @@ impl FilterSet {
     ///
     /// `path` is relative to the transfer's root, without a leading or trailing slash. The root
     /// itself (an empty path) is never matched. Files of rules say nothing here, and absolute paths
-    /// are taken to start at the root: see [`Scope`]. Cost: rules x path length, at worst.
+    /// are taken to start at the root: see [`Scope`]. Cost: rules x path length, at worst; of a long
+    /// list of names without wildcards, a search for the last one of the path.
     pub fn check(&self, path: &[u8], is_dir: bool) -> Option<bool> {
         if path.is_empty() {
             return None;
         }
         let subject = Subject { path, is_dir, perishing: false };
-        let decides = |rule: &&Rule| {
+        let decides = |(_, rule): &(usize, &Rule)| {
             let What::Pattern(pattern) = &rule.what else { return false };
             self.applies(rule.ends) && rule.matches(pattern, subject)
         };
-        let decided = self.rules.iter().find(decides).map(|rule| rule.include);
+        let decided = self.rules.that_may_match(path).find(decides).map(|(_, rule)| rule.include);
         decided.or_else(|| self.is_own_directory(path, is_dir).then_some(false))
     }
 
@@ -238,11 +241,11 @@ impl FilterSet {
     /// whichever end is asked. As [`check`](Self::check).
     pub(crate) fn protects_directory(&self, path: &[u8]) -> bool {
         let subject = Subject { path, is_dir: true, perishing: false };
-        let decides = |rule: &&Rule| {
+        let decides = |(_, rule): &(usize, &Rule)| {
             let What::Pattern(pattern) = &rule.what else { return false };
             self.applies_at(true, rule.ends) && rule.matches(pattern, subject)
         };
-        self.rules.iter().find(decides).is_some_and(|rule| !rule.include)
+        self.rules.that_may_match(path).find(decides).is_some_and(|(_, rule)| !rule.include)
     }
 
     fn is_own_directory(&self, path: &[u8], is_dir: bool) -> bool {

@@ -118,6 +118,14 @@ impl Pattern {
         }
     }
 
+    /// Returns the last component of every path that it matches, if it is one.
+    pub(super) fn only_name(&self) -> Option<&[u8]> {
+        match &self.matcher {
+            Matcher::Name(text) | Matcher::Path(text) | Matcher::Tail(text) => Some(last(text)),
+            Matcher::Nothing | Matcher::TailLike { .. } | Matcher::PathLike { .. } => None,
+        }
+    }
+
     /// Returns whether the pattern matches this path. The caller must check `directories_only`.
     pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         match &self.matcher {
@@ -145,7 +153,8 @@ impl Pattern {
     }
 }
 
-fn last(path: &[u8]) -> &[u8] {
+/// Returns the last component of a path.
+pub(super) fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 

@@ -24,6 +24,7 @@ use self::reading::{GIT, Place, Reading};
 use super::{
     FilterSet, Rule, What,
     git::{GitLines, Ignored},
+    order::Rules,
     pattern::Pattern,
     syntax::{Ends, RuleSpec},
 };
@@ -54,7 +55,7 @@ struct Slot {
 struct Frame {
     /// Path of the file.
     path: Arc<[u8]>,
-    rules: Vec<Rule>,
+    rules: Rules,
     /// Its lines, if it is one of git's; it then has no rules.
     git: Option<GitLines>,
     /// Bytes of a path that lead to the file's directory, with the slash.
@@ -235,8 +236,8 @@ impl Scope {
         self.slots.iter().filter_map(|slot| slot.frame.as_ref()).map(|frame| frame.text_bytes).sum()
     }
 
-    fn decide(&self, rules: &[Rule], frame: Option<&Frame>, subject: Subject<'_>) -> Option<Verdict> {
-        rules.iter().enumerate().find_map(|(at, rule)| {
+    fn decide(&self, rules: &Rules, frame: Option<&Frame>, subject: Subject<'_>) -> Option<Verdict> {
+        rules.that_may_match(subject.path).find_map(|(at, rule)| {
             if !self.set.applies(rule.ends) || rule.perishable && subject.perishing {
                 return None;
             }

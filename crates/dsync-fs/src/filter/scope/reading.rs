@@ -13,6 +13,7 @@ use super::{
     super::{
         Rule, What,
         git::{GitFault, GitLines},
+        order::Rules,
         pattern::{Build, Pattern},
         syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleSpec},
     },
@@ -110,8 +111,15 @@ impl Reading<'_> {
             return Err(RuleFileError { path, fault: RuleFileFault::TooMuch });
         }
         let (below, above) = self.ways();
-        let frame =
-            Frame { path: path.into(), rules: draft.rules, git: None, below, above, inherits, text_bytes };
+        let frame = Frame {
+            path: path.into(),
+            rules: draft.rules.into(),
+            git: None,
+            below,
+            above,
+            inherits,
+            text_bytes,
+        };
         self.put(at, frame);
         Ok(())
     }
@@ -159,7 +167,15 @@ impl Reading<'_> {
         })?;
         let (below, above) = self.ways();
         let path = path.into();
-        Ok(Arc::new(Frame { path, rules: Vec::new(), git: Some(lines), below, above, inherits, text_bytes }))
+        Ok(Arc::new(Frame {
+            path,
+            rules: Rules::default(),
+            git: Some(lines),
+            below,
+            above,
+            inherits,
+            text_bytes,
+        }))
     }
 
     /// Returns whether the directory is the top of a repository or of one of its working trees.
