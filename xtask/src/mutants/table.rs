@@ -292,8 +292,8 @@ const RUNS: &[Guard] = &[
     Guard {
         name: "account",
         file: "crates/dsync-wire/src/budget.rs",
-        guard: "if «before.checked_add(bytes).is_none_or(|sum| sum > self.bound.saturating_add(reserve))» {",
-        instead: "false",
+        guard: "let sum = |held: u64| «held.checked_add(bytes).filter(|&sum| sum <= bound)»;",
+        instead: "Some(held.wrapping_add(bytes))",
         binary: "hostile_peer",
         test: "many::attribute_sets_are_taken_from_the_budget",
     },
