@@ -4,8 +4,8 @@
 //! It shows a directory of the machine's own disk at a mount point, as far as a copy of directories
 //! and regular files needs it. There are no links, no extended attributes, and no way to remove a
 //! directory. The limit per call goes up and down with each call, from 1 byte to 9001, almost never
-//! a whole number of pages. On request, files cannot be read beyond some offset, the case of a name's
-//! letters does not count, or times are kept in steps.
+//! a whole number of pages. On request, files cannot be read beyond some offset or end there, the case of a
+//! name's letters does not count, or times are kept in steps.
 
 use std::{
     collections::HashMap,
@@ -69,6 +69,14 @@ impl Stingy {
     /// If `backing` cannot be opened.
     pub fn mount_readable_to(readable: u64, backing: &Path, at: &Path) -> Option<Self> {
         Self::mount_as(Quirks { readable, ..PLAIN }, backing, at)
+    }
+
+    /// Mounts the same; reads find the end of a file at `end` bytes, whatever its size says.
+    ///
+    /// # Panics
+    /// If `backing` cannot be opened.
+    pub fn mount_ending_at(end: u64, backing: &Path, at: &Path) -> Option<Self> {
+        Self::mount_as(Quirks { end, ..PLAIN }, backing, at)
     }
 
     /// Mounts the same; a name finds the entry that has it in other case, as on FAT.
@@ -178,6 +186,8 @@ struct Shown {
 struct Quirks {
     /// Offset from which on files cannot be read.
     readable: u64,
+    /// Offset at which reads find the end of a file.
+    end: u64,
     /// The case of letters does not count.
     folds: bool,
     /// Times are kept in steps of so many nanoseconds, and are set both or not at all.
@@ -188,8 +198,14 @@ struct Quirks {
     has_long_names: bool,
 }
 
-const PLAIN: Quirks =
-    Quirks { readable: u64::MAX, folds: false, step: None, refuses: false, has_long_names: false };
+const PLAIN: Quirks = Quirks {
+    readable: u64::MAX,
+    end: u64::MAX,
+    folds: false,
+    step: None,
+    refuses: false,
+    has_long_names: false,
+};
 
 impl Quirks {
     /// Returns the times that a call sets.
@@ -386,7 +402,11 @@ impl Shown {
             self.counts.failed_reads.fetch_add(1, Ordering::AcqRel);
             return Err(rustix::io::Errno::IO.into());
         }
-        let (node, asked) = (self.node(ino), u64::from(asked).min(readable) as usize);
+        let most = readable.min(self.quirks.end.saturating_sub(offset));
+        let (node, asked) = (self.node(ino), u64::from(asked).min(most) as usize);
+        if asked == 0 {
+            return Ok(Vec::new());
+        }
         let mut bytes = vec![0; self.counts.allow(asked)];
         let len = node.read_at(&mut bytes, offset)?;
         bytes.truncate(len);

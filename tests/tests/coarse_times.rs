@@ -1,9 +1,18 @@
 //! Filesystems that keep times in steps, as NTFS and exFAT do, set a file's two times together or not at all, as
 //! many in user space do, or set no attributes: a second run finds nothing to do, and the content is there.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use dsync_tests::{Node, Scope, Scratch, Stingy, Tree, assert_same, every_way, needs_dsync, tree::set_mtime};
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Stingy, Tree, assert_same, every_way, mount::Mount, needs_dsync,
+    run::wait_for, scratch::slash, tree::set_mtime,
+};
 
 /// Nanoseconds of the source's times.
 const NANOSECONDS: i64 = 123_456_789;
@@ -73,4 +82,49 @@ fn a_name_that_no_call_takes_is_told_and_withholds_deletions() {
         drop(disk);
         [to, &behind].into_iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
     });
+}
+
+#[test]
+fn a_change_in_the_same_second_as_the_last_one_is_seen() {
+    needs_dsync!();
+    const LEN: usize = 24 << 20;
+    let scratch = Scratch::new();
+    let Some(_disk) = mount_with_whole_seconds(&scratch.src()) else { return };
+    let path = scratch.src().join("database");
+    for round in [1, 3, 5] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        // So early in a second that all of this has the time of that second.
+        wait_for(|| {
+            thread::sleep(Duration::from_millis(1));
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis() < 100
+        });
+        fs::write(&path, vec![round; LEN]).unwrap();
+        let run = Run::dsync().args(["-rt", "--bwlimit=32m"]).arg(slash(&scratch.src())).arg(scratch.dst());
+        let mut running = run.start();
+        wait_for(|| has_content(&scratch.dst()) || !running.is_running());
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for at in [0, LEN as u64 - 4096] {
+            file.write_all_at(&[round + 1; 4096], at).unwrap();
+        }
+        drop(file);
+        let outcome = running.wait().expect_code(0);
+        let copied = fs::read(scratch.dst().join("database")).unwrap();
+        assert_eq!((copied[0], copied[LEN - 1]), (round + 1, round + 1), "{}", outcome.account());
+    }
+}
+
+/// Mounts a filesystem whose inodes are too short for parts of seconds.
+fn mount_with_whole_seconds(at: &Path) -> Option<Mount> {
+    let image = at.with_extension("img");
+    fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).unwrap();
+    let format = Run::of("mkfs.ext4").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["-q", "-I", "128"]);
+    let _ = format.arg(&image).run().expect_code(0);
+    fs::create_dir_all(at).unwrap();
+    Mount::with(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()], at)
+}
+
+/// Returns whether something was written of a file in a directory.
+fn has_content(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.metadata().is_ok_and(|found| found.is_file() && found.blocks() > 0))
 }

@@ -278,6 +278,25 @@ fn a_log_that_grows_all_the_time_is_copied_as_it_was_when_it_was_opened() {
 }
 
 #[test]
+fn a_log_that_grows_all_the_time_is_recorded_in_a_batch() {
+    needs_dsync!();
+    for len in [20_000, 20 << 20] {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.src()).unwrap();
+        let (log, batch) = (scratch.src().join("log"), scratch.at("batch"));
+        fs::write(&log, tree::noise(1, len)).unwrap();
+        let option = |name: &str| format!("--{name}={}", batch.display());
+        while_adding(&log, || {
+            let run = Run::dsync().arg("-a").arg(option("only-write-batch")).arg(slash(&scratch.src()));
+            let _ = run.arg(scratch.dst()).run().expect_code(0);
+        });
+        let _ = Run::dsync().arg("-a").arg(option("read-batch")).arg(scratch.dst()).run().expect_code(0);
+        let (log, copied) = (fs::read(&log).unwrap(), fs::read(scratch.dst().join("log")).unwrap());
+        assert!(copied.len() >= len && log.starts_with(&copied), "{}", copied.len());
+    }
+}
+
+#[test]
 fn a_file_that_grows_and_changes_elsewhere_too_is_never_a_mixture_with_exit_0() {
     needs_dsync!();
     const LEN: u64 = 20 << 20;

@@ -173,3 +173,25 @@ fn old_copy_unreadable_from_its_middle_is_replaced_or_ends_with_11_where_it_is_r
         });
     }
 }
+
+#[test]
+fn a_file_that_ends_before_its_size_says_is_not_copied_and_stays() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for len in [1 << 20, 20 << 20] {
+        let behind = scratch.at("behind");
+        Tree::of([Node::file("f", 1, len)]).plant(&behind);
+        fs::create_dir_all(scratch.src()).unwrap();
+        let Some(mounted) = Stingy::mount_ending_at(len / 3, &behind, &scratch.src()) else { return };
+        for options in [&["-rt", "--remove-source-files"][..], &["-rt", "-S"], &["-rt", "--append"]] {
+            every_way(&scratch, options, |copy, to| {
+                let outcome = copy().run().expect_code(24);
+                assert!(outcome.stderr_text().contains("'f'"), "{}", outcome.account());
+                assert!(!to.join("f").exists(), "{}", outcome.account());
+                assert_eq!(fs::metadata(behind.join("f")).unwrap().len(), len, "{}", outcome.account());
+            });
+        }
+        drop(mounted);
+        fs::remove_dir_all(&behind).unwrap();
+    }
+}

@@ -8,6 +8,10 @@
 //! long ago. Whoever opens it later writes at a later time than the one recorded. And no process can
 //! set a change time.
 //!
+//! A run that only copies asks for less ([`SourceFile::settle`]): that each change between its opening and
+//! its last reading shows. Where the last change before is of the present step of the filesystem's clock, a
+//! further one gets the same time, and a mixture of both states would be taken for the file.
+//!
 //! A disk that rots, and a program that writes to the device below the filesystem, change content
 //! without a trace in any stamp: no run that takes a stamp for a content notices either.
 
@@ -87,6 +91,50 @@ impl SourceFile {
     }
 }
 
+impl SourceFile {
+    /// Returns the file as it is once each further change of it gets another change time: at once, unless the
+    /// last one is of this very step of the clock. Where it changes all the time, it counts as changed from
+    /// the beginning. Cost: a look at the clock; after a change of now a tick of at most 10 ms, or up to two
+    /// seconds on a filesystem that keeps whole ones.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn settle(mut self) -> io::Result<Self> {
+        for _ in 0..SETTLING_TRIES {
+            let changed = self.metadata().ctime;
+            let step = step_of(changed);
+            if self.is_own() || !is_of_step(changed, step, filesystem_time()) {
+                return Ok(self);
+            }
+            while is_of_step(changed, step, filesystem_time()) {
+                thread::sleep(if step < LOOKS { LOOKS } else { LOOKS * 10 });
+            }
+            self.see_anew()?;
+        }
+        let changed = self.metadata().ctime;
+        if is_of_step(changed, step_of(changed), filesystem_time()) {
+            self.distrust();
+        }
+        Ok(self)
+    }
+}
+
+/// Returns the longest time for which changes get one change time on the filesystem that has given this one,
+/// beyond the tick of the clock. Filesystems keep whole seconds, or two (ext4 with short inodes, FAT), hundredths of
+/// one (exFAT), or what the clock tells.
+fn step_of(changed: Timestamp) -> Duration {
+    match changed.nanoseconds {
+        0 => Duration::from_secs(2),
+        nanoseconds if nanoseconds % 10_000_000 == 0 => Duration::from_millis(10),
+        _ => Duration::ZERO,
+    }
+}
+
+/// Returns whether a change of now could get the time of an earlier one. A time of the future is another clock's.
+fn is_of_step(changed: Timestamp, step: Duration, tick: Timestamp) -> bool {
+    is_of_now(changed, tick.earlier_by(step), timestamp_of(ClockId::Realtime))
+}
+
 /// Returns the time that the filesystems of [`stable_filesystem`](SourceFile::stable_filesystem)
 /// give to a change that happens now: that of the last tick.
 pub fn filesystem_time() -> Timestamp {
@@ -114,6 +162,8 @@ fn timestamp_of(clock: ClockId) -> Timestamp {
 
 /// Time between two looks at the clock: the shortest tick of Linux.
 const LOOKS: Duration = Duration::from_millis(1);
+/// Steps of the clock that a file is waited for which changes all the time.
+const SETTLING_TRIES: u32 = 2;
 /// The types that `fstatfs` returns for ext2 to ext4, xfs and btrfs.
 const STABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
@@ -163,6 +213,40 @@ mod tests {
         fs::write(memory.path().join("file"), "content").unwrap();
         assert!(open(memory.path()).stable_filesystem().is_none());
         assert!(Dir::open_operand(memory.path()).unwrap().stable_filesystem().is_none());
+    }
+
+    #[test]
+    fn a_file_that_has_settled_shows_each_change() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        for round in 0..100_u8 {
+            fs::write(&path, [round; 10]).unwrap();
+            let file = open(scratch.path()).settle().unwrap();
+            assert!(file.is_unchanged().unwrap());
+            fs::write(&path, [round + 1; 10]).unwrap();
+            assert!(!file.is_unchanged().unwrap(), "{round}");
+        }
+    }
+
+    #[test]
+    fn a_change_counts_as_one_of_now_for_as_long_as_its_time_is_given() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        for (changed, tick, is_of_step) in [
+            (at(5, 0), at(6, 999_000_000), true),
+            (at(5, 0), at(7, 1), false),
+            (at(5, 20_000_000), at(5, 29_000_000), true),
+            (at(5, 20_000_000), at(5, 30_000_001), false),
+            (at(5, 1), at(5, 1), true),
+            (at(5, 1), at(5, 2), false),
+        ] {
+            assert_eq!(
+                super::is_of_step(changed, step_of(changed), tick),
+                is_of_step,
+                "{changed:?} {tick:?}"
+            );
+        }
+        let later = Timestamp { seconds: filesystem_time().seconds + 3600, nanoseconds: 0 };
+        assert!(!super::is_of_step(later, step_of(later), filesystem_time()), "another clock's");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct SourceFile {
     metadata: Metadata,
     /// Whether nobody else has the file.
     is_own: bool,
+    /// Whether a change might not show in the stamp.
+    is_distrusted: bool,
     /// The cached answer of [`has_holes`](Self::has_holes).
     pub(crate) holes: OnceLock<bool>,
 }
@@ -48,7 +50,7 @@ impl Opening {
 
 impl SourceFile {
     pub(crate) fn new(fd: OwnedFd, metadata: Metadata) -> Self {
-        Self { fd, metadata, is_own: false, holes: OnceLock::new() }
+        Self { fd, metadata, is_own: false, is_distrusted: false, holes: OnceLock::new() }
     }
 
     /// Takes an open entry of whatever type; `None` unless it is a regular file, or a device where
@@ -122,16 +124,40 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn is_unchanged(&self) -> io::Result<bool> {
-        Ok(self.restamp()? == self.stamp())
+        Ok(!self.is_distrusted && self.restamp()? == self.stamp())
     }
 
-    /// Returns whether the file is longer than when it was opened. What it had then may be as it was: only
-    /// reading it again can tell.
+    /// Returns whether this is a private file of the process.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Takes the attributes of now for those of the time of opening.
+    pub(crate) fn see_anew(&mut self) -> io::Result<()> {
+        let now = stat_fd(self.fd.as_fd())?;
+        self.metadata = if self.is_device() { as_file(self.fd.as_fd(), now) } else { now };
+        Ok(())
+    }
+
+    /// Makes the file count as changed, whatever its stamp says.
+    pub(crate) fn distrust(&mut self) {
+        self.is_distrusted = true;
+    }
+
+    /// Returns whether the kernel makes the content as it is read, so that the size says nothing of its end.
+    pub fn is_made_as_read(&self) -> bool {
+        fstatfs(&self.fd).is_ok_and(|found| MADE_AS_READ.contains(&found.f_type))
+    }
+
+    /// Returns whether only another reading can tell if what was read is of one state, after
+    /// [`is_unchanged`](Self::is_unchanged) has denied it: the file is longer than when it was opened, or it
+    /// changed just before that, and a further change need not show.
     ///
     /// # Errors
     /// The system's error.
-    pub fn has_grown(&self) -> io::Result<bool> {
-        Ok(self.restamp()?.size > self.len())
+    pub fn needs_another_reading(&self) -> io::Result<bool> {
+        let now = self.restamp()?;
+        Ok(now.size > self.len() || self.is_distrusted && now == self.stamp())
     }
 
     /// Reads up to `buf.len()` bytes at `offset`; returns 0 only if the file ends there. May return
@@ -291,3 +317,6 @@ pub const DISK_UNIT: usize = 4096;
 
 /// The type that `fstatfs` returns for tmpfs.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+/// The types of proc, sysfs, debugfs, tracefs, cgroup and cgroup2.
+const MADE_AS_READ: [rustix::fs::FsWord; 6] =
+    [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x0027_e0eb, 0x6367_7270];

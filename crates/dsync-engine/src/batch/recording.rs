@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -25,7 +25,7 @@ use super::{
     terms::Terms,
 };
 use crate::{
-    SyncError,
+    SyncError, content,
     plan::timestamp,
     whole_file::{NotRegular, WholeFile, place},
 };
@@ -214,12 +214,17 @@ impl Recording {
         self.check()
     }
 
-    /// Records the content of a file; returns whether it stayed the same meanwhile.
+    /// Records the content of a file; returns whether that is of one state of it.
     fn pieces(&self, entry: EntryId, file: &SourceFile) -> io::Result<bool> {
         file.advise_sequential();
         let size = file.len();
         let hash = self.bytes(entry, size, &|offset, raw| file.read_full_at(offset, raw))?;
-        let (Some(hash), true) = (hash, file.is_unchanged()?) else { return Ok(false) };
+        let Some(hash) = hash else { return Ok(false) };
+        // One that only grows is recorded as it was when it was opened, as it is copied.
+        let still_begins_so = || content::hash_beginning(file, size, &AtomicBool::new(false));
+        if !(file.is_unchanged()? || file.needs_another_reading()? && still_begins_so()? == hash) {
+            return Ok(false);
+        }
 
         let mtime = timestamp(file.stamp().mtime);
         let _ = self.0.lock().push(&Section::Content(Content { entry, size, mtime, hash }));

@@ -64,8 +64,8 @@ struct Copy {
     sparse: bool,
     /// The copy has space already where holes go.
     punch: bool,
-    /// The end of what can be read, where the source ends before its length: that of some files of `/sys` and
-    /// of FUSE. The copy ends there as well.
+    /// The end of what can be read, where the source ends before its length. The copy ends there as well if
+    /// the source is [made as it is read](SourceFile::is_made_as_read), as in `/sys`.
     end: AtomicU64,
 }
 
@@ -239,13 +239,16 @@ impl Worker<'_> {
         }
     }
 
-    /// Hands a finished copy on, with the length that could be read.
+    /// Hands a finished copy on, with the length that could be read where the size says nothing.
     fn submit_copy(&mut self, copy: &Copy, staged: StagedFile) -> Result<(), SyncError> {
         let end = copy.end.load(Ordering::Relaxed);
-        if end < copy.source.len()
-            && let Err(error) = staged.set_len(end)
-        {
-            return self.transfers.settle(&copy.file, Outcome::Broke(Operation::WriteFile, error));
+        if end < copy.source.len() {
+            if !copy.source.is_made_as_read() {
+                return self.transfers.settle(&copy.file, Outcome::Unsound(Cause::Changed));
+            }
+            if let Err(error) = staged.set_len(end) {
+                return self.transfers.settle(&copy.file, Outcome::Broke(Operation::WriteFile, error));
+            }
         }
         self.submit(&copy.file, &copy.source, staged)
     }
@@ -506,7 +509,7 @@ impl Worker<'_> {
     /// had since it was opened; `None` when it is.
     fn changed_since(&mut self, source: &SourceFile, staged: &StagedFile, from: u64) -> Option<Cause> {
         let is_one_state = match source.is_unchanged() {
-            Ok(false) if source.has_grown().is_ok_and(|has_grown| has_grown) => {
+            Ok(false) if source.needs_another_reading().is_ok_and(|is_unclear| is_unclear) => {
                 // A clone has the new end too.
                 Ok(self.are_alike(source, staged, from..source.len()) && staged.set_len(source.len()).is_ok())
             }

@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, DirRef, Kind, Metadata, Origin, RelPath, SourceFile, Stamp, Target};
+use dsync_fs::{Component, DirRef, Kind, Metadata, Origin, RelPath, SharedPath, SourceFile, Stamp, Target};
 use dsync_wire::{
     limits::MAX_ATTEMPTS,
     message::{Cause, EntryId},
@@ -99,7 +99,7 @@ pub(super) enum Home {
     /// The directory that holds them.
     Directory(DirRef),
     /// A batch, and the path of the directory that held them.
-    Batch(Batch, RelPath),
+    Batch(Batch, SharedPath),
 }
 
 /// A listed entry as the catalogue keeps it.
@@ -215,7 +215,7 @@ impl Listed {
     pub(super) fn path(&self) -> RelPath {
         match &self.part.home {
             Home::Directory(dir) => dir.path().join(self.name()),
-            Home::Batch(_, path) => path.join(self.name()),
+            Home::Batch(_, path) => path.to_path().join(self.name()),
         }
     }
 
@@ -224,13 +224,14 @@ impl Listed {
         EntryId(self.part.first + self.index as u64)
     }
 
-    /// Opens the entry's content, unless it has other rights than were listed for it: then it counts as
-    /// changed.
+    /// Opens the entry's content, so that each later change of it shows, unless it has other rights than were
+    /// listed for it: then it counts as changed.
     pub(super) fn open(&self) -> Result<SourceFile, Cause> {
         match &self.part.home {
             Home::Directory(dir) => {
                 let opened = dir.open_source(self.name(), self.followed());
                 let file = opened.map_err(|error| read::cause(&error))?;
+                let file = file.settle().map_err(|error| read::cause(&error))?;
                 let rights = self.part.entries[self.index].rights;
                 if rights.are_of(file.metadata()) { Ok(file) } else { Err(Cause::Changed) }
             }

@@ -397,8 +397,8 @@ impl Opened {
     pub(super) fn outcome(&self, sent: &Values, key: &Key, stopped: &AtomicBool) -> Result<Timestamp, Cause> {
         let is_one_state = || {
             // Of a part that an earlier run got no values are here.
-            let has_grown = self.wanted.is_none() && self.file.has_grown()?;
-            Ok(self.file.is_unchanged()? || has_grown && self.values(key, stopped)? == Some(*sent))
+            let is_unclear = self.wanted.is_none() && self.file.needs_another_reading()?;
+            Ok(self.file.is_unchanged()? || is_unclear && self.values(key, stopped)? == Some(*sent))
         };
         match is_one_state() {
             Ok(true) => Ok(timestamp(self.stamp.mtime)),

@@ -55,10 +55,10 @@ pub(super) fn whole(
 }
 
 /// Returns whether what was read of a file is of one state of it: nothing has changed since it was opened,
-/// or it has grown and still begins with that.
+/// or another reading finds the same, as of one that has grown.
 fn is_one_state(file: &SourceFile, content: &[u8]) -> io::Result<bool> {
     let is_unchanged = file.is_unchanged()?;
-    if is_unchanged || !file.has_grown()? {
+    if is_unchanged || !file.needs_another_reading()? {
         return Ok(is_unchanged);
     }
     let mut again = vec![0; content.len()];

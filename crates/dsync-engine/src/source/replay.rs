@@ -1,10 +1,11 @@
 //! The listing of a batch: sends recorded messages as the lister sends those of a walk.
 //!
-//! The destination cannot tell the two apart, and holds both to the same bounds.
+//! The destination cannot tell the two apart, and holds both to the same bounds. Paths share those of their
+//! parents: a short batch could else name many long ones.
 
 use std::{collections::HashMap, sync::atomic::AtomicU8};
 
-use dsync_fs::{Component, RelPath};
+use dsync_fs::{Component, SharedPath};
 use dsync_wire::message::{ControlMessage, EntryKind, Listing};
 
 use super::{
@@ -24,7 +25,7 @@ pub(super) fn run(shared: &Shared<'_>, batch: &Batch) -> Result<(), SyncError> {
         shared,
         batch,
         outlet: Outlet::new(None),
-        paths: HashMap::from([(0, RelPath::root())]),
+        paths: HashMap::from([(0, SharedPath::root())]),
         next_entry: 1,
     };
     for message in batch.messages() {
@@ -46,7 +47,7 @@ struct Replay<'a> {
     batch: &'a Batch,
     outlet: Outlet,
     /// Paths of the directories whose own listing is not over.
-    paths: HashMap<u64, RelPath>,
+    paths: HashMap<u64, SharedPath>,
     next_entry: u64,
 }
 
@@ -76,6 +77,6 @@ impl Replay<'_> {
         let set_bytes = if options.acls || options.xattrs { set_bytes::of_sets(&listing) } else { 0 };
         let home = Home::Batch(self.batch.clone(), path.clone());
         let part = Part { home, first, entries, witnesses: Vec::new(), requests, set_bytes };
-        self.outlet.send(self.shared, part, listing, path.as_bytes())
+        self.outlet.send(self.shared, part, listing, path.to_path().as_bytes())
     }
 }
