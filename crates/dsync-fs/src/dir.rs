@@ -15,8 +15,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, StatxFlags, fstatfs, fstatvfs, fsync, openat,
-        readlinkat, statx, syncfs,
+        AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, fstatfs, fstatvfs, fsync, openat, readlinkat,
+        statx, syncfs,
     },
     io::Errno,
     time::{ClockId, clock_gettime},
@@ -225,17 +225,6 @@ impl Dir {
             fake_super::uncover(&mut metadata, &self.place_of(name)?)?;
         }
         Ok(metadata)
-    }
-
-    /// Returns when the inode of an entry was made; `None` where the filesystem does not keep it. With its number
-    /// it tells an inode from a later one that got the same number.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn birth_time(&self, name: &Component) -> io::Result<Option<Timestamp>> {
-        let stat = statx(&self.fd, &*self.spelled(name)?, NO_FOLLOW, StatxFlags::BTIME)?;
-        let is_kept = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-        Ok(is_kept.then(|| stat.stx_btime.into()))
     }
 
     /// Returns the way to an entry's extended attributes.

@@ -102,6 +102,9 @@ pub struct Metadata {
     pub ctime: Timestamp,
     /// Access time, as far as the mount keeps it.
     pub atime: Timestamp,
+    /// Time when its inode was made; `None` where the filesystem does not keep it. With the inode's number it
+    /// tells an inode from a later one that got the same number.
+    pub born: Option<Timestamp>,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -122,10 +125,11 @@ pub struct Metadata {
 
 impl Metadata {
     /// The fields to request from `statx`.
-    pub(crate) const WANT: StatxFlags = StatxFlags::BASIC_STATS;
+    pub(crate) const WANT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
     /// Converts a `statx` result; returns `None` for a type that Linux does not have.
     pub(crate) fn from_statx(stat: &Statx) -> Option<Self> {
+        let is_born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
         Some(Self {
             kind: Kind::from_file_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))?,
             mode: stat.stx_mode & 0o7777,
@@ -133,6 +137,7 @@ impl Metadata {
             mtime: stat.stx_mtime.into(),
             ctime: stat.stx_ctime.into(),
             atime: stat.stx_atime.into(),
+            born: is_born.then(|| stat.stx_btime.into()),
             uid: stat.stx_uid,
             gid: stat.stx_gid,
             dev: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),

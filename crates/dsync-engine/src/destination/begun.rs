@@ -103,7 +103,7 @@ impl Begun {
             return Self::add(site, (slot, dir), left, place);
         }
 
-        let inode = Inode::of(dir, &slot.name, &before)?;
+        let inode = Inode::of(&before);
         let end = slot.becomes.map_or(UNKNOWN_END, |(size, mtime)| end_bytes(size, mtime));
         let by = if slot.tail.is_some() { plan::Interrupted::Adding } else { plan::Interrupted::Rewriting };
         let file = inode.sum(word_of(by), &end);
@@ -238,7 +238,7 @@ pub(super) fn other_name_with_backup<P: Deref<Target = BackupPlace>>(
 /// Reads the note that an earlier run left of a file; `None` unless it is true of the file.
 fn left_of(dir: &Dir, target: &Component) -> Option<Left> {
     let now = dir.stat(target).ok().filter(|now| now.kind == Kind::File)?;
-    let inode = Inode::of(dir, target, &now).ok()?;
+    let inode = Inode::of(&now);
     let name = inode.note_name().ok()?;
     let bytes = Notes::read_left(dir, &name, MAX_NOTE_BYTES + 1).ok().filter(|bytes| is_note(bytes))?;
     let (end, sums) = bytes.split_first_chunk::<END_BYTES>()?;
@@ -251,8 +251,7 @@ fn left_of(dir: &Dir, target: &Component) -> Option<Left> {
 
 /// Returns the name that the note of a file has or would get.
 pub(super) fn note_of(dir: &Dir, target: &Component) -> Option<Component> {
-    let inode = dir.stat(target).and_then(|now| Inode::of(dir, target, &now));
-    inode.and_then(|inode| inode.note_name()).ok()
+    Inode::of(&dir.stat(target).ok()?).note_name().ok()
 }
 
 /// An inode, as it is known after the next boot too: the number of its filesystem may be another one then.
@@ -262,8 +261,8 @@ struct Inode {
 }
 
 impl Inode {
-    fn of(dir: &Dir, name: &Component, found: &Metadata) -> io::Result<Self> {
-        Ok(Self { number: found.ino, born: dir.birth_time(name)? })
+    fn of(found: &Metadata) -> Self {
+        Self { number: found.ino, born: found.born }
     }
 
     /// Returns the sum of the inode and `more`, for one purpose.
@@ -298,7 +297,7 @@ fn end_bytes(size: u64, mtime: Timestamp) -> [u8; END_BYTES] {
 fn sum_of_backup(place: Option<&BackupPlace>) -> io::Result<[u8; 32]> {
     let Some(place) = place else { return Ok([0; 32]) };
     let backup = place.dir().stat(place.name())?;
-    let inode = Inode::of(place.dir(), place.name(), &backup)?;
+    let inode = Inode::of(&backup);
     Ok(inode.sum(b"backup", &end_bytes(backup.size, backup.mtime)))
 }
 

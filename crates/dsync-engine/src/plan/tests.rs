@@ -40,6 +40,7 @@ fn as_made(entry: &Entry, wanted: &Wanted) -> Metadata {
         mtime: time,
         ctime: time,
         atime: wanted.atime.unwrap_or_default(),
+        born: None,
         uid: wanted.uid.unwrap_or(0),
         gid: wanted.gid.unwrap_or(0),
         dev: 1,

@@ -331,6 +331,7 @@ fn known() -> impl Strategy<Value = Known> {
             mtime: time,
             ctime: time,
             atime: time,
+            born: None,
             uid,
             gid,
             dev: 1,
