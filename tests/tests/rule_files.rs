@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Outcome, Run, Scope, Scratch, Sshd, Via, assert_same, differences, needs_dsync, oracle, scratch::slash,
-    survey,
+    Outcome, Run, Scope, Scratch, Sshd, Via, assert_same, differences, every_way_of, needs_dsync, oracle,
+    scratch::slash, survey,
 };
 
 /// The trees were made at different times.
@@ -594,5 +594,45 @@ fn absolute_patterns_are_of_the_whole_path_of_what_a_path_names() {
         &["-a", "-r", "--no-R", "--files-from=list", "--filter=-/ /sub", "src/"],
     ] {
         as_rsync_does(&plant, words);
+    }
+}
+
+#[test]
+fn rules_speak_of_the_path_that_was_typed_and_not_of_where_its_links_lead() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (real, behind, link) = (scratch.at("real/s"), scratch.at("real/d"), scratch.at("link"));
+    for name in ["secret", "f"] {
+        fs::create_dir_all(&real).unwrap();
+        fs::write(real.join(name), name).unwrap();
+    }
+    symlink(&real, &link).unwrap();
+    fs::write(scratch.at(".rsync-filter"), "- /link/secret\nP /local/keep\nP /push/keep\nP /pull/keep\n")
+        .unwrap();
+    // Beside the directories that the links lead to: those are not asked.
+    fs::write(scratch.at("real/.rsync-filter"), "- f\nP gone\n").unwrap();
+
+    for by_file in [true, false] {
+        every_way_of(&scratch, &[slash(&link)], &["-a", "--delete"], |copy, to| {
+            fs::create_dir(&behind).unwrap();
+            ["keep", "gone"].iter().for_each(|name| fs::write(behind.join(name), name).unwrap());
+            symlink(&behind, to).unwrap();
+            let path = |path: &Path, name: &str| path.join(name).display().to_string();
+            let rules = match by_file {
+                true => vec!["-F".to_owned()],
+                false => vec![
+                    format!("--filter=-/ {}", path(&link, "secret")),
+                    format!("--filter=P/ {}", path(to, "keep")),
+                    format!("--filter=P/ {}", path(&behind, "gone")),
+                ],
+            };
+            let outcome = copy().args(&rules).run().expect_code(0);
+            let mut names: Vec<_> =
+                fs::read_dir(&behind).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["f", "keep"], "{by_file} {}", outcome.account());
+            fs::remove_dir_all(&behind).unwrap();
+            fs::remove_file(to).unwrap();
+        });
     }
 }

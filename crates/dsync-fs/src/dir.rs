@@ -9,6 +9,7 @@ use std::{
     ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -64,6 +65,8 @@ pub struct Dir {
     fake_super: bool,
     /// See [`Dir::with_spelling`].
     spelling: Option<Spelling>,
+    /// See [`Dir::typed_path`].
+    typed: Option<Arc<Path>>,
     /// Owners whose links the operator's paths that start here may pass through.
     links: Links,
     /// The limit for the operator's paths that start here.
@@ -98,6 +101,7 @@ impl Dir {
             own_links: None,
             fake_super: false,
             spelling: None,
+            typed: None,
             links: Links::Trusted,
             reach: confined::Reach::Anywhere,
             adds_only: false,
@@ -518,7 +522,8 @@ impl Dir {
         let Self { path_only, own_links, fake_super, spelling, links, adds_only, .. } = *self;
         let made =
             Self { path_only, own_links, fake_super, spelling, links, adds_only, ..Self::new(fd, false) };
-        Ok(Self { reach: self.reach.clone(), meter: self.meter.clone(), ..made })
+        let (reach, meter, typed) = (self.reach.clone(), self.meter.clone(), self.typed.clone());
+        Ok(Self { reach, meter, typed, ..made })
     }
 
     /// Returns the number of the directory's filesystem. Asks the kernel once.

@@ -11,7 +11,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
+    path::{Component as PathPart, Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -40,7 +40,7 @@ impl Dir {
     /// # Errors
     /// The system's error, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
     pub fn open_operand(path: &Path) -> io::Result<Self> {
-        open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
+        open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty()).map(|dir| dir.typed_as(path))
     }
 
     /// Opens a directory for writing by the operator's own path, which may pass through `links`
@@ -49,7 +49,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_operand`]; [`UntrustedLink`] for a link that is not followed.
     pub fn open_destination(path: &Path, links: Links) -> io::Result<Self> {
-        open_by(CWD, path, Make::Nothing, links, (&Reach::Anywhere, None))
+        open_by(CWD, path, Make::Nothing, links, (&Reach::Anywhere, None)).map(|dir| dir.typed_as(path))
     }
 
     /// Opens a directory of the operator's, by links of these owners and, within `root`, by none.
@@ -71,7 +71,26 @@ impl Dir {
     /// As [`Dir::open_destination`]; without `mkpath`, `ENOENT` means that the parent is missing.
     pub fn create_destination(path: &Path, mkpath: bool, links: Links) -> io::Result<Self> {
         let make = if mkpath { Make::All } else { Make::Last };
-        open_by(CWD, path, make, links, (&Reach::Anywhere, None))
+        open_by(CWD, path, make, links, (&Reach::Anywhere, None)).map(|dir| dir.typed_as(path))
+    }
+
+    fn typed_as(self, path: &Path) -> Self {
+        Self { typed: Some(path.into()), ..self }
+    }
+
+    /// Returns the absolute path of the directory as its operator wrote it: filter rules speak of that one, and
+    /// not of where links lead. It is the [real one](Self::real_path) where the operator went up with `..`,
+    /// and of a directory that no path of his opened.
+    ///
+    /// # Errors
+    /// As [`real_path`](Self::real_path).
+    pub fn typed_path(&self) -> io::Result<PathBuf> {
+        let typed =
+            self.typed.as_deref().filter(|path| !path.components().any(|part| part == PathPart::ParentDir));
+        match typed.map(std::path::absolute) {
+            Some(Ok(path)) => Ok(path.components().collect()),
+            _ => self.real_path(),
+        }
     }
 
     /// Opens a directory as [`Dir::open_destination`] does. A relative path starts at this
@@ -272,7 +291,7 @@ impl Dir {
     /// The system's error.
     pub fn reopen(&self) -> io::Result<Self> {
         let again = self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))?;
-        Ok(Self { reach: self.reach.clone(), ..again })
+        Ok(Self { reach: self.reach.clone(), typed: self.typed.clone(), ..again })
     }
 
     /// Opens several components at once by `openat2`; returns `None` if that does not work here.

@@ -143,7 +143,7 @@ impl Scope {
     pub fn begin(set: &FilterSet, root: Option<&Arc<Dir>>, named: bool) -> Self {
         let reads = !set.merges.is_empty();
         let root_path = match root.filter(|_| reads || set.is_absolute) {
-            Some(root) => root.real_path().map(bytes_of).unwrap_or_default(),
+            Some(root) => root.typed_path().map(bytes_of).unwrap_or_default(),
             None => Vec::new(),
         };
         let above = set.above.iter().find(|above| above.root == root_path && above.named == named);
@@ -325,7 +325,7 @@ fn inherited(slot: &Slot) -> Slot {
 /// The rules of files above a transfer's root.
 #[derive(Debug, Clone)]
 pub(super) struct Above {
-    /// Absolute path of the root, without slashes at the ends.
+    /// Absolute path of the root as it was typed, without slashes at the ends.
     root: Vec<u8>,
     /// Whether the root's own files are among them.
     named: bool,
@@ -347,7 +347,7 @@ impl FilterSet {
         if !self.merges.iter().any(|spec| wants(&spec)) {
             return Ok(());
         }
-        let path = root.real_path().map_err(|error| fail(RuleFileFault::Read(error)))?;
+        let path = root.typed_path().map_err(|error| fail(RuleFileFault::Read(error)))?;
         let top = match floor {
             Some(floor) => floor.real_path().map_err(|error| fail(RuleFileFault::Read(error)))?,
             None => PathBuf::from("/"),
