@@ -654,7 +654,7 @@ mod tests {
         reporting(flags, &OperatorFiles::default(), &source, &destination).unwrap()
     }
 
-    fn options(line: &str) -> SyncOptions {
+    pub(super) fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
         let rules =
             Rules::collect(&flags.selection, &OperatorFiles::default(), &CvsNames::default()).unwrap();

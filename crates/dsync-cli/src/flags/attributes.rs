@@ -72,9 +72,9 @@ pub(crate) struct Attributes {
     /// Give everything to this owner, this group or both
     ///
     /// Same as --usermap=*:USER --groupmap=*:GROUP: USER, USER:GROUP or :GROUP. Not with --usermap
-    /// where USER is given, nor with --groupmap where GROUP is.
+    /// where USER is given, nor with --groupmap where GROUP is. May be given twice, once for each part.
     #[arg(long, value_name = "USER:GROUP", value_parser = id_rules::parse_owner)]
-    pub(crate) chown: Option<Owner>,
+    pub(crate) chown: Vec<Owner>,
     /// Give what is one user's to another: FROM:TO,...; implies --owner
     ///
     /// FROM is a name of the source in which *, ? and [ are wildcards, a number, a range of numbers
@@ -82,10 +82,10 @@ pub(crate) struct Attributes {
     /// number, or a name that the destination must know. The first rule that matches counts. As
     /// --owner it needs root at the destination.
     #[arg(long, value_name = "RULES", value_parser = id_rules::parse)]
-    pub(crate) usermap: Option<IdRules>,
+    pub(crate) usermap: Vec<IdRules>,
     /// Give what is one group's to another, as --usermap; implies --group
     #[arg(long, value_name = "RULES", value_parser = id_rules::parse)]
-    pub(crate) groupmap: Option<IdRules>,
+    pub(crate) groupmap: Vec<IdRules>,
     /// Change permissions on the way: D755,F644 or ug+rwX,o-w
     ///
     /// As if the source had them so; works with --perms, and on new files without. Rules are

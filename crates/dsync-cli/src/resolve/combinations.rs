@@ -6,7 +6,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
 use dsync_engine::{Operand, notation::Owner};
 
 use crate::{
-    flags::{Flags, When},
+    flags::{Attributes, Flags, When},
     usage::UsageError,
 };
 
@@ -118,16 +118,7 @@ const SHELL_BYTES: &[u8] = b" \t\n*?[]{}$`\"'\\;&|<>()!#";
 /// Options that each exclude others.
 fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     let Flags { attributes, deletion, writing, .. } = flags;
-    let chowned = |part: fn(&Owner) -> bool| attributes.chown.as_ref().is_some_and(part);
-
-    none_with(
-        (chowned(|owner| owner.user.is_some()), "--chown"),
-        &[(attributes.usermap.is_some(), "--usermap")],
-    )?;
-    none_with(
-        (chowned(|owner| owner.group.is_some()), "--chown"),
-        &[(attributes.groupmap.is_some(), "--groupmap")],
-    )?;
+    check_owners(attributes)?;
     none_with(
         (deletion.moving().is_some(), deletion.moving().unwrap_or_default()),
         &[
@@ -197,6 +188,25 @@ fn one_of(options: &[Given]) -> Result<(), UsageError> {
 }
 
 /// Refuses the first option together with any of the others.
+/// Refuses owners that are given twice: nobody could tell which one counts.
+fn check_owners(attributes: &Attributes) -> Result<(), UsageError> {
+    let chowned = |part: fn(&Owner) -> bool| attributes.chown.iter().filter(|owner| part(owner)).count();
+    let (users, groups) = (chowned(|owner| owner.user.is_some()), chowned(|owner| owner.group.is_some()));
+    for (option, count, what) in [
+        ("--chown", users, "a user is"),
+        ("--chown", groups, "a group is"),
+        ("--usermap", attributes.usermap.len(), "rules are"),
+        ("--groupmap", attributes.groupmap.len(), "rules are"),
+    ] {
+        if count > 1 {
+            let (option, reason) = (option.to_owned(), format!("{what} given more than once"));
+            return Err(UsageError::ValueInvalid { option, reason });
+        }
+    }
+    none_with((users > 0, "--chown"), &[(!attributes.usermap.is_empty(), "--usermap")])?;
+    none_with((groups > 0, "--chown"), &[(!attributes.groupmap.is_empty(), "--groupmap")])
+}
+
 fn none_with((given, one): Given, others: &[Given]) -> Result<(), UsageError> {
     match others.iter().find(|(other, _)| given && *other) {
         Some(&(_, other)) => Err(UsageError::Conflict { one, other }),
@@ -265,5 +275,19 @@ mod tests {
             assert_eq!(refusal(&line), (1, expected), "{line}");
         }
         assert!(super::super::tests::ordered("--inplace -W --chown=1 --groupmap=1:2 a b").is_ok());
+    }
+
+    #[test]
+    fn an_owner_may_be_given_in_two_parts_and_each_part_once() {
+        let rules = |line: &str| super::super::tests::options(line).id_rules.len();
+        assert_eq!((rules("-a --chown=1 --chown=:4 a b"), rules("-a --chown=1:4 a b")), (2, 2));
+        for (line, told) in [
+            ("--chown=1 --chown=2:3", "--chown: a user is given more than once"),
+            ("--chown=:1 --chown=2:3", "--chown: a group is given more than once"),
+            ("--usermap=0:5 --usermap=1:6", "--usermap: rules are given more than once"),
+            ("--groupmap=0:5 --groupmap=0:5", "--groupmap: rules are given more than once"),
+        ] {
+            assert_eq!(refusal(&format!("{line} a b")), (1, told.to_owned()), "{line}");
+        }
     }
 }
