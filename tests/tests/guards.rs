@@ -452,3 +452,20 @@ fn a_source_in_its_destination_is_never_deleted_by_rules_that_spare_a_part_of_it
         }
     }
 }
+
+#[test]
+fn a_destination_behind_a_directory_that_is_missing_is_no_way_around_the_guards() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    let source = slash(&scratch.src());
+    for (path, options) in
+        [("new/..", &["--delete"][..]), ("src/new/../..", &[]), ("src/x/y/../../z", &["-n"])]
+    {
+        let run = Run::dsync().args(["-a", "--mkpath"]).args(options).arg(&source).arg(scratch.at(path));
+        let outcome = run.run().expect_code(3);
+        let told = "'..' follows a directory that does not exist";
+        assert!(outcome.stderr_text().contains(told), "{}", outcome.account());
+        assert!(!scratch.at("new").exists() && !scratch.src().join("new").exists(), "{path}");
+    }
+}

@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -217,6 +217,11 @@ impl Target {
     ) -> Result<Self, SyncError> {
         let imagined = Self::imagined(path);
         if let Some((base, below)) = imagined.missing(options, start) {
+            if below.components().any(|part| part == path::Component::ParentDir) {
+                // Once the parts are made it leads to a directory that no guard has seen.
+                let source = io::Error::other("'..' follows a directory that does not exist");
+                return Err(unusable(path, source));
+            }
             refused_places::refuse_from_missing(&options.writing, &base, &below)?;
             if let Some(alternates) = &options.writing.alternates {
                 let _ = Alternates::open(alternates, &base, &below)?;
