@@ -424,3 +424,28 @@ fn a_file_of_an_alternate_that_cannot_be_read_comes_from_the_source() {
         }
     }
 }
+
+#[test]
+fn names_of_one_file_that_an_alternate_links_just_so_are_no_changes() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("a", 1, 10), Node::dir("d"), Node::file("d/g", 2, 10)]).plant(&scratch.src());
+    std::os::unix::fs::symlink("nowhere", scratch.src().join("l")).unwrap();
+    for (old, new) in [("a", "b"), ("a", "d/c"), ("l", "m")] {
+        fs::hard_link(scratch.src().join(old), scratch.src().join(new)).unwrap();
+    }
+    let _ =
+        Run::dsync().arg("-aH").arg(slash(&scratch.src())).arg(scratch.at("alternate")).run().expect_code(0);
+
+    every_way(&scratch, &["-aHi", "--link-dest=../alternate"], |copy, to| {
+        fs::create_dir(to).unwrap();
+        for run in [copy().arg("-n"), copy()] {
+            let outcome = run.run().expect_code(0);
+            let lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+            // The destination itself, and the directory that no link can be made to.
+            let others = lines.iter().filter(|line| !line.ends_with(" ./") && !line.ends_with(" d/"));
+            assert_eq!(others.count(), 0, "{}", outcome.account());
+        }
+        assert_same(&scratch.src(), to, Scope::full());
+    });
+}

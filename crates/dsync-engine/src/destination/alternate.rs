@@ -176,6 +176,11 @@ impl Level {
         self.0.iter()
     }
 
+    /// Returns whether an entry of this name is the inode that `is_it` knows.
+    pub(super) fn has_name_of(&self, name: &Component, is_it: impl Fn(&Metadata) -> bool) -> bool {
+        self.0.iter().any(|dir| dir.stat(name).is_ok_and(|other| other.nlink > 1 && is_it(&other)))
+    }
+
     /// Returns whether an entry of the destination is one of these directories' as well, by a hard link.
     pub(super) fn has(&self, name: &Component, existing: &Metadata) -> bool {
         let is_same = |other: Metadata| (other.dev, other.ino) == (existing.dev, existing.ino);

@@ -328,8 +328,8 @@ impl Record {
         for (Further { entry, name, action, kind, displaces, keeps_newer, told }, first) in &self.links {
             push_name(&mut bytes, name);
             bytes.extend(entry.0.to_ne_bytes());
-            let is_new = *action == Action::Create;
-            let flags = [is_new, *displaces, told.is_some(), keeps_newer.is_some()];
+            let (is_new, is_link) = (*action == Action::Create, *action == Action::Link);
+            let flags = [is_new, *displaces, told.is_some(), keeps_newer.is_some(), is_link];
             bytes.push((0..).zip(flags).fold(0, |all, (bit, flag)| all | u8::from(flag) << bit));
             bytes.push(*kind as u8);
             bytes.extend(first.to_bytes());
@@ -351,7 +351,11 @@ impl Record {
             let name = take_name(&mut rest)?;
             let entry = EntryId(u64::from_ne_bytes(take(&mut rest)?));
             let [flags, kind] = take(&mut rest)?;
-            let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
+            let action = match (flags & 1, flags & 16) {
+                (0, 0) => Action::Update,
+                (0, _) => Action::Link,
+                _ => Action::Create,
+            };
             let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
             let first = RecordAt::from_bytes(take(&mut rest)?);
             let keeps_newer = if flags & 8 != 0 { Some(take_time(&mut rest)?) } else { None };
@@ -448,12 +452,14 @@ mod tests {
         let links = vec![
             (further(&[b'n'; 255], Action::Create, FileType::Fifo, true), at),
             (further(b"m", Action::Update, FileType::File, false), at),
+            (further(b"l", Action::Link, FileType::File, false), at),
         ];
         let bytes = Record { directory: directory.clone(), links }.encode();
         let back = Record::decode(&bytes).unwrap();
         assert_eq!(back.directory, directory);
         assert_eq!(back.links[0].0, further(&[b'n'; 255], Action::Create, FileType::Fifo, true));
         assert_eq!(back.links[1].0, further(b"m", Action::Update, FileType::File, false));
+        assert_eq!(back.links[2].0, further(b"l", Action::Link, FileType::File, false));
         for cut in 1..bytes.len() {
             let _ = Record::decode(&bytes[..cut]);
         }

@@ -194,6 +194,13 @@ impl Succession {
         [0, digest(&stamp, None), digest(&stamp, Some(stamp.mtime))].contains(&noted)
     }
 
+    /// Returns whether an entry is the inode that was noted of a first name.
+    pub(super) fn has_inode(&self, number: u64, found: &Metadata) -> bool {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let is_noted = lock(&self.state).inodes.get(at).is_some_and(|&noted| noted != 0);
+        is_noted && self.is_inode(number, found)
+    }
+
     /// Returns the name that took over from a first name.
     pub(super) fn successor(&self, number: u64) -> Option<Successor> {
         lock(&self.state).first_names.get(&number).and_then(|first| first.successor.clone())

@@ -50,7 +50,10 @@ impl Planner<'_> {
                 problem.map_or(Ok(()), |problem| self.site.account.problem(problem))
             }
             Course::Stay { first, .. } => self.stay(subject, found, first, reserved),
-            Course::Follow { first, decision, way } => {
+            Course::Follow { first, mut decision, way, as_there } => {
+                if as_there {
+                    (decision.action, decision.changes) = (Action::Link, Changes::NONE);
+                }
                 self.follow(subject, found, (&decision, &way), &first)?;
                 self.stand_by(found, first, reserved)
             }
@@ -92,7 +95,10 @@ impl Planner<'_> {
         first: &FirstName,
     ) -> Result<(), SyncError> {
         let Some(kind) = file_type(&subject.entry.kind) else { return Ok(()) };
-        let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
+        let action = match decision.action {
+            action @ (Action::Create | Action::Link) => action,
+            _ => Action::Update,
+        };
         let mut changes = decision.changes;
         changes.insert(Changes::HARD_LINK);
         if action == Action::Update && !self.site.policy.options.times {
@@ -107,7 +113,8 @@ impl Planner<'_> {
             .then_some((changes, planned.facts))
             .map(|(changes, facts)| Told { changes, size: planned.size, facts: facts.unwrap_or_default() });
         if told_later.is_none() {
-            self.site.account.carried_out(planned)?;
+            // It is counted when it is made.
+            self.site.account.carried_out_by(planned, false)?;
         }
 
         let displaced = way.displaced();
@@ -179,7 +186,7 @@ impl Planner<'_> {
             self.links.displace(group);
         }
         if let (Some(number), Placed::Here | Placed::Undressed) = (first_name, placed) {
-            self.note_inode(subject, found, decision.action, number)?;
+            self.note_inode(subject, found, placing, number)?;
         }
         if placed != Placed::Here {
             return Ok(());
@@ -194,9 +201,13 @@ impl Planner<'_> {
         &self,
         subject: &Subject<'_>,
         found: &Found,
-        action: Action,
+        placing: &Placing,
         number: u64,
     ) -> Result<(), SyncError> {
+        let action = placing.decision.action;
+        if let (Hands::Idle(_), Action::Link, Some(other)) = (&self.site.hands, action, &placing.alternate) {
+            return Ok(self.transfers.succession.note_inode(number, &other.metadata.stamp(), false)?);
+        }
         let dir = subject.directory.dir.as_ref().filter(|dir| dir.numbers_inodes());
         let Some(dir) = dir else { return Ok(()) };
         let stays = matches!(action, Action::Keep | Action::Retag);

@@ -31,8 +31,9 @@ pub(super) enum Course {
     /// Its name is one of the first name's inode already. With the decision for the case that the
     /// first name's content does not come, while that is awaited.
     Stay { first: FirstName, instead: Option<Decision> },
-    /// Its name is linked to the first one at the end of the run.
-    Follow { first: FirstName, decision: Decision, way: Way },
+    /// Its name is linked to the first one at the end of the run. `as_there`: an alternate directory links the
+    /// two just so.
+    Follow { first: FirstName, decision: Decision, way: Way, as_there: bool },
     /// It is made, changed or kept by itself.
     Place(Placing),
 }
@@ -118,7 +119,11 @@ impl Planner<'_> {
         };
         Ok(match (way, found.first) {
             (Way::Blocked(problem), _) => Course::Ignore(Some(problem)),
-            (way, Some(first)) if decision.placed => Course::Follow { first, decision, way },
+            (way, Some(first)) if decision.placed => {
+                let is_first = |other: &Metadata| self.transfers.succession.has_inode(first.number(), other);
+                let as_there = existing.is_none() && merge.alternates.has_name_of(&subject.name, is_first);
+                Course::Follow { first, decision, way, as_there }
+            }
             (way, _) => Course::Place(Placing { decision, alternate, way, is_apart: false }),
         })
     }

@@ -50,7 +50,7 @@ impl Planner<'_> {
             Some(_) => self.compare(subject, found.existing.as_ref()),
             None => placing.decision,
         };
-        Ok(Course::Follow { first, decision, way: placing.way })
+        Ok(Course::Follow { first, decision, way: placing.way, as_there: false })
     }
 
     /// Finds a later name of the entry's file that needs no content, and makes it lead.

@@ -85,7 +85,7 @@ impl Planner<'_> {
             Course::Stay { first, instead: Some(decision) } => {
                 self.reserve_succession(subject, found, decision, *first, None)?
             }
-            Course::Follow { first, decision, way } => {
+            Course::Follow { first, decision, way, .. } => {
                 self.reserve_succession(subject, found, decision, *first, way.displaced())?
             }
             Course::Place(placing) => self.reserve_place(merge, subject, found, placing)?,
