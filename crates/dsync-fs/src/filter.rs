@@ -23,7 +23,7 @@ pub use self::{
     syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec},
 };
 use self::{
-    order::Rules,
+    order::Order,
     pattern::{Build, Pattern},
     scope::Above,
 };
@@ -72,6 +72,27 @@ struct Rule {
     what: What,
     /// File and line; none for one of the command.
     origin: Option<(Arc<[u8]>, u32)>,
+}
+
+/// Compiled rules, the first one first.
+#[derive(Debug, Default)]
+struct Rules {
+    all: Vec<Rule>,
+    order: Order,
+}
+
+impl Rules {
+    /// Returns the rules that may match a path, with their numbers, in order. No other one does.
+    fn that_may_match(&self, path: &[u8]) -> impl Iterator<Item = (usize, &Rule)> {
+        self.order.that_may_match(path).filter_map(|at| Some((at, self.all.get(at)?)))
+    }
+}
+
+impl From<Vec<Rule>> for Rules {
+    fn from(all: Vec<Rule>) -> Self {
+        let order = Order::new(all.iter().map(Rule::only_name));
+        Self { all, order }
+    }
 }
 
 /// The things that a rule speaks of.
@@ -214,7 +235,7 @@ impl FilterSet {
 
     /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.rules.len() == 0 && self.own_directories.is_none()
+        self.rules.all.is_empty() && self.own_directories.is_none()
     }
 
     /// Returns the verdict of the first rule that matches: `true` to include, `None` if none
@@ -288,6 +309,14 @@ impl JudgesXattrs for FilterSet {
 }
 
 impl Rule {
+    /// Returns the last name of every path that the rule matches, if it is one.
+    fn only_name(&self) -> Option<&[u8]> {
+        match &self.what {
+            What::Pattern(pattern) if !self.negated && !self.absolute => pattern.only_name(),
+            _ => None,
+        }
+    }
+
     /// Returns whether the rule matches a path that is no absolute one.
     fn matches(&self, pattern: &Pattern, Subject { path, is_dir, .. }: Subject<'_>) -> bool {
         let matched = (is_dir || !pattern.directories_only) && pattern.matches(path, is_dir);
@@ -343,3 +372,47 @@ impl Within {
 
 /// Rules that are compiled for speed, as long as there are no more: some kilobytes each.
 const MAX_FAST_RULES: usize = 4096;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The naive twin: each rule is asked in turn.
+        #[test]
+        fn the_first_rule_that_matches_is_that_of_a_look_at_each(
+            rules in prop::collection::vec((r"/?([ab]{1,2}|\*)(/([ab]{1,2}|\?))?/?", any::<[bool; 3]>()), 0..80),
+            paths in prop::collection::vec("[ab]{1,2}(/[ab]{1,2}){0,3}", 1..12),
+            is_dir: bool,
+        ) {
+            let spec = |(text, [include, negated, absolute]): &(String, [bool; 3])| {
+                RuleSpec { negated: *negated, absolute: *absolute, ..RuleSpec::new(*include, text.as_bytes()) }
+            };
+            let set = FilterSet::of(&rules.iter().map(spec).collect::<Vec<_>>()).unwrap();
+            for path in &paths {
+                let subject = Subject { path: path.as_bytes(), is_dir, perishing: false };
+                let matches = |rule: &Rule| {
+                    matches!(&rule.what, What::Pattern(pattern) if rule.matches(pattern, subject))
+                };
+                let naive = set.rules.all.iter().position(matches);
+                let found = set.rules.that_may_match(path.as_bytes()).find(|(_, rule)| matches(rule));
+                prop_assert_eq!(found.map(|(at, _)| at), naive, "{}", path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_names_costs_those_of_one_name() {
+        let texts: Vec<_> =
+            (0..65_000).map(|number| format!("/dir/{number}")).chain(["*.o".into()]).collect();
+        let specs: Vec<_> = texts.iter().map(|text| RuleSpec::new(false, text.as_bytes())).collect();
+        let set = FilterSet::of(&specs).unwrap();
+        for (path, looks, excluded) in [("dir/7", 2, true), ("other/7", 2, false), ("dir/7x", 1, false)] {
+            assert_eq!(set.rules.that_may_match(path.as_bytes()).count(), looks, "{path}");
+            assert_eq!(set.excludes(path.as_bytes(), false), excluded, "{path}");
+        }
+    }
+}

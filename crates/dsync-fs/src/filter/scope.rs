@@ -22,9 +22,8 @@ use std::{
 
 use self::reading::{GIT, Place, Reading};
 use super::{
-    FilterSet, Rule, What,
+    FilterSet, Rule, Rules, What,
     git::{GitLines, Ignored},
-    order::Rules,
     pattern::Pattern,
     syntax::{Ends, RuleSpec},
 };

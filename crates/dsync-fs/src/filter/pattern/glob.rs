@@ -62,6 +62,7 @@ impl Glob {
             [Token::LongRun] => return true,
             _ => {}
         }
+
         // The places before which a match may stand; the last is the middle's end.
         let (mut now, mut next) = (vec![false; tokens.len() + 1], vec![false; tokens.len() + 1]);
         self.reach(0, &mut now);

@@ -11,9 +11,8 @@ use std::{
 
 use super::{
     super::{
-        Rule, What,
+        Rule, Rules, What,
         git::{GitFault, GitLines},
-        order::Rules,
         pattern::{Build, Pattern},
         syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleSpec},
     },
@@ -167,6 +166,7 @@ impl Reading<'_> {
         })?;
         let (below, above) = self.ways();
         let path = path.into();
+
         Ok(Arc::new(Frame {
             path,
             rules: Rules::default(),
