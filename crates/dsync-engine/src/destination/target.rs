@@ -227,6 +227,7 @@ impl Target {
                 let _ = Alternates::open(alternates, &base, &below)?;
             }
         }
+
         match hands.create_root(|| start.create(path, options.mkpath, operator_links(options))) {
             Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Ok(None) => Ok(imagined),

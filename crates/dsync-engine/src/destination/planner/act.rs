@@ -44,6 +44,7 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         // Its name could not be freed.
         let Some(reserved) = reserved else { return self.ignore(subject) };
+
         match course {
             Course::Ignore(problem) => {
                 self.ignore(subject)?;
