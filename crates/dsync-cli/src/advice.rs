@@ -177,7 +177,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "What was finished is kept; run the same command again, or with a longer --max-stall."
         }
         SyncError::Locked { .. } => {
-            "Wait until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there."
+            "--lock-wait waits until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there."
         }
         SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
             "With --numeric-ids no names are needed."

@@ -21,6 +21,7 @@ use dsync_engine::{
 use crate::{
     bar::Bar,
     escape::escape_text,
+    in_place_of_rsync,
     json::{Opening, Stream},
     listing::{self, Listing},
     log::Log,
@@ -161,7 +162,7 @@ impl Console {
     /// Writes a line to the log file alone.
     pub(crate) fn note(&self, line: &str) {
         if let Some(log) = &self.log {
-            log.line(line.as_bytes());
+            log.line(in_place_of_rsync::line(line).as_bytes());
         }
     }
 
@@ -334,7 +335,7 @@ impl Results {
 
 /// Prints a line on standard error; if even that fails, there is nobody left to tell.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", in_place_of_rsync::line(line));
 }
 
 /// Prints why the command ends without success; the program's name is in front for whoever reads it

@@ -28,6 +28,7 @@ mod explain;
 mod flags;
 mod format;
 mod here;
+mod in_place_of_rsync;
 mod json;
 mod keys;
 mod listing;
@@ -59,6 +60,7 @@ use std::{
     path::Path,
     process::ExitCode,
     sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use dsync_engine::{CancelToken, Job, Summary, SyncError, TreeWatch, TypeCounts, exit_code};
@@ -82,8 +84,13 @@ fn main() -> ExitCode {
     dsync_engine::raise_nofile_limit();
     dsync_engine::reserve_descriptors();
     signals::let_long_writes_fail();
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    ExitCode::from(dispatch(words))
+    let mut words = std::env::args_os();
+    in_place_of_rsync::begin(words.next().as_deref());
+    let code = dispatch(words.collect());
+    if let Some(line) = in_place_of_rsync::last_line(code, messages::meaning(code)) {
+        say(&line);
+    }
+    ExitCode::from(code)
 }
 
 /// Performs the action of the words and returns the exit code.
@@ -114,10 +121,11 @@ fn dispatch(words: Vec<OsString>) -> u8 {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));
     }
 
-    let flags = match flags::parse(words) {
+    let mut flags = match flags::parse(words) {
         Ok(flags) => flags,
         Err(error) => return refuse(&error),
     };
+    adapt(&mut flags);
     let program = &flags.program;
 
     if program.help {
@@ -134,6 +142,18 @@ fn dispatch(words: Vec<OsString>) -> u8 {
         refuse(&UsageError::Needs { option: "--restrict", needed: "--server before it" })
     } else {
         run(&flags)
+    }
+}
+
+/// Changes what programs that were written for rsync would not expect.
+fn adapt(flags: &mut Flags) {
+    if !in_place_of_rsync::is_called_rsync() {
+        return;
+    }
+    flags.deletion.allow_empty_source = true;
+    flags.stopping.lock_wait.get_or_insert(in_place_of_rsync::LOCK_WAIT);
+    if flags.output.verbose > 0 {
+        flags.output.info.insert(0, "flist1".to_owned());
     }
 }
 
@@ -247,7 +267,7 @@ fn perform(
     };
 
     let cage = Arc::new(Cage::default());
-    let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), console, cancel);
+    let outcome = conduct(flags, &job.cage(Arc::clone(&cage) as _), console, cancel);
     console.end_list();
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
@@ -261,9 +281,36 @@ fn perform(
     outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary })
 }
 
+/// Carries the run out, once no other run has the destination, if that is to be waited for.
+fn conduct(flags: &Flags, job: &Job, console: &Console, cancel: &CancelToken) -> Result<Summary, SyncError> {
+    let (began, mut is_told) = (Instant::now(), false);
+    // What a batch has recorded is of one run.
+    let wait = flags.stopping.lock_wait.filter(|_| flags.batch.writing().is_none()).unwrap_or_default();
+    loop {
+        let outcome = attempt(flags, job.clone(), console, cancel);
+        let is_locked = outcome.as_ref().is_err_and(|error| messages::code_of(error) == exit_code::LOCKED);
+        if !is_locked || began.elapsed() >= Duration::from_secs(wait) {
+            return outcome;
+        }
+        if !is_told {
+            console.talk("dsync: another run has the destination; waiting for its end");
+            is_told = true;
+        }
+        for _ in 0..LOCK_LOOKS {
+            if cancel.is_cancelled() {
+                return Err(SyncError::Cancelled);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// Tenths of a second between two attempts, each of which waits for some seconds itself.
+const LOCK_LOOKS: u32 = 10;
+
 /// Carries the run out. Where the remote host lacks the program, and the person agrees, it gets a copy
 /// first.
-fn conduct(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> Result<Summary, SyncError> {
+fn attempt(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> Result<Summary, SyncError> {
     let first = job.clone().run(console, cancel);
     let (Err(error), Ok(connect)) = (&first, resolve::connect_options(flags, &|name| std::env::var_os(name)))
     else {
@@ -365,6 +412,7 @@ fn finish(
             (messages::code_of(error), Some(format!("dsync: error: {text}")))
         }
     };
+    let code = in_place_of_rsync::known_code(code);
 
     console.end_stream(outcome, code, last_words.as_deref());
     let closed = console.close();
@@ -373,6 +421,9 @@ fn finish(
     }
     if let (Some(error), Some((path, ..))) = (console.log_failure(), &report.log) {
         warn_of_log(path, &error);
+    }
+    if let Some(line) = in_place_of_rsync::last_line(code, messages::meaning(code)) {
+        console.talk(&line);
     }
 
     closing::printed(closed, code)
@@ -431,7 +482,14 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         "sent {} bytes  received {} bytes  total size {}",
         summary.traffic.sent_bytes, summary.traffic.received_bytes, summary.report.total_bytes
     ));
-    if report.paragraph {
+    if in_place_of_rsync::is_called_rsync() {
+        // Those of the statistics are there already.
+        if report.paragraph && !report.stats {
+            let times = (summary.elapsed, summary.dry_run);
+            let totals = stats::totals(&summary.report, summary.traffic, times, report.style);
+            console.result(&format!("\n{totals}"));
+        }
+    } else if report.paragraph {
         console.result(&format!("\n{}", closing.paragraph()));
     } else if has_bar {
         console.talk(&closing.paragraph());

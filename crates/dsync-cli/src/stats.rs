@@ -49,7 +49,12 @@ pub(crate) fn block(
 }
 
 /// Returns rsync's two lines of totals.
-fn totals(report: &Report, traffic: Traffic, (elapsed, dry_run): (Duration, bool), style: Style) -> String {
+pub(crate) fn totals(
+    report: &Report,
+    traffic: Traffic,
+    (elapsed, dry_run): (Duration, bool),
+    style: Style,
+) -> String {
     let number = |value| Number(value, style).to_string();
     let (sent, received) = (traffic.sent_bytes, traffic.received_bytes);
     let bytes = sent.saturating_add(received);

@@ -1,7 +1,12 @@
 //! The output of `--version`.
 
+use crate::in_place_of_rsync;
+
 /// Returns version, carriers, cryptography, compression, checksum, licence.
 pub(crate) fn text() -> String {
+    if in_place_of_rsync::is_called_rsync() {
+        return in_place_of_rsync::version();
+    }
     let (exchanges, ciphers) = dsync_engine::cryptography();
     format!(
         "dsync {} (protocol {})\n\

@@ -2,15 +2,18 @@
 
 use std::io;
 
+use crate::in_place_of_rsync;
+
 /// Returns a system error in words.
 pub(crate) fn system_words(error: &io::Error) -> String {
     let text = error.to_string();
     let words = without_number(&text);
-    match error.kind() {
+    let words = match error.kind() {
         io::ErrorKind::StorageFull => format!("the disk is full ({words})"),
         io::ErrorKind::QuotaExceeded => format!("the quota is used up ({words})"),
         _ => words.to_owned(),
-    }
+    };
+    in_place_of_rsync::numbered(words, error)
 }
 
 /// Shortens "Permission denied (os error 13)" to "Permission denied".

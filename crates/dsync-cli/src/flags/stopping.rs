@@ -36,6 +36,12 @@ pub(crate) struct Stopping {
         value_parser = moment
     )]
     pub(crate) stop_at: Option<Moment>,
+    /// Wait up to SECONDS for another run into the same destination
+    ///
+    /// Without it a run waits for three seconds, and then ends with exit code 41. Programs that start several
+    /// runs into one destination get them one after the other.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) lock_wait: Option<u64>,
     /// Run again whenever the source has changed, until an interrupt, with exit code 20
     ///
     /// Of a local source: to another directory, or as a push. A run begins when nothing has changed for
@@ -55,6 +61,10 @@ impl Group for Stopping {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![("watch", &mut self.watch)]
     }
+}
+
+fn seconds(value: &str) -> Result<u64, NotInRange> {
+    whole_number(value, 0, u32::MAX.into())
 }
 
 fn minutes(value: &str) -> Result<u64, NotInRange> {

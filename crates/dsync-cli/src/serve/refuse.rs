@@ -394,6 +394,6 @@ mod tests {
         archive old-dirs chown drop-D exclude include exclude-from include-from filter cvs-exclude gitignore
         from0 iconv write-batch only-write-batch read-batch implied-dirs delete-delay suffix compress-choice compress-level rsh dsync-path deploy
         remote-option super transport timeout retries contimeout port bwlimit max-alloc max-stall ipv4 ipv6
-        state state-dir stop-after stop-at watch verbose quiet itemize-changes stats human-readable progress list-only json info
+        state state-dir stop-after stop-at lock-wait watch verbose quiet itemize-changes stats human-readable progress list-only json info
         debug out-format log-file log-file-format 8-bit-output stderr outbuf help version restrict";
 }
