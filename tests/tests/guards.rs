@@ -382,6 +382,31 @@ fn what_is_mounted_at_the_destination_is_not_deleted() {
 }
 
 #[test]
+fn what_is_bound_at_the_destination_is_not_deleted() {
+    needs_dsync!();
+    needs_root!();
+    for options in
+        [&["-a", "--delete"][..], &["-a", "--del"], &["-a", "--delete", "-b"], &["-a", "--delete-before"]]
+    {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        full(&scratch.dst());
+        fs::write(scratch.at("dst/gone"), "extraneous").unwrap();
+        full(&scratch.at("other"));
+        let bound = ["bound", "deep/er/bound"].map(|at| {
+            let (other, at) = (scratch.at("other"), scratch.dst().join(at));
+            fs::create_dir_all(&at).unwrap();
+            Mount::bind(&other, &at)
+        });
+        let [Some(_first), Some(_second)] = &bound else { return };
+        let before = survey(&scratch.at("other"));
+        let outcome = run(&scratch, options, "src/", &scratch.dst()).expect_code(23);
+        assert_unchanged(&before, &scratch.at("other"));
+        assert!(!scratch.at("dst/gone").exists(), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn a_destination_in_its_source_is_refused_only_where_the_run_would_enter_it() {
     needs_dsync!();
     // The options and operands, the content of `.rsync-filter`, and whether the run is refused.

@@ -76,6 +76,8 @@ pub struct Dir {
     /// See [`Dir::metered`].
     meter: Option<Arc<Meter>>,
     device: OnceLock<u64>,
+    /// See [`Dir::mount`].
+    pub(crate) mount: OnceLock<u64>,
     /// See [`Dir::is_synced_by_file`].
     by_file: OnceLock<bool>,
 }
@@ -107,6 +109,7 @@ impl Dir {
             adds_only: false,
             meter: None,
             device: OnceLock::new(),
+            mount: OnceLock::new(),
             by_file: OnceLock::new(),
         }
     }

@@ -49,12 +49,16 @@ impl Dir {
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns the number of the mount through which the directory was opened.
+    /// Returns the number of the mount through which the directory was opened. Asks the kernel once.
     ///
     /// # Errors
     /// The system's error.
     pub fn mount(&self) -> io::Result<u64> {
-        Ok(statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
+        if let Some(&mount) = self.mount.get() {
+            return Ok(mount);
+        }
+        let mount = statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id;
+        Ok(*self.mount.get_or_init(|| mount))
     }
 
     /// Returns whether both handles are of the same directory.

@@ -409,7 +409,8 @@ fn open_level(
     if places.is_some_and(|places| places.has(&metadata)) {
         return Ok(None);
     }
-    if metadata.dev != parent.device()? {
+    // What is bound there is of the same filesystem, and of another mount.
+    if metadata.dev != parent.device()? || dir.mount()? != parent.mount()? {
         return Err(Errno::XDEV.into());
     }
     let mut names = Vec::new();
