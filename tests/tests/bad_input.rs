@@ -303,3 +303,16 @@ fn file_that_cannot_be_read_has_its_own_name_where_it_was_to_get_another() {
     let run = Run::dsync().args(["-a", "secret", "copy"]).cwd(scratch.path()).as_user(65_534, 65_534);
     expect(run.run(), 23, &["cannot read 'secret': Permission denied"]);
 }
+
+#[test]
+fn an_operand_that_is_too_long_for_the_other_end_is_refused_before_a_shell_starts() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let long = format!("host:{}", "./".repeat(3000));
+    let source = slash(&scratch.src()).into_string().unwrap();
+    for operands in [[source.as_str(), &long], [&long, "here/"]] {
+        let outcome = Run::dsync().args(["-a", "-e", "false"]).args(operands).cwd(scratch.path()).run();
+        let outcome = outcome.expect_code(1);
+        assert!(outcome.stderr_text().contains("more than 4,095 bytes"), "{}", outcome.account());
+    }
+}

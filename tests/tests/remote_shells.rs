@@ -122,6 +122,11 @@ fn failures_of_the_shell_have_rsyncs_exit_codes() {
         let run = through(program(), &shell, program());
         let ours = run.arg(slash(&scratch.src())).arg("host:dst/").run();
         assert_eq!(ours.code(), Some(code), "{text}: {}", ours.account());
+        // Whoever starts the run may let the system reap all children.
+        let shell = format!("--rsh={}", shell.display());
+        let run = Run::of("env").args(["--ignore-signal=CHLD"]).arg(program()).args(["-a", &shell]);
+        let deaf = run.arg(slash(&scratch.src())).arg("host:dst/").run();
+        assert_eq!(deaf.code(), Some(code), "{text}: {}", deaf.account());
     }
     let run = through(program(), Path::new("/no/such/shell"), program());
     let _ = run.arg(slash(&scratch.src())).arg("host:dst/").run().expect_code(14);

@@ -112,6 +112,34 @@ fn a_run_that_is_told_to_end_does_not_read_a_large_file_to_its_end() {
 }
 
 #[test]
+fn a_run_that_is_told_to_end_reads_no_large_file_to_its_end_for_a_manifest_or_a_batch() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let file = fs::File::create(scratch.src().join("large")).unwrap();
+    file.set_len(256 << 30).unwrap();
+    for option in ["--write-manifest", "--only-write-batch", "--write-batch"] {
+        let told = format!("{option}={}", scratch.at("told").display());
+        let run = Run::dsync().arg("-a").arg(&told).arg(slash(&scratch.src())).arg(scratch.dst());
+        let running = run.start();
+        // The hole is made at once, and then it is read.
+        let is_read = || {
+            fs::read_to_string(format!("/proc/{}/io", running.id()))
+                .is_ok_and(|io| bytes_read(&io) > 64 << 20)
+        };
+        wait_for(is_read);
+        running.signal(Signal::TERM);
+        let outcome = running.wait().expect_code(20);
+        assert!(temporaries(&scratch.dst()).is_empty(), "{}", outcome.account());
+        assert!(!scratch.at("told").exists(), "{}", outcome.account());
+    }
+}
+
+/// Returns the bytes that a process has read, by its file in /proc.
+fn bytes_read(io: &str) -> u64 {
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+#[test]
 fn two_signals_at_once_end_a_run_in_order() {
     needs_dsync!();
     // As timeout(1) sends them: to the command and to its group.

@@ -84,6 +84,7 @@ fn main() -> ExitCode {
     dsync_engine::raise_nofile_limit();
     dsync_engine::reserve_descriptors();
     signals::let_long_writes_fail();
+    signals::hear_children();
     let mut words = std::env::args_os();
     in_place_of_rsync::begin(words.next().as_deref());
     let code = dispatch(words.collect());

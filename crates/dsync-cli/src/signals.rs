@@ -32,6 +32,13 @@ pub(crate) fn let_long_writes_fail() {
     let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }
 
+/// Lets the process hear how its children end. Whoever starts it may ignore that, as some supervisors do, and then
+/// the system forgets how a remote shell ended. What this process starts has the default.
+pub(crate) fn hear_children() {
+    // The system has the signal, so this cannot fail.
+    let _ = signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default());
+}
+
 /// Starts to watch; the threads live as long as the process.
 ///
 /// # Errors

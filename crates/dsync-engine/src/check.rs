@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dsync_wire::{
-    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
+    limits::{MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS},
     options::{Append, CopyAs, Durability, SyncOptions},
 };
 
@@ -17,13 +17,16 @@ pub(crate) fn job(
     connect: &ConnectOptions,
 ) -> Result<(), SyncError> {
     sources(source)?;
-    let is_empty = match destination {
-        Destination::Local { path } => path.as_os_str().is_empty(),
-        Destination::Remote { path, .. } | Destination::Peer { path } => path.is_empty(),
-        Destination::Nowhere => false,
+    let (is_empty, sent_bytes) = match destination {
+        Destination::Local { path } => (path.as_os_str().is_empty(), 0),
+        Destination::Remote { path, .. } | Destination::Peer { path } => (path.is_empty(), path.len()),
+        Destination::Nowhere => (false, 0),
     };
     if is_empty {
         return invalid("destination", "its path is empty");
+    }
+    if sent_bytes > MAX_OPERAND {
+        return invalid("destination", LONG_OPERAND);
     }
     connection(connect)?;
     rights(options)?;
@@ -138,13 +141,14 @@ fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
 }
 
 fn sources(source: &Source) -> Result<(), SyncError> {
-    let (paths, bytes) = match source {
-        Source::Local { paths } => (paths.len(), 0),
+    let (paths, bytes, longest) = match source {
+        Source::Local { paths } => (paths.len(), 0, 0),
         Source::Files { root, .. } | Source::Manifest { root, .. } => {
-            (usize::from(!root.as_os_str().is_empty()), 0)
+            (usize::from(!root.as_os_str().is_empty()), 0, 0)
         }
         Source::Remote { paths, .. } | Source::Peer { paths } => {
-            (paths.len(), paths.iter().map(|path| path.len()).sum())
+            let lengths = || paths.iter().map(|path| path.len());
+            (paths.len(), lengths().sum(), lengths().max().unwrap_or(0))
         }
         Source::Batch(_) => return Ok(()),
     };
@@ -158,8 +162,14 @@ fn sources(source: &Source) -> Result<(), SyncError> {
             "are more than 262,144, or 16 MiB, from a remote host: name the directory above, with filters";
         return invalid("sources", why);
     }
+    if longest > MAX_OPERAND {
+        return invalid("sources", LONG_OPERAND);
+    }
     Ok(())
 }
+
+/// Why an operand is refused that no kernel opens.
+const LONG_OPERAND: &str = "its path at the other end has more than 4,095 bytes";
 
 fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {
     let shortest = Duration::from_secs(1);

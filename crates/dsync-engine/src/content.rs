@@ -73,6 +73,19 @@ pub(crate) fn hash_beginning(file: &SourceFile, len: u64, stopped: &AtomicBool) 
     if count == len { Ok(hash) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
+/// Hashes the first `len` bytes of a file, for as long as `go_on` says so.
+///
+/// # Errors
+/// As [`hash_beginning`].
+pub(crate) fn hash_beginning_while(
+    file: &SourceFile,
+    len: u64,
+    go_on: impl Fn() -> bool,
+) -> io::Result<[u8; 32]> {
+    let (hash, count) = hash_pieces(file, len, &mut |_| go_on())?;
+    if count == len { Ok(hash) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
 /// Hashes a file from its start to its end.
 ///
 /// # Errors

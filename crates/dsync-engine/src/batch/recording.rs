@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     SyncError, content,
+    halt::lock,
     plan::timestamp,
     whole_file::{NotRegular, WholeFile, place},
 };
@@ -65,6 +66,8 @@ struct Inner {
     state: Mutex<State>,
     /// Files whose content could not be recorded.
     lacking: AtomicU64,
+    /// Set once a session of the run has ended.
+    stopped: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
 impl Inner {
@@ -112,7 +115,24 @@ impl Recording {
             is_begun: false,
             is_open: false,
         });
-        Ok(Self(Arc::new(Inner { path: path.to_owned(), only, state, lacking: AtomicU64::new(0) })))
+        Ok(Self(Arc::new(Inner {
+            path: path.to_owned(),
+            only,
+            state,
+            lacking: AtomicU64::new(0),
+            stopped: Mutex::default(),
+        })))
+    }
+
+    /// Reads no file to its end once this is set: a large one takes minutes.
+    pub(crate) fn until(&self, stopped: &Arc<AtomicBool>) {
+        lock(&self.0.stopped).push(Arc::clone(stopped));
+    }
+
+    /// Returns the error of a reading that the end of the run interrupts.
+    fn check_stop(&self) -> io::Result<()> {
+        let is_over = lock(&self.0.stopped).iter().any(|stopped| stopped.load(Ordering::Relaxed));
+        if is_over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Returns whether the recorded run changes nothing.
@@ -221,8 +241,11 @@ impl Recording {
         let hash = self.bytes(entry, size, &|offset, raw| file.read_full_at(offset, raw))?;
         let Some(hash) = hash else { return Ok(false) };
         // One that only grows is recorded as it was when it was opened, as it is copied.
-        let still_begins_so = || content::hash_beginning(file, size, &AtomicBool::new(false));
-        if !(file.is_unchanged()? || file.needs_another_reading()? && still_begins_so()? == hash) {
+        let begins_so = || {
+            let go_on = || self.check_stop().is_ok();
+            content::hash_beginning_while(file, size, go_on).map(|again| again == hash)
+        };
+        if !(file.is_unchanged()? || file.needs_another_reading()? && begins_so()?) {
             return Ok(false);
         }
 
@@ -244,6 +267,7 @@ impl Recording {
         while offset < size {
             let want = usize::try_from(size - offset).unwrap_or(usize::MAX).min(MAX_RAW_FRAME as usize);
             let mut raw = vec![0; want];
+            self.check_stop()?;
             if read(offset, &mut raw)? < want {
                 return Ok(None);
             }

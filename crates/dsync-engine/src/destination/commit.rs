@@ -6,7 +6,10 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -191,6 +194,9 @@ fn prepare(
         recording.staged(file.entry, &staged, mtime)?;
     }
     if let Some(outcome) = look_at_content(transfers, file, &staged) {
+        if site.stopped() {
+            return Ok(None);
+        }
         return transfers.settle(file, outcome).map(|()| None);
     }
     let mut wanted = file.wanted.clone();
@@ -233,7 +239,7 @@ fn look_at_content(transfers: &Transfers<'_>, file: &Pending, staged: &StagedFil
         return None;
     }
 
-    let hash = match hash_of(staged) {
+    let hash = match hash_of(staged, site.session.halt.stop_flag()) {
         Ok(hash) => hash,
         Err(error) => return Some(Outcome::Broke(Operation::WriteFile, error)),
     };
@@ -258,11 +264,14 @@ fn note_content(
     staged.stamp().map_or(Ok(()), |stamp| tree.note(&stamp, mtime, &hash))
 }
 
-/// Reads a written temporary once more. Returns the hash of its content.
-fn hash_of(staged: &StagedFile) -> io::Result<[u8; 32]> {
+/// Reads a written temporary once more, unless the run is `stopped`. Returns the hash of its content.
+fn hash_of(staged: &StagedFile, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
     let size = staged.stamp()?.size;
     let (mut hasher, mut piece, mut at) = (ContentHasher::new(), vec![0; READ_BYTES], 0);
     while at < size {
+        if stopped.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let length = usize::try_from(size - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
         let read = staged.read_full_at(at, &mut piece[..length])?;
         if read < length {

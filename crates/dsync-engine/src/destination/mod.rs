@@ -139,6 +139,9 @@ pub(crate) fn run(
         let audience = observer.map_or(Audience::Wire(&control, listener), Audience::Observer);
         let rules = filters.destination.xattr_rules();
         let mut site = Site::new(&session, mail.key.clone(), audience, (&start, rules));
+        if let Some(recording) = &recording {
+            recording.until(session.halt.stop_flag());
+        }
         site.recording = recording;
         site.peer_features = mail.features;
         site.tell_tree(&spools, own.left_out);

@@ -103,6 +103,7 @@ fn prepare(session: &Session, files: &ListedFiles, recording: Option<Recording>)
         files.0.keep_all();
     }
     if let Some(recording) = recording {
+        recording.until(session.halt.stop_flag());
         session.control.record(recording);
     }
 }
