@@ -291,7 +291,7 @@ fn read_destination(word: &OsString) -> Result<Destination, UsageError> {
     })?;
     Ok(match destination {
         Operand::Local(path) => Destination::Local { path },
-        Operand::Remote { host, path } => Destination::Remote { host, path },
+        Operand::Remote { host, path } => Destination::Remote { host, path: without_escapes(path) },
     })
 }
 
@@ -478,6 +478,15 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.min_size = selection.min_size.unwrap_or(0);
     options.max_size = selection.max_size;
     options.one_file_system = selection.one_file_system > 0;
+}
+
+/// Returns a remote destination without the backslashes before wildcards, as rsync takes it: whoever escapes
+/// them for a shell means the name. In a source the other end reads them.
+fn without_escapes(path: OsString) -> OsString {
+    let bytes = path.into_vec();
+    let is_wild = |at: usize| bytes.get(at).is_some_and(|byte| b"*?[".contains(byte));
+    let kept = bytes.iter().enumerate().filter(|&(at, &byte)| byte != b'\\' || !is_wild(at + 1));
+    OsString::from_vec(kept.map(|(_, &byte)| byte).collect())
 }
 
 /// Sets the entries to remove, and when.
@@ -670,6 +679,13 @@ mod tests {
         let push = ends(&words("a b/ u@h:dst/"), false).unwrap();
         assert_eq!(push.0, Source::Local { paths: vec!["a".into(), "b/".into()] });
         assert_eq!(push.1, Destination::Remote { host: host(Some("u"), "h"), path: "dst/".into() });
+        for (typed, path) in
+            [(r"n\*\?\[a]", "n*?[a]"), (r"n\\x\ b", r"n\\x\ b"), ("n*", "n*"), (r"n\", r"n\")]
+        {
+            let words = ["a".into(), format!("h:{typed}").into()];
+            let path = Destination::Remote { host: host(None, "h"), path: path.into() };
+            assert_eq!(ends(&words, false).unwrap().1, path, "{typed}");
+        }
         let pull = ends(&words("h:a :b h:c ."), false).unwrap();
         let paths = ["a", "b", "c"].map(OsString::from).to_vec();
         assert_eq!(pull.0, Source::Remote { host: host(None, "h"), paths });

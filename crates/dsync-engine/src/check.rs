@@ -168,7 +168,7 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     Ok(())
 }
 
-/// Why an operand is refused that no kernel opens.
+/// The fault of an operand that no kernel opens.
 const LONG_OPERAND: &str = "its path at the other end has more than 4,095 bytes";
 
 fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {

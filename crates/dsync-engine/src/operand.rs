@@ -302,10 +302,12 @@ fn split_user(place: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// Returns the address of `addr]`, if it is one.
+/// Returns the address of `addr]`, or the name, which needs no brackets: scripts that always write them are
+/// rsync's as well.
 fn bracketed(rest: &[u8]) -> Option<&str> {
-    let address = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?;
-    is_ipv6(address).then_some(address)
+    let host = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?;
+    let is_name = !host.is_empty() && !host.contains([':', '%', '[', ']']);
+    (is_ipv6(host) || is_name).then_some(host)
 }
 
 /// Returns whether this is an IPv6 address with an optional `%zone` of letters, digits, `.`, `_`
@@ -446,7 +448,10 @@ mod tests {
     fn ipv6_address_stands_in_brackets() {
         assert_eq!(parse("[::1]:p"), Ok(remote(None, "::1", "p")));
         assert_eq!(parse("u@[fe80::1%eth0]:/p"), Ok(remote(Some("u"), "fe80::1%eth0", "/p")));
-        for bad in ["[::1", "[::1]", "[::1]x:y", "[host]:p", "u@[::1", "[::1%]:p", "[::1%a;b]:p", "[a:b]/c"] {
+        assert_eq!(parse("[host]:p"), Ok(remote(None, "host", "p")));
+        for bad in
+            ["[::1", "[::1]", "[::1]x:y", "[]:p", "[-v]x:p", "u@[::1", "[::1%]:p", "[::1%a;b]:p", "[a:b]/c"]
+        {
             assert_eq!(parse(bad), Err(OperandError::BadAddress { operand: bad.into() }), "{bad}");
         }
     }

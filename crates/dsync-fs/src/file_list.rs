@@ -330,6 +330,9 @@ impl Parsed {
         if line.len() > MAX_LINE {
             return None;
         }
+        // Those in front count for nothing, also where `./` follows.
+        let slashes = line.iter().take_while(|&&byte| byte == b'/').count();
+        let line = &line[slashes..];
         let cut = line.windows(3).position(|three| three == b"/./").filter(|_| relative);
         let (before, rest) = cut.map_or((&[][..], line), |cut| (&line[..cut], &line[cut + 3..]));
         let (base, path) = (clean(before)?, clean(rest)?);
@@ -443,6 +446,8 @@ mod tests {
             ("./a", Some("")),
             ("a\nx/././a\n./b", Some("x")),
             ("././a", None),
+            ("/./a\n//./b", Some("")),
+            ("/a", None),
             ("./\n.", None),
         ] {
             let made = list(text.as_bytes(), (true, false));

@@ -33,6 +33,12 @@ impl Accepted {
         TABLE
     }
 
+    /// Returns the help's text on them: scripts look there for what they may use.
+    pub(crate) fn summary() -> String {
+        let names: Vec<_> = TABLE.iter().map(|option| format!("--{}", option.long)).collect();
+        format!("Options of rsync that are taken and change nothing here: {}.", names.join(", "))
+    }
+
     /// Finds the option that a word like `--fsync`, `--outbuf=L` or `-s` names.
     pub(crate) fn find(word: &str) -> Option<&'static Self> {
         let name = word.split_once('=').map_or(word, |(name, _)| name);

@@ -153,7 +153,7 @@ pub(crate) fn command() -> Command {
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args_override_self(true)
-        .after_help(COMMANDS)
+        .after_help(format!("{COMMANDS}\n\n{}", accepted::Accepted::summary()))
         .max_term_width(100);
     // The groups' own comments do not describe the program.
     negation::with_negations(Flags::augment_args(base))
