@@ -316,3 +316,15 @@ fn an_operand_that_is_too_long_for_the_other_end_is_refused_before_a_shell_start
         assert!(outcome.stderr_text().contains("more than 4,095 bytes"), "{}", outcome.account());
     }
 }
+
+#[test]
+fn a_source_that_was_deleted_under_the_run_is_a_failure_and_no_vanished_file() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.dst());
+    fs::create_dir(scratch.at("gone")).unwrap();
+    let script = format!("cd gone && rmdir ../gone && exec {} -a --delete . ../dst", program().display());
+    let run = Run::of("sh").args(["-c", &script]).cwd(scratch.path());
+    let outcome = run.run().expect_code(23);
+    assert!(scratch.dst().join("f").exists(), "{}", outcome.account());
+}

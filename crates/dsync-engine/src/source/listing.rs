@@ -467,6 +467,8 @@ impl<'a> Lister<'a> {
         let cause = match error.raw_os_error() {
             // A link to nothing is there: nothing has vanished.
             Some(number) if operation == Operation::FollowLink => Cause::Os(number),
+            // Nor what an operand stands for: all of the source is missing.
+            Some(number) if path.is_empty() => Cause::Os(number),
             _ => read::cause(error),
         };
         let problem = Problem::new(operation, path.to_vec(), cause);
