@@ -25,8 +25,14 @@ fn kept(nas: &Nas) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the content of the files of a name in kept trees.
+/// Returns the content of the files of a name in the tree that is pushed to, of each session that kept
+/// one.
 fn content(nas: &Nas, path: &str) -> Vec<String> {
+    content_below(nas, &format!("tree/{path}"))
+}
+
+/// Returns the content of the files of a path in the key's directory, of each session that kept one.
+fn content_below(nas: &Nas, path: &str) -> Vec<String> {
     kept(nas).iter().filter_map(|dir| fs::read_to_string(dir.join(path)).ok()).collect()
 }
 
@@ -76,7 +82,7 @@ fn whatever_is_replaced_or_removed_is_kept_with_its_content() {
         for name in ["replaced", "linked", "typed", "removed", "truncated"] {
             assert_eq!(content(&nas, name), [name], "{name}");
         }
-        assert_eq!(fs::read_link(sessions[0].join("link")).unwrap(), Path::new("text"));
+        assert_eq!(fs::read_link(sessions[0].join("tree/link")).unwrap(), Path::new("text"));
         assert_eq!(content(&nas, "dir/deep/inner"), ["dir/deep"]);
         assert_eq!(content(&nas, "file/inner"), ["file"]);
         assert_eq!(fs::metadata(&sessions[0]).unwrap().mode() & 0o7777, 0o700);
@@ -111,6 +117,43 @@ fn a_file_that_gives_way_to_one_of_another_directory_is_kept_whatever_its_client
 }
 
 #[test]
+fn an_entry_is_kept_under_its_path_in_the_keys_directory_wherever_the_run_goes() {
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        let here = |path: &str| nas.scratch.src().join(path);
+        fs::create_dir_all(here("docs/deep")).unwrap();
+        fs::write(here("docs/deep/f"), "0").unwrap();
+        let from = |path: &str| here(path).into_os_string();
+        let mut relative = from("");
+        relative.push("./docs/deep/f");
+        let file = from("docs/deep/f");
+        let mut age = 0;
+        for (option, source, to, path) in [
+            // A directory that the first run makes, and one that was there.
+            ("--mkpath", slash(&here("docs/deep")), "made/new/", "made/new/f"),
+            ("-a", slash(&here("docs/deep")), ".", "f"),
+            ("--mkpath", file.clone(), "made/newname", "made/newname"),
+            ("-a", file.clone(), "newname", "newname"),
+            ("-R", relative.clone(), "made", "made/docs/deep/f"),
+            ("-a", file.clone(), "made/./new/../../door/again", "made/again"),
+        ] {
+            for round in 0..2 {
+                age += 1;
+                fs::write(here("docs/deep/f"), format!("{path} {round}")).unwrap();
+                set_mtime(&here("docs/deep/f"), (LONG_AGO.0 + age, 0));
+                if fs::symlink_metadata(nas.place().join("door")).is_err() && nas.place().is_dir() {
+                    symlink("made", nas.place().join("door")).unwrap();
+                }
+                let pushed = nas.run().args(["-a", option]).arg(&source).arg(nas.operand(to)).run();
+                let _ = pushed.expect_quiet_success();
+            }
+            let kept = content_below(&nas, path);
+            assert_eq!(kept.last(), Some(&format!("{path} 0")), "{option} {to}: {kept:?}");
+        }
+    }
+}
+
+#[test]
 fn each_session_keeps_its_own_and_none_replaces_what_is_kept() {
     needs_dsync!();
     let nas = Nas::new("keep");
@@ -135,7 +178,7 @@ fn a_directory_that_is_closed_is_emptied_into_one_that_can_be_cleaned() {
     fs::remove_dir_all(&closed).unwrap();
     let _ = nas.push(&["--delete"]).expect_quiet_success();
     assert_eq!(content(&nas, "closed/file"), ["old"]);
-    let mode = fs::metadata(kept(&nas)[0].join("closed")).unwrap().mode();
+    let mode = fs::metadata(kept(&nas)[0].join("tree/closed")).unwrap().mode();
     assert_eq!(mode & 0o7777, 0o700);
 }
 
@@ -207,7 +250,8 @@ fn where_kept_entries_would_be_on_another_filesystem_nothing_is_replaced_and_not
         let _ = nas.push(&["--delete"]).expect_code(23);
         assert_unchanged(&before, &nas.tree());
         let left: Vec<_> = kept(&nas).iter().flat_map(|session| survey(session).into_keys()).collect();
-        assert!(left.iter().all(Vec::is_empty), "{left:?}");
+        // Of the directory on the way alone.
+        assert!(left.iter().all(|path| path.is_empty() || path == b"tree"), "{left:?}");
     }
 }
 
@@ -306,7 +350,7 @@ fn no_attribute_of_a_kept_file_changes_through_a_further_name_of_it() {
         forget(&nas, "first");
         fs::write(nas.scratch.src().join("first"), "evil").unwrap();
         let _ = nas.push(&[]).expect_quiet_success();
-        let old = kept(&nas)[0].join("first");
+        let old = kept(&nas)[0].join("tree/first");
         let facts = || fs::metadata(&old).map(|kept| (kept.mode(), kept.mtime())).unwrap();
         let before = facts();
 

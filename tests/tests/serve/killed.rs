@@ -186,7 +186,8 @@ fn is_new(nas: &Nas, name: &str) -> bool {
 /// Returns the old files that are kept, by name; asserts that each is whole.
 fn kept(nas: &Nas) -> BTreeSet<String> {
     let sessions = fs::read_dir(nas.scratch.at("share/.dsync-kept/web1")).into_iter().flatten().flatten();
-    let files = sessions.flat_map(|session| fs::read_dir(session.path()).unwrap().flatten());
+    let trees = sessions.filter_map(|session| fs::read_dir(session.path().join("tree")).ok());
+    let files = trees.flat_map(Iterator::flatten);
     files
         .map(|file| {
             let name = file.file_name().into_string().unwrap();

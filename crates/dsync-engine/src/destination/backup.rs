@@ -17,6 +17,9 @@
 //! The client hears of each attribute that a backup, or a directory of backups, could not get from its
 //! original, as it does for any other entry.
 //!
+//! What a client's role keeps forms a tree as well, out of the client's reach: its shape is that of the
+//! grant's directory, of which the destination is a part.
+//!
 //! A file that is rewritten in place is copied first. If it has several names, the backup of a later
 //! one is a copy of the first one's, because the file may be new by then.
 
@@ -28,7 +31,7 @@ use std::{
     ops::Deref,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
 
 use dsync_fs::{
@@ -67,8 +70,9 @@ enum Tree {
     Beside,
     /// In a tree at this path.
     At(PathBuf),
-    /// In a tree that the client cannot reach.
-    Kept(Arc<Keep>),
+    /// In a tree that the client cannot reach, under the paths from the grant's directory on. The
+    /// session's directory is open, and so held, from the first entry on.
+    Kept(Arc<Keep>, OnceLock<Arc<Dir>>),
 }
 
 /// Names of the source that end like backups in their directory, and the memory for them.
@@ -188,7 +192,7 @@ impl Backups {
         own: &Arc<OwnPlaces>,
         budget: &Arc<Budget>,
     ) -> Self {
-        Self::in_tree(Tree::Kept(Arc::clone(keep)), Vec::new(), (root, own), budget)
+        Self::in_tree(Tree::Kept(Arc::clone(keep), OnceLock::new()), Vec::new(), (root, own), budget)
     }
 
     fn in_tree(
@@ -271,7 +275,7 @@ impl Backups {
             Tree::Beside => BackupPlace::new(Arc::clone(dir), kept),
             Tree::At(_) => BackupPlace::new(self.twin(path, &mut lacking)?, kept).over_older(&self.own),
             // No backup replaces another one there.
-            Tree::Kept(_) => BackupPlace::new(self.twin(path, &mut lacking)?, kept),
+            Tree::Kept(..) => BackupPlace::new(self.twin(path, &mut lacking)?, kept),
         };
         Ok(SafePlace { place: place.since(self.since), shown, lacking, _claimed: claimed })
     }
@@ -290,13 +294,13 @@ impl Backups {
                 let tree = tree.strip_prefix(".").unwrap_or(tree);
                 Some(tree.join(OsStr::from_bytes(below.as_bytes())).into_os_string().into_vec())
             }
-            Tree::Kept(_) => None,
+            Tree::Kept(..) => None,
         }
     }
 
     /// Returns whether a backup may take the place of an older one.
     pub(super) fn replace_older(&self) -> bool {
-        !matches!(self.tree, Tree::Kept(_))
+        !matches!(self.tree, Tree::Kept(..))
     }
 
     /// Notes who may do what in a directory, which `open` opens, before it gets `wanted`: its directory of
@@ -459,7 +463,7 @@ impl Backups {
     fn open_tree(&self) -> io::Result<Arc<Dir>> {
         let tree = match &self.tree {
             Tree::Beside => return Ok(Arc::clone(&self.root)),
-            Tree::Kept(keep) => return keep.begin(self.root.meter()),
+            Tree::Kept(keep, session) => return self.open_kept(keep, session),
             Tree::At(tree) => tree,
         };
         let before = self.root.metadata()?.mtime;
@@ -473,6 +477,26 @@ impl Backups {
             self.root.set_own_attributes(&Wanted { mtime: Some(before), ..Wanted::default() })?;
         }
         Ok(Arc::new(opened))
+    }
+
+    /// Makes the session's directory of kept entries. Returns the one in it that stands for the root:
+    /// an entry is kept under its path in the grant's directory, wherever in it the run's destination
+    /// is.
+    fn open_kept(&self, keep: &Keep, session: &OnceLock<Arc<Dir>>) -> io::Result<Arc<Dir>> {
+        let session = match session.get() {
+            Some(session) => session,
+            None => {
+                let begun = keep.begin(self.root.meter())?;
+                session.get_or_init(|| begun)
+            }
+        };
+
+        let mut twin = Arc::clone(session);
+        for name in self.root.path_from_floor().components() {
+            let (opened, _) = open_twin(&twin, &component(name)?, || Ok(None))?;
+            twin = Arc::new(opened);
+        }
+        Ok(twin)
     }
 }
 

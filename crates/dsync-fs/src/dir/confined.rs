@@ -25,13 +25,28 @@ use rustix::{
 
 use super::{Dir, cannot_link, retry};
 use crate::{
-    component::Component,
+    component::{Component, RelPath},
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_own_name, is_temp_name},
     quota::Charge,
 };
 
 /// The directories from a floor to one opened by a path, both included.
-pub(super) type Trail = Arc<[Arc<OwnedFd>]>;
+pub(super) type Trail = Arc<[Arc<Passed>]>;
+
+/// A directory on the way from a floor.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) fd: OwnedFd,
+    /// Its name in the directory before it; empty for the floor, and where nobody asks.
+    pub(super) name: Vec<u8>,
+}
+
+impl Passed {
+    /// Makes one without a name.
+    pub(super) fn unnamed(fd: OwnedFd) -> Arc<Self> {
+        Arc::new(Self { fd, name: Vec::new() })
+    }
+}
 
 /// The limit for the operator's paths that start at a directory.
 #[derive(Debug, Clone)]
@@ -92,8 +107,21 @@ impl Dir {
     /// # Errors
     /// The system's error, e.g. `EMFILE`.
     pub fn confining(self) -> io::Result<Self> {
-        let floor = Arc::new(self.fd.try_clone()?);
+        let floor = Passed::unnamed(self.fd.try_clone()?);
         Ok(Self { reach: Reach::Along(Trail::from([floor])), ..self })
+    }
+
+    /// Returns the path from the floor to the directory, with links and `..` resolved, if a path from
+    /// the floor has opened it. Without a floor it is the root's.
+    pub fn path_from_floor(&self) -> RelPath {
+        let mut path = RelPath::root();
+        if let Reach::Along(trail) = &self.reach {
+            trail
+                .iter()
+                .filter_map(|passed| Component::new(&passed.name).ok())
+                .for_each(|name| path.push(&name));
+        }
+        path
     }
 
     /// Permits only additions: in the directory, and in those opened through it, nothing is
@@ -315,6 +343,32 @@ mod tests {
             }
         }
         assert!(!at("outside/new").exists() && !at("new").exists());
+    }
+
+    #[test]
+    fn the_path_from_the_floor_has_no_links_and_no_steps_up() {
+        let scratch = tempfile::tempdir().unwrap();
+        let floor = floor(scratch.path());
+        symlink("a/b", scratch.path().join("floor/in")).unwrap();
+        symlink("../../other", scratch.path().join("floor/a/b/up")).unwrap();
+        for (path, real) in [
+            (".", ""),
+            ("/", ""),
+            ("a/b/../..", ""),
+            ("/a/./b/", "a/b"),
+            ("in", "a/b"),
+            ("in/..", "a"),
+            ("in/up", "other"),
+        ] {
+            let opened = floor.open_operand_above(Path::new(path)).unwrap();
+            assert_eq!(opened.path_from_floor().as_bytes(), real.as_bytes(), "{path}");
+            assert_eq!(opened.reopen().unwrap().path_from_floor().as_bytes(), real.as_bytes(), "{path}");
+        }
+        let made = floor.create_operand_above(Path::new("in/../new/er"), true).unwrap();
+        assert_eq!(made.path_from_floor().as_bytes(), b"a/new/er");
+        let beside = made.open_operand_here(Path::new("../../b")).unwrap();
+        assert_eq!(beside.path_from_floor().as_bytes(), b"a/b");
+        assert!(Dir::open_operand(scratch.path()).unwrap().path_from_floor().is_root());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustix::{
 
 use super::{
     Dir, LeadsOut,
-    confined::{Reach, Trail},
+    confined::{Passed, Reach, Trail},
     refusal, retry,
     trusted::open_confined_link,
     wrong_type,
@@ -150,7 +150,7 @@ impl Dir {
     }
 
     /// Returns the directories from the floor to this one, both included; `None` without a floor.
-    fn trail(&self) -> io::Result<Option<Vec<Arc<OwnedFd>>>> {
+    fn trail(&self) -> io::Result<Option<Vec<Arc<Passed>>>> {
         match &self.reach {
             Reach::Anywhere => Ok(None),
             Reach::Along(trail) => Ok(Some(trail.to_vec())),
@@ -159,25 +159,25 @@ impl Dir {
     }
 
     /// Climbs from this directory to the floor.
-    fn climb(&self, floor: &Trail) -> io::Result<Vec<Arc<OwnedFd>>> {
+    fn climb(&self, floor: &Trail) -> io::Result<Vec<Arc<Passed>>> {
         let place = |fd: &OwnedFd| stat_fd(fd.as_fd()).map(|now| Target::of(&now));
         let leads_out = || LeadsOut { path: ".".into() };
-        let end = place(floor.first().ok_or_else(leads_out)?)?;
-        let mut way = vec![Arc::new(self.fd.try_clone()?)];
+        let end = place(&floor.first().ok_or_else(leads_out)?.fd)?;
+        let mut way = vec![Passed::unnamed(self.fd.try_clone()?)];
         loop {
             let Some(last) = way.last() else { return Err(leads_out().into()) };
-            let here = place(last)?;
+            let here = place(&last.fd)?;
             if here == end {
                 way.reverse();
                 return Ok(way);
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let up = retry(|| openat(last, c"..", flags, Mode::empty()))?;
+            let up = retry(|| openat(&last.fd, c"..", flags, Mode::empty()))?;
             // Only the root is its own parent: the directory was moved out of the floor.
             if place(&up)? == here {
                 return Err(leads_out().into());
             }
-            way.push(Arc::new(up));
+            way.push(Passed::unnamed(up));
         }
     }
 }

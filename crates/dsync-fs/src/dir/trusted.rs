@@ -36,7 +36,7 @@ use rustix::{
 
 use super::{
     Dir,
-    confined::{LeadsOut, Reach, Trail},
+    confined::{LeadsOut, Passed, Reach, Trail},
     open_step, retry,
 };
 use crate::{metadata::Kind, own_names::is_own_name, quota::Meter, source_file::stat_fd};
@@ -164,7 +164,7 @@ pub(super) fn open(
 pub(super) fn open_confined_link(
     at: BorrowedFd<'_>,
     name: &CStr,
-    trail: Vec<Arc<OwnedFd>>,
+    trail: Vec<Arc<Passed>>,
     how: OFlags,
 ) -> io::Result<OwnedFd> {
     let mut walk = Walk { trail: Some(trail), ..Walk::new(at, Links::Any) };
@@ -188,7 +188,7 @@ pub(crate) struct Walk<'a> {
     /// The current directory; `at` at first.
     here: Option<OwnedFd>,
     /// In a confined walk, the directories from the floor to the current one; never empty.
-    trail: Option<Vec<Arc<OwnedFd>>>,
+    trail: Option<Vec<Arc<Passed>>>,
     /// Path of the current directory.
     seen: PathBuf,
     /// The remaining steps, the next one last.
@@ -260,7 +260,7 @@ impl<'a> Walk<'a> {
 
     fn place(&self) -> BorrowedFd<'_> {
         let last = self.trail.as_ref().and_then(|trail| trail.last());
-        last.map(AsFd::as_fd).or_else(|| self.here.as_ref().map(AsFd::as_fd)).unwrap_or(self.at)
+        last.map(|last| last.fd.as_fd()).or_else(|| self.here.as_ref().map(AsFd::as_fd)).unwrap_or(self.at)
     }
 
     /// Puts the components of a path before the remaining steps; returns their number.
@@ -385,7 +385,7 @@ impl<'a> Walk<'a> {
     fn enter(&mut self, fd: OwnedFd, name: &[u8]) -> io::Result<()> {
         self.seen.push(OsStr::from_bytes(name));
         match &mut self.trail {
-            Some(trail) => trail.push(Arc::new(fd)),
+            Some(trail) => trail.push(Arc::new(Passed { fd, name: name.to_vec() })),
             None => self.here = Some(fd),
         }
         self.note_arrival(name)
