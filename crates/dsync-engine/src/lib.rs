@@ -54,6 +54,7 @@ pub mod summary;
 mod tally;
 mod threads;
 mod under_way;
+mod verdict;
 pub mod verify;
 mod way;
 mod whole_file;
@@ -118,8 +119,9 @@ pub use crate::{
     share::{Share, ShareError},
     state::{KeptState, Recorded, SignatureUse, State, StateError, StateUse},
     states::States,
-    summary::{Summary, Verdict},
+    summary::Summary,
     tally::Tally,
+    verdict::Verdict,
     way::Connector,
     workers::Workers,
 };

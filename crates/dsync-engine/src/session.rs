@@ -25,6 +25,7 @@ use dsync_wire::{
     budget::{Budget, Held, Share},
     codec::decode_start,
     error::DecodeError,
+    event::Report,
     frame::{ControlReceiver, ControlSender, RecvError},
     limits::{MAX_READY_TEXT, MAX_START},
     link::{CloseReason, Link, LinkError},
@@ -620,12 +621,13 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session: the outcome of the role if it has one, else the error that ended the run.
-    pub(crate) fn conclude<T>(self, outcome: Option<T>) -> Result<T, SyncError> {
-        match outcome {
-            Some(outcome) => {
+    /// Ends the session: the destination's report if there is one, else the error that ended the run.
+    pub(crate) fn conclude(self, report: Option<Report>) -> Result<Report, SyncError> {
+        match report {
+            Some(report) => {
+                self.tally.note_report(&report);
                 self.link.close(CloseReason::Done);
-                Ok(outcome)
+                Ok(report)
             }
             None => {
                 self.halt.into_result()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dsync_wire::{event::Report, link::Traffic};
 
-use crate::{exit_code, observe::Connection};
+use crate::{Verdict, observe::Connection};
 
 /// The results of a finished run. A run that finished may still have failed for some entries:
 /// [`exit_code`](Self::exit_code) tells.
@@ -28,42 +28,6 @@ pub struct Summary {
     pub dry_run: bool,
 }
 
-/// The verdict on a finished run, from the best to the gravest.
-///
-/// ```
-/// use dsync_engine::Verdict;
-///
-/// // The gravest of several runs decides.
-/// let verdicts = [Verdict::Done, Verdict::Partial, Verdict::Vanished];
-/// let gravest = verdicts.into_iter().max().unwrap_or(Verdict::Done);
-/// assert_eq!((gravest, gravest.exit_code()), (Verdict::Partial, 23));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// The destination is what was asked for.
-    Done,
-    /// Some entries vanished from the source, or kept changing, before they could be read.
-    Vanished,
-    /// Entries stayed because the limit on deletions was reached.
-    DeletionLimit,
-    /// Some entries failed, kept fewer attributes, became copies of what they should be links to, or
-    /// were not deleted because the source could not be read completely.
-    Partial,
-}
-
-impl Verdict {
-    /// Returns the exit code that a command should end with: 0, 24, 25 or 23.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Done => exit_code::OK,
-            Self::Vanished => exit_code::VANISHED,
-            Self::DeletionLimit => exit_code::MAX_DELETE,
-            Self::Partial => exit_code::PARTIAL,
-        }
-    }
-}
-
 impl Summary {
     /// Returns the gravest verdict that the counts allow.
     ///
@@ -79,16 +43,7 @@ impl Summary {
     /// }
     /// ```
     pub fn verdict(&self) -> Verdict {
-        let Report { failed, attributes_withheld, links_copied, deletions_withheld, .. } = self.report;
-        if failed > 0 || attributes_withheld > 0 || links_copied > 0 || deletions_withheld > 0 {
-            Verdict::Partial
-        } else if self.report.deletions_over_limit > 0 {
-            Verdict::DeletionLimit
-        } else if self.report.vanished > 0 {
-            Verdict::Vanished
-        } else {
-            Verdict::Done
-        }
+        Verdict::of(&self.report)
     }
 
     /// Returns the exit code that a command should end with: that of the [`verdict`](Self::verdict).

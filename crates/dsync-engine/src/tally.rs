@@ -1,14 +1,16 @@
 //! The counts of a session that a server shows while it lasts.
 //!
 //! The serving end counts what it lists, compares and copies itself; nothing that the client says
-//! is counted.
+//! is counted. Only the verdict on a run that wrote at the client is the client's word.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
-use dsync_wire::link::Traffic;
+use dsync_wire::{event::Report, link::Traffic};
+
+use crate::verdict::Verdict;
 
 /// The counts of a session, which others can read while it lasts.
 ///
@@ -31,6 +33,7 @@ struct Counts {
     files: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    verdict: OnceLock<Verdict>,
 }
 
 impl Tally {
@@ -50,6 +53,28 @@ impl Tally {
     pub fn traffic(&self) -> Traffic {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Traffic::new(load(&self.0.sent), load(&self.0.received))
+    }
+
+    /// Returns the verdict on the session's run, as its client has it; `None` until the run has ended
+    /// with a report, and for a session without one. Where the client was the destination it is the
+    /// client's word.
+    ///
+    /// ```
+    /// use dsync_engine::{Tally, Verdict, exit_code};
+    ///
+    /// /// Returns the exit code for the log of a session that ended well.
+    /// fn code(tally: &Tally) -> u8 {
+    ///     tally.verdict().map_or(exit_code::OK, Verdict::exit_code)
+    /// }
+    /// # assert_eq!(code(&Tally::default()), 0);
+    /// ```
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.0.verdict.get().copied()
+    }
+
+    /// Notes the destination's report of a run.
+    pub(crate) fn note_report(&self, report: &Report) {
+        let _ = self.0.verdict.set(Verdict::of(report));
     }
 
     /// Notes the bytes of a session that is over.

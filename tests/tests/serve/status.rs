@@ -183,6 +183,36 @@ fn a_session_through_ssh_has_its_line_where_its_command_leads_it() {
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 3);
 }
 
+#[test]
+fn the_line_of_a_session_has_the_exit_code_that_its_client_ends_with() {
+    needs_dsync!();
+    for way in [Nas::new, Nas::standing] {
+        let nas = way("append");
+        if nas.server.is_none() {
+            nas.command(&format!("--share nas --key web1 --log 2>>'{}'", nas.scratch.at("log").display()));
+        }
+        let lines = || -> Vec<String> {
+            let log = nas.log();
+            log.lines().filter(|line| line.contains("session peer=")).map(str::to_owned).collect()
+        };
+
+        // An entry that may not change, and one that the client may not delete.
+        nas.plant("old", "new content", "old");
+        let _ = nas.push(&[]).expect_code(23);
+        wait_for(|| lines().len() == 1);
+        fs::create_dir(nas.scratch.at("got")).unwrap();
+        fs::write(nas.scratch.at("got/extra"), "extra").unwrap();
+        let _ = nas.pull(&["--delete", "--max-delete=0"]).expect_code(25);
+        wait_for(|| lines().len() == 2);
+        for (line, code) in lines().iter().zip([23, 25]) {
+            assert!(line.ends_with(&format!(" code={code}")), "{line}");
+        }
+        if nas.server.is_some() {
+            wait_for(|| status(&nas)["totals"]["nas"]["codes"] == serde_json::json!({"23": 1, "25": 1}));
+        }
+    }
+}
+
 /// Returns the name of a server's socket.
 fn socket(process: u32) -> String {
     let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();

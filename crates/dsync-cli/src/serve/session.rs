@@ -15,7 +15,7 @@ use std::{
 };
 
 use dsync_engine::{
-    Entrance, Resources, exit_code, serve,
+    Entrance, Resources, Tally, Verdict, exit_code, serve,
     standing::{
         Arrival, Certificate, Channel, ChannelError, Copying, Count, Handed, PrivateKey, PublicKey,
         ServerEnd, SessionNumber, answer,
@@ -102,14 +102,14 @@ pub(super) struct Record {
     pub(super) passed: Passed,
 }
 
-/// The outcome of a session: the exit code and words if it failed.
-pub(super) type Outcome = Result<(), (u8, String)>;
+/// The outcome of a session: the exit code of what it did; the exit code and words if it failed.
+pub(super) type Outcome = Result<u8, (u8, String)>;
 
 impl Record {
     /// Returns the session's line, and its exit code.
     pub(super) fn line(&self, peer: &str, began: Instant, outcome: &Outcome) -> (String, u8) {
         let (code, why) = match outcome {
-            Ok(()) => (exit_code::OK, None),
+            Ok(code) => (*code, None),
             Err((code, why)) => (*code, Some(why.as_str())),
         };
         let line = self.report().line(peer, began, (code.to_string(), why));
@@ -209,7 +209,7 @@ fn hold(tcp: TcpStream, parent: &mut UnixStream, terms: Terms, record: &mut Reco
     }
     if wanted.is_empty() {
         record.role = "list";
-        let listed = channel.say(&shares_of(&config, &key));
+        let listed = channel.say(&shares_of(&config, &key)).map(|()| exit_code::OK);
         return listed.map_err(|error| (exit_code::SOCKET, system_words(&error)));
     }
 
@@ -281,6 +281,7 @@ fn converse(
         connections: Count::default(),
     };
     let (tally, further) = (grant.tally(), handed.connections.clone());
+    let whole = tally.clone();
     let passed = move || Passed {
         entries: tally.entries(),
         files: tally.files(),
@@ -298,7 +299,15 @@ fn converse(
 
     record.passed = passed();
     record.report().send(parent);
-    served.map_err(|error| (error.exit_code(), messages::failure(&error, &Rules::default())))
+    match served {
+        Ok(()) => Ok(code_of_run(&whole)),
+        Err(error) => Err((error.exit_code(), messages::failure(&error, &Rules::default()))),
+    }
+}
+
+/// Returns the exit code that the client of a finished session ends with.
+pub(super) fn code_of_run(tally: &Tally) -> u8 {
+    tally.verdict().map_or(exit_code::OK, Verdict::exit_code)
 }
 
 /// Reports to the parent, on a thread of its own, once a second if something has passed.

@@ -17,7 +17,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     admission::{Admitted, admit},
     config::Config,
-    session::{Outcome, Record},
+    session::{Outcome, Record, code_of_run},
     status::Passed,
     user::Users,
 };
@@ -67,7 +67,7 @@ fn hold(config: &Config, record: &mut Record) -> Outcome {
         sent: traffic.sent_bytes,
         received: traffic.received_bytes,
     };
-    served
+    served.map(|()| code_of_run(&tally))
 }
 
 /// Returns the client's address and port, as sshd says them; `unknown` without sshd.
