@@ -51,7 +51,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-use crate::nas::{EACH_WAY, Nas, children};
+use crate::nas::{EACH_WAY, Nas, children, user};
 
 #[test]
 fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
@@ -114,8 +114,9 @@ fn a_share_that_is_not_there_is_no_empty_directory() {
         fs::remove_dir_all(nas.place()).unwrap();
         fs::write(nas.scratch.src().join("new"), "new").unwrap();
         nas.configure(&format!(
-            "[keys.web1]\n[shares.nas]\npath = '{}'\n{evidence}\n[shares.nas.keys.web1]\nrole = 'full'\ndirectory = '{{key}}'\n",
-            share.display()
+            "[keys.web1]\n[shares.nas]\npath = '{}'\n{evidence}\n{}[shares.nas.keys.web1]\nrole = 'full'\ndirectory = '{{key}}'\n",
+            share.display(),
+            user()
         ));
         let refused = nas.push(&["--mkpath"]).expect_code(3);
         assert!(refused.stderr_text().contains("share 'nas' is not there"), "{}", refused.account());
@@ -127,8 +128,9 @@ fn a_share_that_is_not_there_is_no_empty_directory() {
     // The marker is what was missing.
     let nas = Nas::new("full");
     nas.configure(&format!(
-        "[keys.web1]\n[shares.nas]\npath = '{}'\nmarker = '.here'\n[shares.nas.keys.web1]\nrole = 'full'\n",
-        nas.scratch.at("share").display()
+        "[keys.web1]\n[shares.nas]\npath = '{}'\nmarker = '.here'\n{}[shares.nas.keys.web1]\nrole = 'full'\n",
+        nas.scratch.at("share").display(),
+        user()
     ));
     fs::write(nas.scratch.at("share/.here"), "").unwrap();
     let _ = nas.push(&[]).expect_quiet_success();
@@ -164,19 +166,21 @@ fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
 
         nas.command("--share nas --key web1");
         let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+        let line = |text: &str| 1 + good.lines().position(|line| line == text).unwrap();
+        let of_role = line("role = 'full'");
         for (from, to, code, text) in [
             ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 40, "key web1 has expired"),
             (
                 "role = 'full'",
                 "role = 'full'\nquota = 5",
                 1,
-                "serve.toml:7: this version knows no key 'quota'",
+                &format!("serve.toml:{}: this version knows no key 'quota'", of_role + 1),
             ),
             (
                 "role = 'full'",
                 "role = 'ful'",
                 1,
-                "serve.toml:6: 'ful' is none of read, append, keep, write, full",
+                &format!("serve.toml:{of_role}: 'ful' is none of read, append, keep, write, full"),
             ),
         ] {
             nas.configure(&good.replacen(from, to, 1));
@@ -188,6 +192,36 @@ fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
         assert!(server.stderr_text().contains("can be written by others"), "{}", server.account());
         assert_unchanged(&before, &nas.scratch.at("share"));
     }
+}
+
+#[test]
+fn a_key_of_ssh_gets_no_session_of_root_by_a_share_without_a_user() {
+    needs_dsync!();
+    if !dsync_tests::skip::is_root() {
+        return;
+    }
+    let nas = Nas::new("full");
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let before = survey(&nas.scratch.at("share"));
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&text.replacen(user(), "", 1));
+    nas.command(&format!("--share nas --key web1 --log 2>>'{}'", nas.scratch.at("log").display()));
+    let words = "share 'nas' has no user: the server runs as root";
+    let refused = nas.push(&[]).expect_code(5);
+    assert!(refused.stderr_text().contains(words), "{}", refused.account());
+    let logged = [" role=full entries=0 ", " code=5 why=\"share 'nas' has no user"];
+    wait_for(|| logged.iter().all(|part| nas.log().contains(part)));
+    assert_unchanged(&before, &nas.scratch.at("share"));
+
+    // Who runs the command is not known where there is no server.
+    let check =
+        || Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml")).run();
+    let checked = check().expect_code(0);
+    assert!(checked.stderr_text().contains(words), "{}", checked.account());
+
+    nas.configure(&text);
+    let _ = nas.push(&[]).expect_code(0);
+    assert!(!check().expect_code(0).stderr_text().contains(words));
 }
 
 #[test]

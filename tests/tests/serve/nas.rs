@@ -49,8 +49,9 @@ impl Nas {
         let nas = Self { scratch: Scratch::new(), server: None, has_sshd: false };
         fs::create_dir_all(nas.tree()).unwrap();
         nas.configure(&format!(
-            "[keys.web1]\n[shares.nas]\npath = '{}'\nkeep-days = 30\n[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
-            nas.scratch.at("share").display()
+            "[keys.web1]\n[shares.nas]\npath = '{}'\nkeep-days = 30\n{}[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
+            nas.scratch.at("share").display(),
+            user()
         ));
         nas.command("--share nas --key web1");
         nas
@@ -77,8 +78,7 @@ impl Nas {
         let place = nas.scratch.at("share");
         let own = Self::public(&nas.config("home/dsync/key"));
         let server = Self::public(&nas.scratch.at("server.key"));
-        // Root's sessions become a user; any will do who may write here.
-        let user = if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" };
+        let user = user();
         nas.configure(&format!(
             "[server]\nlisten = ['127.0.0.1:0']\nidentity = '{}'\n[keys.web1]\npublic = '{own}'\n[shares.nas]\n\
              path = '{}'\nkeep-days = 30\n{user}[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
@@ -266,6 +266,12 @@ impl Nas {
     pub(crate) fn there(&self, name: &str) -> PathBuf {
         self.tree().join(name)
     }
+}
+
+/// Returns the line about the user of a share: root's sessions become one, and any will do who may
+/// write there.
+pub(crate) fn user() -> &'static str {
+    if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" }
 }
 
 /// Returns the children of a process.

@@ -17,7 +17,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-use crate::nas::{LONG_AGO, Nas};
+use crate::nas::{LONG_AGO, Nas, user};
 
 const WAYS: [fn(&str) -> Nas; 2] = [Nas::new, Nas::standing];
 
@@ -141,8 +141,9 @@ fn what_one_client_left_unfinished_is_not_taken_up_by_another() {
     let share = nas.scratch.at("share");
     let key = |key: &str| format!("[shares.nas.keys.{key}]\nrole = 'append'\ndirectory = 'of-web1'\n");
     nas.configure(&format!(
-        "[keys.web1]\n[keys.web2]\n[shares.nas]\npath = '{}'\n{}{}",
+        "[keys.web1]\n[keys.web2]\n[shares.nas]\npath = '{}'\n{}{}{}",
         share.display(),
+        user(),
         key("web1"),
         key("web2")
     ));

@@ -8,7 +8,10 @@ use std::{
 
 use dsync_tests::{Outcome, Run, assert_unchanged, needs_dsync, needs_root, survey};
 
-use crate::{limits::WAYS, nas::Nas};
+use crate::{
+    limits::WAYS,
+    nas::{Nas, user},
+};
 
 /// Asserts that a push was refused by a rule for owners.
 fn contradicts(push: Outcome, option: &str, rule: &str) {
@@ -117,7 +120,7 @@ fn check_says_the_rules_and_warns_of_maps_that_lead_nowhere() {
         assert!(warned.contains(warning), "{warning}: {}", checked.account());
     }
 
-    let of_user = text.replacen("keep-days", "user = 'nobody'\nkeep-days", 1);
+    let of_user = text.replacen(user(), "", 1).replacen("keep-days", "user = 'nobody'\nkeep-days", 1);
     // Root looks as that user, who has to be able to write there.
     let of_nobody = dsync_tests::skip::is_root().then_some(65_534);
     chown(nas.place(), of_nobody, None).unwrap();

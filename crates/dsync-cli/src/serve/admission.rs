@@ -9,7 +9,7 @@ use super::{
     config::{Config, Offer, Part, Server, today},
     hours::Left,
     places::{self, Kind, Place},
-    user::Users,
+    user::{Users, of_root},
 };
 use crate::{numbers::counted, words::system_words};
 
@@ -35,6 +35,9 @@ pub(super) fn admit(
     let known = part(config, share, key)?;
     let (offer, part) = known;
     *role = part.role.role();
+    if let Some(why) = of_root(offer) {
+        return Err((exit_code::START, why));
+    }
     users.become_one(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
 
     let until = Instant::now() + places::WAIT;

@@ -15,7 +15,7 @@ use super::{
     admission::in_words,
     config::{Config, Key, Offer, Part, Server, today},
     limits::IdMap,
-    user::Users,
+    user::{Users, of_root},
 };
 use crate::{
     cage::missing_layers,
@@ -33,7 +33,7 @@ use crate::{
 /// code is 1 where a share could not be served. A server whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
-    let warnings = idle_keys(config).into_iter().chain(old_keys(config, today()));
+    let warnings = idle_keys(config).into_iter().chain(old_keys(config, today())).chain(of_stdio(config));
     for warning in warnings.chain(idle_maps(config)) {
         say(&escape_text(&format!("dsync: {warning}")));
     }
@@ -205,6 +205,13 @@ fn idle_keys(config: &Config) -> Vec<String> {
     let used = |key: &String| config.shares.values().any(|offer| offer.keys.contains_key(key));
     let idle = config.keys.names().filter(|key| !used(key));
     idle.map(|key| format!("key '{key}' may use no share")).collect()
+}
+
+/// Returns a warning for each share that a command of a key of ssh does not serve as root: who runs it
+/// is not known here.
+fn of_stdio(config: &Config) -> Vec<String> {
+    let offers = config.shares.values().filter(|_| config.server.is_none());
+    offers.filter_map(of_root).map(|why| format!("{why}: 'dsync serve --stdio' of root refuses it")).collect()
 }
 
 /// Returns a warning for each map of owners that names nobody, or that sessions may not carry out.

@@ -8,7 +8,7 @@ use rustix::{
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 
-use super::config::Config;
+use super::config::{Config, Offer};
 
 /// The users of a configuration's shares, which are looked up before a session hears its client: it
 /// cannot read the system's names later.
@@ -16,11 +16,23 @@ pub(super) struct Users {
     accounts: BTreeMap<String, Result<Account, String>>,
 }
 
-/// Returns the words about a share that root may not serve, as it has no user.
+/// Returns the words about a share that a server of root's may not serve, as it has no user. For a
+/// configuration without a server nobody knows yet who runs the commands of its keys.
 pub(super) fn ownerless(config: &Config) -> Option<String> {
-    let root = rustix::process::geteuid().is_root() && config.server.is_some();
-    let (share, _) = config.shares.iter().find(|(_, offer)| root && offer.user.is_none())?;
-    Some(format!("share '{share}' has no user: the server runs as root, and its sessions must not"))
+    config.server.as_ref()?;
+    config.shares.values().find_map(of_root)
+}
+
+/// Returns the words about a share without a user, whose sessions would be root's.
+pub(super) fn of_root(offer: &Offer) -> Option<String> {
+    let is_roots = rustix::process::geteuid().is_root() && offer.user.is_none();
+    is_roots.then(|| {
+        format!(
+            "share '{}' has no user: the server runs as root, and its sessions must not, unless the share says \
+             user = \"root\"",
+            offer.share.name
+        )
+    })
 }
 
 /// A user that a session can become.
