@@ -165,6 +165,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
             "The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same \
              command again."
         }
+        SyncError::DestinationUnusable { source, .. } => return on_destination(source),
         SyncError::NoSpool { .. } => "Set TMPDIR or --temp-dir to a directory on a disk.",
         SyncError::OverBudget(_) => MORE_MEMORY,
         SyncError::Link(_) | SyncError::GaveUp { .. } => {
@@ -186,6 +187,18 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::Batch(error) => return of_batch_fault(&error.source),
         SyncError::Connect(error) => return on_connecting(error),
 
+        _ => return None,
+    })
+}
+
+/// Returns the next step where the destination itself cannot be made.
+fn on_destination(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        io::ErrorKind::QuotaExceeded => {
+            "Remove something there or have the administrator there raise the limit, then run the same \
+             command again."
+        }
+        io::ErrorKind::StorageFull => "Free some space and run the same command again.",
         _ => return None,
     })
 }

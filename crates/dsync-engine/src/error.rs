@@ -686,8 +686,8 @@ impl SyncError {
             Self::ListRootMissing { .. }
             | Self::AlternatesMissing { .. }
             | Self::DestinationParentMissing { .. }
-            | Self::DestinationIsFile { .. }
-            | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
+            | Self::DestinationIsFile { .. } => exit_code::FILE_SELECTION,
+            Self::DestinationUnusable { source, .. } => code_of_destination(source),
             Self::DestinationIsSource { .. }
             | Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
@@ -732,6 +732,14 @@ impl SyncError {
     }
 }
 
+/// Returns the exit code for a destination that cannot be used: one without room is no wrong one.
+fn code_of_destination(source: &io::Error) -> u8 {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit_code::FILE_IO,
+        _ => exit_code::FILE_SELECTION,
+    }
+}
+
 /// Returns the exit code for a connection that ended.
 fn code_of_link(error: &LinkError) -> u8 {
     match error {
@@ -754,6 +762,16 @@ mod tests {
         assert_eq!(gave_up(silent).fault(), Fault::Connection);
         assert_eq!(gave_up(PeerMisbehaved::NoOperands.into()).fault(), Fault::Peer);
         assert_eq!(SyncError::BothRemote.fault(), Fault::Caller);
+    }
+
+    #[test]
+    fn a_destination_without_room_ends_with_the_code_of_a_full_disk() {
+        let code = |kind: io::ErrorKind| {
+            SyncError::DestinationUnusable { path: "new".into(), source: kind.into() }.exit_code()
+        };
+        assert_eq!(code(io::ErrorKind::StorageFull), exit_code::FILE_IO);
+        assert_eq!(code(io::ErrorKind::QuotaExceeded), exit_code::FILE_IO);
+        assert_eq!(code(io::ErrorKind::PermissionDenied), exit_code::FILE_SELECTION);
     }
 
     #[test]

@@ -73,7 +73,11 @@ impl Usage {
 
 /// The refusal of an operation that would exceed a [`Quota`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the limit '{limit}' allows {most} {unit}; {used} are used, and this needs {needed} more")]
+#[error(
+    "the limit '{limit}' allows {most} {}; {used} {} used, and this needs {needed} more",
+    in_number(*most, unit),
+    if *used == 1 { "is" } else { "are" }
+)]
 pub struct QuotaReached {
     /// The name of the limit in the configuration of `dsync serve`.
     pub limit: &'static str,
@@ -85,6 +89,15 @@ pub struct QuotaReached {
     pub most: u64,
     /// The amount that the operation would add.
     pub needed: u64,
+}
+
+/// Returns the unit of a number.
+fn in_number(number: u64, unit: &'static str) -> &'static str {
+    match (number, unit) {
+        (1, "bytes") => "byte",
+        (1, "entries") => "entry",
+        _ => unit,
+    }
 }
 
 impl QuotaReached {

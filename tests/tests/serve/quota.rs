@@ -228,6 +228,28 @@ fn a_key_with_a_quota_has_one_session_at_a_time() {
 }
 
 #[test]
+fn a_destination_that_the_quota_has_no_room_for_ends_with_11() {
+    needs_dsync!();
+    for way in WAYS {
+        let nas = way("full");
+        nas.limit("max-files = 1");
+        write(&nas, "file", 5, 10);
+        let before = entries(&nas);
+        // `tree` is the one entry.
+        let push = |options: &[&str], to: &str| {
+            nas.run().arg("-a").args(options).arg(slash(&nas.scratch.src())).arg(nas.operand(to)).run()
+        };
+        let words = [
+            "the limit 'max-files' allows 1 entry; 1 is used, and this needs 1 more",
+            "Remove something there or have the administrator there raise the limit",
+        ];
+        exceeds(push(&[], "more"), &words);
+        exceeds(push(&["--mkpath"], "tree/new/er"), &words);
+        assert_eq!(entries(&nas), before);
+    }
+}
+
+#[test]
 fn counting_what_a_quota_has_used_may_take_long() {
     needs_dsync!();
     for way in WAYS {
