@@ -401,7 +401,7 @@ fn tell(host: &str, added: &Known) {
     let server = if added.told {
         "the server reads it anew"
     } else {
-        "no server with this configuration answers there: start it, or have it read the configuration anew"
+        "no server with this configuration has read it there: start it, or see the log of one that stands"
     };
     say(&escape_text(&format!("dsync: '{host}' has the key '{}' in {}; {server}", added.key, added.config)));
 }

@@ -392,6 +392,22 @@ fn a_server_that_does_not_stand_is_said() {
     assert!(done.stderr_text().contains("start it"), "{}", done.account());
 }
 
+#[test]
+fn a_server_that_has_not_read_what_was_added_is_said() {
+    needs_dsync!();
+    let (nas, _) = nas_of_nobody();
+    // It keeps the old configuration, as its certificate is none.
+    let text = fs::read_to_string(config(&nas)).unwrap();
+    let certificate = nas.scratch.at("certificate");
+    fs::write(&certificate, "none").unwrap();
+    let line = format!("[server]\ncertificate = '{}'", certificate.display());
+    fs::write(config(&nas), text.replacen("[server]", &line, 1)).unwrap();
+    let done = enroll(&nas, &["--yes"]).expect_code(0);
+    assert!(!done.stderr_text().contains("the server reads it anew"), "{}", done.account());
+    assert!(done.stderr_text().contains("see the log"), "{}", done.account());
+    assert!(nas.log().contains("the old configuration stays"), "{}", nas.log());
+}
+
 /// Enrolls at a host that answers each request with the next of these texts.
 fn enroll_at(nas: &Nas, answers: &[String], options: &[&str]) -> Outcome {
     let (shell, told) = (nas.scratch.at("shell"), nas.scratch.at("told"));

@@ -20,7 +20,7 @@ use dsync_tests::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::nas::Nas;
+use crate::nas::{Nas, Server};
 
 fn ask(nas: &Nas, words: &[&str]) -> Outcome {
     Run::dsync().args(["serve", "--status", "--config"]).arg(nas.scratch.at("serve.toml")).args(words).run()
@@ -228,6 +228,33 @@ fn socket(process: u32) -> String {
 
 fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+#[test]
+fn of_two_servers_with_one_key_each_answers_for_its_own_configuration() {
+    needs_dsync!();
+    let one = Nas::standing("append");
+    wait_for(|| ask(&one, &[]).code() == Some(0));
+    // The same text with the same key at another path.
+    let (two, _) = Nas::offering("append");
+    two.configure(&fs::read_to_string(one.scratch.at("serve.toml")).unwrap());
+    let alone = ask(&two, &[]).expect_code(10);
+    assert!(alone.stderr_text().contains("no server with this configuration stands"), "{}", alone.account());
+
+    let mut two = two;
+    two.stand();
+    wait_for(|| ask(&two, &[]).code() == Some(0));
+    fs::write(one.scratch.src().join("new"), "new").unwrap();
+    let _ = one.push(&[]).expect_quiet_success();
+    wait_for(|| status(&one)["totals"]["nas"]["sessions"] == 1);
+    assert_eq!(status(&two)["totals"], serde_json::json!({}));
+
+    // A second server of one configuration says that it is not heard.
+    let log = fs::File::create(one.scratch.at("log of another")).unwrap();
+    let mut another = Server { process: one.server_in(&[]).stderr(log).spawn().unwrap(), port: 0 };
+    let said = || fs::read_to_string(one.scratch.at("log of another")).unwrap();
+    wait_for(|| said().contains("another server with this configuration still stands"));
+    another.process.kill().unwrap();
 }
 
 #[test]

@@ -24,7 +24,8 @@ use std::{
     time::Duration,
 };
 
-use dsync_engine::{Access, Share};
+use aws_lc_rs::digest::{SHA256, digest};
+use dsync_engine::{Access, Share, standing::hexadecimal};
 use jiff::{civil::Date, tz::TimeZone};
 use toml::Spanned;
 
@@ -107,6 +108,11 @@ pub(crate) struct Part {
 /// Returns today's date in UTC, in which keys expire.
 pub(crate) fn today() -> Date {
     jiff::Timestamp::now().to_zoned(TimeZone::UTC).date()
+}
+
+/// Returns the sum by which the text of a configuration is known again.
+pub(crate) fn sum(text: &str) -> String {
+    hexadecimal(digest(&SHA256, text.as_bytes()).as_ref())
 }
 
 /// A mistake in a configuration, or the reason why there is none.

@@ -10,17 +10,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aws_lc_rs::digest::{SHA256, digest};
-use dsync_engine::{
-    Access, exit_code,
-    standing::{PublicKey, hexadecimal},
-};
+use dsync_engine::{Access, exit_code, standing::PublicKey};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::{
     DEFAULT,
-    config::{Config, Key, NotAdded, Offer, Part, add_lines, today},
+    config::{self, Config, Key, NotAdded, Offer, Part, add_lines, today},
     limits::KeyLimits,
     status,
 };
@@ -84,7 +80,7 @@ pub(crate) struct Known {
     pub(crate) port: Option<u16>,
     /// The lines were added.
     pub(crate) added: bool,
-    /// A server stands, and was told to read the configuration anew.
+    /// A server stands, and has read the configuration anew.
     pub(crate) told: bool,
 }
 
@@ -134,7 +130,8 @@ fn answer(request: &Request) -> Result<Known, Refusal> {
         add_lines(&path, &config.text, &known.lines).map_err(|error| not_added(&path, error))?;
         known.added = true;
     }
-    known.told = status::tell_to_reload(&identity.fingerprint(), owner);
+    let name = status::name(&identity.fingerprint(), &path);
+    known.told = status::tell_to_reload(&name, owner, &known.sum);
     Ok(known)
 }
 
@@ -370,7 +367,7 @@ fn check(
 /// Returns the sum by which a text and the lines for it are known again: over midnight a new key's
 /// lines are others than the person saw.
 fn sum(text: &str, lines: &str) -> String {
-    hexadecimal(digest(&SHA256, format!("{text}{lines}").as_bytes()).as_ref())
+    config::sum(&format!("{text}{lines}"))
 }
 
 /// The role of a key for which none is asked.

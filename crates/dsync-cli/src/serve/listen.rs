@@ -47,11 +47,11 @@ use super::{
     addressed::Addressed,
     child::own_program,
     clean,
-    config::{Config, Server},
+    config::{self, Config, Server},
     listener, metrics,
     session::Terms,
     silent::{Accepted, Silent, Spoke},
-    status::{Board, hear},
+    status::{self, Board, Now, hear},
     stop::Stop,
     strangers::{Stranger, Strangers},
     user::ownerless,
@@ -68,7 +68,7 @@ use crate::{
 /// Serves until a signal ends it; returns the exit code.
 pub(super) fn run(path: &Path, config: &Config) -> u8 {
     let begun = begin(path, config);
-    let Begun { listeners, ports, metrics, terms, opened, name } = match begun {
+    let Begun { listeners, ports, metrics, terms, opened, fingerprint } = match begun {
         Ok(begun) => begun,
         Err((code, why)) => {
             blame(&escape_text(&why));
@@ -96,7 +96,7 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         let house = Arc::clone(&house);
         thread::spawn(move || metrics::answer(&listener, || house.board.figures(house.without_key())));
     }
-    answer(&house, name);
+    answer(&house, fingerprint, path);
     let cleaner = Arc::clone(&house);
     thread::spawn(move || cleaner.clean());
     // Nobody to tell is no failure: systemd is one way to start it.
@@ -135,11 +135,13 @@ fn open(house: &Arc<House>, listeners: Vec<TcpListener>, ports: Vec<DatagramPort
     accepting
 }
 
-/// Answers `--status` by the name of the server's key. A key that the server had before stays a name of it.
-fn answer(house: &Arc<House>, name: Option<String>) {
+/// Answers `--status` by the name of the server's key and configuration. The name of a key that the
+/// server had before stays one of it.
+fn answer(house: &Arc<House>, fingerprint: Option<String>, path: &Path) {
+    let name = fingerprint.map(|fingerprint| status::name(&fingerprint, path));
     let Some(name) = name.filter(|name| lock(&house.names).insert(name.clone())) else { return };
     let house = Arc::clone(house);
-    thread::spawn(move || house.board.answer(&name, || house.without_key()));
+    thread::spawn(move || house.board.answer(&name, || house.now()));
 }
 
 /// Handles signals until all sessions have ended after a SIGTERM; returns the exit code.
@@ -177,16 +179,17 @@ fn reload(house: &Arc<House>, path: &Path) {
     });
 
     match read {
-        Ok((terms, stop_timeout, changed, name)) => {
+        Ok((terms, stop_timeout, changed, fingerprint)) => {
             let had = std::mem::replace(&mut *lock(&house.terms), Arc::new(terms));
             *lock(&house.stop_timeout) = stop_timeout;
-            if let Some(name) = name.as_ref().filter(|_| had.identity != lock(&house.terms).identity) {
+            if let Some(named) = fingerprint.as_ref().filter(|_| had.identity != lock(&house.terms).identity)
+            {
                 say(&format!(
-                    "dsync: the server has another key from now on, with the fingerprint {name}: clients that know \
+                    "dsync: the server has another key from now on, with the fingerprint {named}: clients that know \
                      the old one are turned away until they know this one"
                 ));
             }
-            answer(house, name);
+            answer(house, fingerprint, path);
             for key in changed {
                 say(&format!("dsync: '{key}' has changed, which takes a restart of the server"));
             }
@@ -231,8 +234,8 @@ struct Begun {
     metrics: Option<TcpListener>,
     terms: Terms,
     opened: Opened,
-    /// The fingerprint of the server's key, by which `--status` finds it.
-    name: Option<String>,
+    /// The fingerprint of the server's key.
+    fingerprint: Option<String>,
 }
 
 fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
@@ -241,14 +244,14 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
     let metrics = server.metrics.map(metrics_listener).transpose()?;
     let (mut listeners, sockets) = inherited()?;
     let listen = listeners.is_empty().then(|| server.listen.clone());
-    let name = fingerprint(server);
+    let fingerprint = fingerprint(server);
     let opened = Opened { listen, quic: server.quic, metrics: server.metrics };
     if !listeners.is_empty() {
         let ports = sockets.into_iter().filter(|_| server.quic).filter_map(|socket| {
             let address = socket.local_addr().ok()?;
             noted(address, DatagramPort::adopt(socket))
         });
-        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened, name });
+        return Ok(Begun { ports: ports.collect(), listeners, metrics, terms, opened, fingerprint });
     }
 
     let mut ports = Vec::new();
@@ -261,7 +264,7 @@ fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
         }
         listeners.push(listener);
     }
-    Ok(Begun { listeners, ports, metrics, terms, opened, name })
+    Ok(Begun { listeners, ports, metrics, terms, opened, fingerprint })
 }
 
 /// Takes the sockets that systemd hands over.
@@ -336,7 +339,7 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
 struct House {
     terms: Mutex<Arc<Terms>>,
     opened: Opened,
-    /// The fingerprints of the keys that it has and had, by which `--status` finds it.
+    /// The names by which `--status` finds it, of the keys that it has and had.
     names: Mutex<HashSet<String>>,
     /// Connections whose client has sent nothing.
     silent: Silent,
@@ -439,6 +442,12 @@ impl House {
     /// Returns the number of connections whose client has proved no key yet.
     fn without_key(&self) -> usize {
         self.strangers.count() + self.silent.count()
+    }
+
+    /// Returns what who asks by `--status` hears besides the sessions.
+    fn now(&self) -> Now {
+        let configuration = config::sum(&lock(&self.terms).config);
+        Now { strangers: self.without_key(), configuration }
     }
 
     /// Removes what was kept long enough, again and again.

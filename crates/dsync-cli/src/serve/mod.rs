@@ -138,7 +138,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     };
     match (words.check, words.stdio, words.share, words.key) {
         _ if words.clean => clean::run(&config),
-        _ if words.status => status::run(&config, words.json),
+        _ if words.status => status::run(&words.config, &config, words.json),
         (true, ..) => check::run(&config),
         (_, true, Some(share), Some(key)) => stdio::run(&config, &share, &key, words.log),
         (_, true, ..) => {

@@ -1,9 +1,9 @@
 //! `dsync serve --status`: the sessions of the server that stands, and what passed through it.
 //!
-//! Sessions report to their parent, a line each second in which something passed; the parent answers who
-//! asks at an abstract socket named by the server's key. The law: only root and the server's own user
-//! get an answer, and only theirs is believed. A report is bounded, and a session speaks for itself
-//! alone: one that was taken over can lie about its own line and no other.
+//! Sessions report to their parent, a line each second in which something passed; the parent answers
+//! who asks at an abstract socket named by the server's key and its configuration's path. The law: only
+//! root and the server's own user get an answer, and only theirs is believed. A report is bounded, and
+//! a session speaks for itself alone: one that was taken over can lie about its own line and no other.
 
 use std::{
     collections::BTreeMap,
@@ -11,14 +11,19 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     os::{
         linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixListener, UnixStream},
+        },
     },
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use dsync_engine::exit_code;
+use aws_lc_rs::digest::{SHA256, digest};
+use dsync_engine::{exit_code, standing::hexadecimal};
 use rustix::{
     net::sockopt::socket_peercred,
     process::{Signal, kill_process},
@@ -32,7 +37,7 @@ use super::{
 };
 use crate::{
     closing,
-    console::{blame, print},
+    console::{blame, print, say},
     escape::escape_text,
     keys,
     numbers::{counted, with_commas},
@@ -141,6 +146,14 @@ pub(super) fn hear(control: UnixStream, mut each: impl FnMut(Report)) {
     }
 }
 
+/// The state of a server apart from its sessions.
+pub(super) struct Now {
+    /// Connections whose client has proved no key yet.
+    pub(super) strangers: usize,
+    /// The sum of the text of the configuration that new sessions get.
+    pub(super) configuration: String,
+}
+
 /// The sessions of a server.
 #[derive(Default)]
 pub(super) struct Board(Mutex<Noted>);
@@ -187,6 +200,9 @@ struct Total {
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Status {
     version: String,
+    /// The sum of the text of the configuration that new sessions get.
+    #[serde(default)]
+    configuration: String,
     sessions: Vec<Shown>,
     /// Connections whose client has proved no key yet.
     strangers: usize,
@@ -255,7 +271,7 @@ impl Board {
     }
 
     /// Returns the answer to who asks.
-    fn status(&self, strangers: usize) -> Status {
+    fn status(&self, Now { strangers, configuration }: Now) -> Status {
         let now = Instant::now();
         let shown = |(process, present): (&u32, &Present)| Shown {
             process: *process,
@@ -271,7 +287,8 @@ impl Board {
         let noted = lock(&self.0);
         let sessions = noted.sessions.iter().map(shown).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Status { version, sessions, strangers, refused: noted.refused, totals: noted.totals.clone() }
+        let (refused, totals) = (noted.refused, noted.totals.clone());
+        Status { version, configuration, sessions, strangers, refused, totals }
     }
 
     /// Returns the figures for metrics: unlike the totals, they grow while sessions last.
@@ -294,19 +311,28 @@ impl Board {
         figures
     }
 
-    /// Answers who asks, for as long as the process lives.
-    pub(super) fn answer(&self, server: &str, strangers: impl Fn() -> usize) {
+    /// Answers who asks by this name, for as long as the process lives.
+    pub(super) fn answer(&self, server: &str, now: impl Fn() -> Now) {
         let Ok(address) = address(server) else { return };
+        let mut is_said = false;
+
         loop {
             // A server that lets its sessions end has the name until the last one has.
-            let Ok(listener) = UnixListener::bind_addr(&address) else {
-                thread::sleep(AGAIN);
-                continue;
+            let listener = match UnixListener::bind_addr(&address) {
+                Ok(listener) => listener,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        say(&format!("dsync: {}", unnamed(&error)));
+                    }
+                    thread::sleep(AGAIN);
+                    continue;
+                }
             };
+
             for asking in listener.incoming() {
                 match asking {
                     Ok(asking) if is_trusted(&asking) => {
-                        let _ = tell(asking, &self.status(strangers()));
+                        let _ = tell(asking, &self.status(now()));
                     }
                     Ok(_) => {}
                     // Most likely out of descriptors.
@@ -317,6 +343,18 @@ impl Board {
     }
 }
 
+/// Says why nobody is answered yet.
+fn unnamed(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another server with this configuration still stands: until it has ended it \
+                                     answers 'dsync serve --status' and 'dsync enroll' in this one's place"
+                .to_owned()
+        }
+        _ => format!("'dsync serve --status' gets no answer: {}", system_words(error)),
+    }
+}
+
 /// Sends the answer; who does not read it keeps nobody waiting for long.
 fn tell(mut asking: UnixStream, status: &Status) -> io::Result<()> {
     asking.set_write_timeout(Some(PATIENCE))?;
@@ -324,13 +362,13 @@ fn tell(mut asking: UnixStream, status: &Status) -> io::Result<()> {
 }
 
 /// Asks the server of a configuration and prints its answer; returns the exit code.
-pub(super) fn run(config: &Config, as_json: bool) -> u8 {
+pub(super) fn run(path: &Path, config: &Config, as_json: bool) -> u8 {
     let Some(server) = &config.server else {
         blame("the configuration has no [server], so none stands");
         return exit_code::USAGE;
     };
     let asked = keys::read_public(&server.identity).and_then(|(key, owner)| {
-        ask(&key.fingerprint(), owner).map_err(|error| match error.kind() {
+        ask(&name(&key.fingerprint(), path), owner).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 "no server with this configuration stands on this machine".to_owned()
             }
@@ -355,19 +393,39 @@ pub(super) fn run(config: &Config, as_json: bool) -> u8 {
     closing::printed(shown, exit_code::OK)
 }
 
-/// Tells the server of this key, which belongs to `owner`, to read its configuration anew; returns whether one
-/// stands.
-pub(super) fn tell_to_reload(server: &str, owner: u32) -> bool {
+/// Tells the server of this name, whose key belongs to `owner`, to read its configuration anew; returns
+/// whether one stands and then has the text of this `sum`.
+pub(super) fn tell_to_reload(server: &str, owner: u32, sum: &str) -> bool {
     let stream = address(server).and_then(|address| UnixStream::connect_addr(&address));
     let trusted = stream.ok().filter(|stream| is_server(stream, owner));
     // The process that listens has the socket that was just connected to, so its number is its own.
     let process = trusted.and_then(|stream| socket_peercred(&stream).ok()).map(|peer| peer.pid);
     // A server of another process namespace has no number here, and 0 would be this process's group.
     let process = process.filter(|process| process.as_raw_nonzero().get() > 1);
-    process.is_some_and(|process| kill_process(process, Signal::HUP).is_ok())
+    let is_told = process.is_some_and(|process| kill_process(process, Signal::HUP).is_ok());
+
+    let until = Instant::now() + PATIENCE;
+    while is_told && Instant::now() < until {
+        let answer = ask(server, owner).ok();
+        let status = answer.and_then(|text| serde_json::from_slice::<Status>(&text).ok());
+        if status.is_some_and(|status| status.configuration == sum) {
+            return true;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    false
 }
 
-/// Returns the answer of a server whose key belongs to `owner`.
+/// Returns the name by which a server is found: of its key and of its configuration's path, so that two
+/// servers with one key have two.
+#[expect(clippy::disallowed_methods, reason = "the operator's own path, by which nothing is opened")]
+pub(super) fn name(fingerprint: &str, config: &Path) -> String {
+    let real = config.canonicalize().unwrap_or_else(|_| config.to_owned());
+    let path = hexadecimal(digest(&SHA256, real.as_os_str().as_bytes()).as_ref());
+    format!("{fingerprint}/{}", path.get(..PATH_DIGITS).unwrap_or_default())
+}
+
+/// Returns the answer of the server of this name, whose key belongs to `owner`.
 fn ask(server: &str, owner: u32) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&address(server)?)?;
     if !is_server(&stream, owner) {
@@ -436,6 +494,10 @@ const STALE: Duration = Duration::from_secs(3);
 /// Time for the other end to answer, or to read.
 const PATIENCE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
+/// Time between two looks whether a server has read its configuration.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// Digits of a path's sum in a name: no two paths of a machine share them.
+const PATH_DIGITS: usize = 16;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -472,7 +534,8 @@ mod tests {
             board.note(process, "peer", report(share, 0));
             board.note(process, "peer", report(share, sent));
         }
-        assert_eq!(board.status(2).sessions.len(), 4);
+        let status = |strangers| board.status(Now { strangers, configuration: String::new() });
+        assert_eq!(status(2).sessions.len(), 4);
         let shares = board.figures(0).shares;
         assert_eq!((shares["a"].present, shares["a"].passed.sent), (2, 15));
         for process in 1..=3 {
@@ -480,7 +543,7 @@ mod tests {
             assert_eq!((last.key.as_str(), last.passed.sent), ("web1", [10, 5, 20][process as usize - 1]));
         }
         assert_eq!(board.end(3, None), None);
-        let status = board.status(0);
+        let status = status(0);
         assert_eq!(status.sessions.iter().map(|shown| shown.process).collect::<Vec<_>>(), [4]);
         let codes = |sessions| BTreeMap::from([("0".to_owned(), sessions)]);
         let total =
