@@ -597,6 +597,38 @@ fn a_server_that_is_asked_to_end_lets_sessions_end() {
 }
 
 #[test]
+fn a_server_that_is_asked_twice_to_end_ends_its_sessions_first() {
+    needs_dsync!();
+    // Also before a patience that is not over.
+    for limit in ["", "stop-timeout = 3600"] {
+        let mut nas = Nas::standing("full");
+        nas.limit_server(limit);
+        let run = slow_push(&nas, "one");
+        run.signal(Signal::STOP);
+        let server = nas.server.as_ref().unwrap().process.id();
+        let session = children(server)[0];
+        let accepts = || TcpStream::connect(("127.0.0.1", nas.port())).is_ok();
+        send(server, Signal::TERM);
+        wait_for(|| !accepts());
+        assert!(dsync_tests::run::is_alive(session));
+        send(server, Signal::TERM);
+
+        let status = nas.server.as_mut().unwrap().process.wait().unwrap();
+        assert_eq!(status.code(), Some(20), "{}", nas.log());
+        assert!(!dsync_tests::run::is_alive(session));
+        let log = nas.log();
+        let said =
+            format!("dsync: process {session} of a session is ended as the server was told twice to stop");
+        assert!(log.lines().any(|line| line == said), "{log}");
+        let line = log.lines().find(|line| line.contains("session peer=")).expect("a line for the session");
+        assert!(line.contains(" code=signal:15 "), "{log}");
+        run.signal(Signal::CONT);
+        let run = run.wait();
+        assert_ne!(run.code(), Some(0), "{}", run.account());
+    }
+}
+
+#[test]
 fn a_server_that_stops_ends_the_sessions_that_outlast_its_patience() {
     needs_dsync!();
     let mut nas = Nas::standing("full");

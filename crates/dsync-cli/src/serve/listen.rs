@@ -8,7 +8,7 @@
 //! ([`super::silent`]). A session that dies takes no other with it.
 //!
 //! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM closes
-//! the listeners and lets sessions end ([`super::stop`]); a second one ends this process.
+//! the listeners and lets sessions end ([`super::stop`]); a second one ends them, and then this process.
 
 use std::{
     collections::HashSet,
@@ -152,7 +152,9 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
             continue;
         }
         if house.stop.tell() {
-            return exit_code::INTERRUPTED;
+            // A third one asks for no more.
+            let _ = lock(&house.hurried).get_or_insert_with(Instant::now);
+            continue;
         }
 
         // The listeners are closed before anybody hears of the stop, and may start the next server.
@@ -163,7 +165,8 @@ fn watch(house: &Arc<House>, mut signals: Signals, path: &Path, mut accepting: V
         let house = Arc::clone(house);
         thread::spawn(move || {
             house.let_sessions_end();
-            std::process::exit(i32::from(exit_code::OK));
+            let is_hurried = lock(&house.hurried).is_some();
+            std::process::exit(i32::from(if is_hurried { exit_code::INTERRUPTED } else { exit_code::OK }));
         });
     }
     exit_code::OK
@@ -355,6 +358,8 @@ struct House {
     stop: Stop,
     /// The time in which sessions have to end once the server stops.
     stop_timeout: Mutex<Option<Duration>>,
+    /// The moment at which the server was told to stop once more.
+    hurried: Mutex<Option<Instant>>,
     board: Board,
 }
 
@@ -435,6 +440,7 @@ impl House {
             processes: Mutex::default(),
             stop,
             stop_timeout: Mutex::default(),
+            hurried: Mutex::default(),
             board: Board::default(),
         }
     }
@@ -473,8 +479,9 @@ impl House {
         }
     }
 
-    /// Waits until all sessions have ended. Those that take longer than the configuration allows get
-    /// TERM, and KILL some seconds later; one that outlasts both is left to itself.
+    /// Waits until all sessions have ended. Those that take longer than the configuration allows, or
+    /// that have not ended when the server is told to stop once more, get TERM, and KILL some seconds
+    /// later; one that outlasts both is left to itself.
     fn let_sessions_end(&self) {
         let began = Instant::now();
         let mut signals = [(Duration::ZERO, Signal::TERM), (GRACE, Signal::KILL)].into_iter();
@@ -483,9 +490,12 @@ impl House {
             // It may be read anew meanwhile.
             let limit = *lock(&self.stop_timeout);
             let over = limit.and_then(|limit| began.elapsed().checked_sub(limit));
-            match (over, next) {
+            let hurried = lock(&self.hurried).map(|since| since.elapsed());
+            let why =
+                if over < hurried { "as the server was told twice to stop" } else { "after 'stop-timeout'" };
+            match (over.max(hurried), next) {
                 (Some(over), Some((after, signal))) if over >= after => {
-                    self.signal_sessions(signal);
+                    self.signal_sessions(signal, why);
                     next = signals.next();
                 }
                 (Some(over), None) if over >= GRACE * 2 => return,
@@ -496,12 +506,12 @@ impl House {
         }
     }
 
-    /// Sends a signal to each session that has not ended.
-    fn signal_sessions(&self, signal: Signal) {
+    /// Sends a signal to each session that has not ended, and says why.
+    fn signal_sessions(&self, signal: Signal, why: &str) {
         // None is waited for meanwhile, so each number is still its session's.
         for process in &*lock(&self.processes) {
             let number = process.as_raw_nonzero();
-            say(&format!("dsync: process {number} of a session outlasts 'stop-timeout' and is ended"));
+            say(&format!("dsync: process {number} of a session is ended {why}"));
             if let Err(errno) = kill_process(*process, signal) {
                 say(&format!("dsync: process {number} cannot be ended: {}", system_words(&errno.into())));
             }
