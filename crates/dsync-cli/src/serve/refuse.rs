@@ -8,7 +8,8 @@
 
 use clap::Command;
 use dsync_engine::{
-    AlternateUse, Append, Compression, DeleteTiming, DetectRenamed, Durability, KeepPartial, SyncOptions,
+    AlternateUse, Append, Backup, Compression, DeleteTiming, DetectRenamed, Durability, KeepPartial,
+    SyncOptions,
     grant::{OptionRules, Request},
 };
 
@@ -33,11 +34,14 @@ impl Rule {
         match pattern {
             "a" | "archive" => ARCHIVE.contains(&option.long),
             "D" => ["devices", "specials"].contains(&option.long),
-            _ if letter || pattern == option.long => true,
-            // As with rsync: these have another name for the same.
-            "del" => option.long == "delete-during",
-            _ => is_wild(pattern) && !VITAL.contains(&option.long) && is_match(pattern, option.long),
+            _ => letter || option.names().any(|name| self.is_for(name)),
         }
+    }
+
+    /// Returns whether the rule is for a long name.
+    fn is_for(&self, name: &str) -> bool {
+        let pattern = self.pattern.as_str();
+        pattern == name || is_wild(pattern) && !VITAL.contains(&name) && is_match(pattern, name)
     }
 }
 
@@ -163,6 +167,13 @@ struct Opt {
 }
 
 impl Opt {
+    /// Returns its long name, and rsync's other ones for the same.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let long = self.long;
+        let others = OTHER_NAMES.iter().filter(move |(_, of)| of.contains(&long));
+        others.map(|(name, _)| *name).chain([long])
+    }
+
     fn typed(&self) -> String {
         format!("--{}", self.long)
     }
@@ -189,9 +200,32 @@ fn alternates(options: &SyncOptions, way: AlternateUse) -> bool {
     options.writing.alternates.as_ref().is_some_and(|alternates| alternates.way == way)
 }
 
+/// Returns whether the suffix of backups is not the one that they have without `--suffix`.
+fn has_own_suffix(backup: &Backup) -> bool {
+    let usual: &[u8] = if backup.dir.is_some() { b"" } else { b"~" };
+    backup.suffix != usual
+}
+
 fn deletes(options: &SyncOptions, timing: DeleteTiming) -> bool {
     options.delete && options.delete_timing == timing
 }
+
+/// Names of rsync's that ask a server for what it knows by another name, or by two: lists that were
+/// written for rsync's daemon have them.
+const OTHER_NAMES: &[(&str, &[&str])] = &[
+    ("del", &["delete-during"]),
+    ("delete-delay", &["delete-after"]),
+    ("chown", &["usermap", "groupmap"]),
+    ("ignore-non-existing", &["existing"]),
+    ("old-dirs", &["dirs"]),
+    ("old-d", &["dirs"]),
+    ("compress-choice", &["compress"]),
+    ("compress-level", &["compress"]),
+    ("zc", &["compress"]),
+    ("zl", &["compress"]),
+    ("new-compress", &["compress"]),
+    ("old-compress", &["compress"]),
+];
 
 /// Options that remove something without `--delete`.
 const REMOVING: &[&str] =
@@ -299,6 +333,7 @@ const OPTIONS: &[Opt] = &[
     destination("backup-dir", ' ', |o, _| {
         o.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_some())
     }),
+    destination("suffix", ' ', |o, _| o.writing.backup.as_ref().is_some_and(has_own_suffix)),
     destination("backup", 'b', |o, _| o.writing.backup.is_some()),
     destination("compare-dest", ' ', |o, _| alternates(o, AlternateUse::Compare)),
     destination("copy-dest", ' ', |o, _| alternates(o, AlternateUse::Copy)),
@@ -313,6 +348,8 @@ const OPTIONS: &[Opt] = &[
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use dsync_engine::WritePolicy;
+
     use super::*;
 
     fn refused(rules: &[&str]) -> Refused {
@@ -345,6 +382,40 @@ mod tests {
         assert_eq!(judged(&["delete"], &forcing, false), None);
         let moving = SyncOptions::archive().remove_source_files(true);
         assert_eq!(judged(&["delete"], &moving, false).as_deref(), Some("--remove-source-files"));
+    }
+
+    #[test]
+    fn rsyncs_other_names_refuse_what_they_ask_a_server_for() {
+        let plain = SyncOptions::default;
+        let backup =
+            |suffix: &[u8]| plain().writing(WritePolicy::default().backup(Some(Backup::new(suffix.into()))));
+        let in_dir = |suffix: &[u8]| {
+            let backup = Backup::new(suffix.into()).dir(Some(b"old".to_vec()));
+            plain().writing(WritePolicy::default().backup(Some(backup)))
+        };
+        let deleting = |timing| plain().delete(true).delete_timing(timing);
+        let groups =
+            dsync_engine::notation::id_rules("*:nobody").unwrap().into_iter().map(|rule| rule.group(true));
+        let owned = plain().id_rules(groups.collect());
+        for (rule, options, refused) in [
+            ("suffix", backup(b".old"), Some("--suffix")),
+            ("suffix", in_dir(b".old"), Some("--suffix")),
+            ("suffix", backup(b"~"), None),
+            ("suffix", in_dir(b""), None),
+            ("suf*", in_dir(b"~"), Some("--suffix")),
+            ("delete-delay", deleting(DeleteTiming::AfterArrival), Some("--delete-after")),
+            ("delete-d*", deleting(DeleteTiming::AfterArrival), Some("--delete-after")),
+            ("delete-delay", deleting(DeleteTiming::Before), None),
+            ("chown", owned.clone(), Some("--groupmap")),
+            ("cho*", owned, Some("--groupmap")),
+            ("ignore-non-existing", plain().existing(true), Some("--existing")),
+            ("old-d", plain().dirs(true), Some("--dirs")),
+            ("zc", plain().compression(Compression::Lz4), Some("--compress")),
+        ] {
+            assert_eq!(judged(&[rule], &options, true).as_deref(), refused, "{rule}");
+            let taken_back = format!("!{rule}");
+            assert_eq!(judged(&[rule, &taken_back], &options, true), None, "{rule}");
+        }
     }
 
     #[test]
@@ -392,7 +463,7 @@ mod tests {
 
     const LOCAL: &str = "
         archive old-dirs chown drop-D exclude include exclude-from include-from filter cvs-exclude gitignore
-        from0 iconv write-batch only-write-batch read-batch implied-dirs delete-delay suffix compress-choice compress-level rsh dsync-path deploy
+        from0 iconv write-batch only-write-batch read-batch implied-dirs delete-delay compress-choice compress-level rsh dsync-path deploy
         remote-option super transport timeout retries contimeout port bwlimit max-alloc max-stall ipv4 ipv6
         state state-dir stop-after stop-at lock-wait watch verbose quiet itemize-changes stats human-readable progress list-only json info
         debug out-format log-file log-file-format 8-bit-output stderr outbuf help version restrict";
