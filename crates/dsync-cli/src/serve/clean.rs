@@ -86,15 +86,28 @@ pub(super) fn dated(now: Timestamp) -> String {
     now.strftime(&format!("{MOMENT}.%3fZ")).to_string()
 }
 
-/// Returns whether the days of a session's directory are over. One whose name is no date is none of
-/// ours.
+/// Returns whether the days of a session's directory are over. One whose name has not exactly the form
+/// of a session's is none of ours: an administrator may have renamed it to save it.
 fn is_over(session: &OsStr, now: Timestamp, days: u32) -> bool {
-    let Some(moment) = session.to_str().and_then(|name| name.get(..MOMENT_BYTES)) else { return false };
+    let split = session.to_str().and_then(|name| name.split_at_checked(MOMENT_BYTES));
+    let Some((moment, _)) = split.filter(|(_, rest)| is_end_of_name(rest)) else { return false };
     let Ok(began) = DateTime::strptime(MOMENT, moment) else { return false };
     let now = now.to_zoned(TimeZone::UTC).datetime();
     // A moment in the future has been kept for no time at all.
     let kept = now.duration_since(began).as_hours();
     kept >= i64::from(days) * 24
+}
+
+/// Returns whether a text is what stands behind the second in a session's directory: milliseconds, and
+/// a number where several sessions began in one.
+fn is_end_of_name(rest: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((millis, more)) = rest.strip_prefix('.').and_then(|rest| rest.split_once('Z')) else {
+        return false;
+    };
+    millis.len() == 3
+        && is_number(millis)
+        && (more.is_empty() || more.strip_prefix('-').is_some_and(is_number))
 }
 
 /// The moment at which a session began, for directories' names: no colon, which not every
@@ -122,6 +135,13 @@ mod tests {
             ["", "photos", "2026", "2026-02-30T10-00-00.500Z", ".dsync-share", "2026-02-27T10:00:00Z"]
         {
             assert!(!over(foreign, "2036-03-01T10:00:00Z"), "{foreign}");
+        }
+        // What somebody has renamed to save it.
+        for end in [".saved", "-", "-2.saved", " ", "-a", "Z"] {
+            assert!(!over(&format!("{name}{end}"), "2036-03-01T10:00:00Z"), "{end}");
+        }
+        for cut in ["2026-02-27T10-00-00", "2026-02-27T10-00-00.50Z", "2026-02-27T10-00-00.5000Z"] {
+            assert!(!over(cut, "2036-03-01T10:00:00Z"), "{cut}");
         }
     }
 }
