@@ -195,10 +195,8 @@ impl Config {
 
 /// Reads the table of the server.
 fn listening(table: ServerTable) -> Result<Server, Mistake> {
-    let mut listen = table.listen.iter().map(read_address).collect::<Result<Vec<_>, _>>()?;
-    if listen.is_empty() {
-        listen.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)));
-    }
+    let every = || vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))];
+    let listen = table.listen.as_ref().map(read_addresses).transpose()?.unwrap_or_else(every);
     let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
     let metrics = table.metrics.map(|address| read_loopback(&address)).transpose()?;
     let identity = table.identity.unwrap_or_else(|| IDENTITY.into());
@@ -206,6 +204,16 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     let quic = table.quic.unwrap_or(true);
     let certificate = table.certificate;
     Ok(Server { listen, identity, certificate, sessions, metrics, quic, stop_timeout })
+}
+
+/// Reads the addresses of a list, which names one at least: who empties it does not mean all.
+fn read_addresses(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<SocketAddr>, Mistake> {
+    if written.get_ref().is_empty() {
+        let text =
+            format!("no address is named: leave it out for all addresses, or write one like [::]:{PORT}");
+        return Err(Mistake::at(&written.span(), text));
+    }
+    written.get_ref().iter().map(read_address).collect()
 }
 
 fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
@@ -389,6 +397,7 @@ role = 'full'
             ("marker", "kept = '../old'\nmarker", 8, "not a directory in the share"),
             ("[keys.admin]", "[server]\nquota = 5", 5, "'quota' here; the keys here are listen, "),
             ("[keys.admin]", "[server]\nlisten = ['nas']", 5, "no address like"),
+            ("[keys.admin]", "[server]\nlisten = []", 5, "no address is named"),
             ("[keys.admin]", "[keys.admin]\npublic = 'ssh-ed25519 AAAA'", 5, "is no key like"),
             ("[keys.admin]", "[keys.admim]", 14, "no key 'admin' in [keys]; did you mean 'admim'?"),
             ("[keys.web1]", "[keys.'a/b']", 1, "no name of a key"),

@@ -27,8 +27,7 @@ pub(super) struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerTable {
-    #[serde(default)]
-    pub(super) listen: Vec<Spanned<String>>,
+    pub(super) listen: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) identity: Option<PathBuf>,
     pub(super) certificate: Option<PathBuf>,
     pub(super) sessions: Option<Spanned<u32>>,
