@@ -124,13 +124,13 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
 fn conduct(words: &Words) -> Result<(), Failure> {
     let (host, connect) = way(words)?;
-    let (key, is_made) = own_key(words.dry_run)?;
+    let (key, is_made) = own_key()?;
     let request = request(words, &key);
 
     let asked = ask((&host, &connect), &request)?;
     let server = Server::of(words, &host, &asked)?;
     let pins = server.pins()?;
-    show(&request, &asked, &server, &Unwritten { pins, key: !is_made })?;
+    show(&request, &asked, &server, &Unwritten { pins, key: !is_made, dry_run: words.dry_run })?;
     if asked.lines.is_empty() && !pins {
         return Ok(());
     }
@@ -140,7 +140,11 @@ fn conduct(words: &Words) -> Result<(), Failure> {
     }
     consent(words.yes)?;
 
-    // The server's end first: its refusal leaves this end as it is.
+    // The server is to know no key that nobody has.
+    if !is_made {
+        keep_own_key(&key)?;
+    }
+    // The server's end before the pin: after its refusal nothing more is written here.
     if !asked.lines.is_empty() {
         let added = ask((&host, &connect), &Request { shown: Some(asked.sum.clone()), ..request })?;
         if !added.added {
@@ -175,13 +179,19 @@ fn way(words: &Words) -> Result<(RemoteHost, ConnectOptions), Failure> {
     Ok((host, resolve::connect_options(&flags, &|name| std::env::var_os(name))?))
 }
 
-/// Returns this user's key, and whether its file has it. If there is none it is made, in memory only
-/// where nothing may be written.
-fn own_key(dry_run: bool) -> Result<(PrivateKey, bool), Failure> {
+/// Returns this user's key, and whether its file has it. If there is none it is made, in memory only:
+/// nobody has agreed yet.
+fn own_key() -> Result<(PrivateKey, bool), Failure> {
     let path = keys::own_path().map_err(|why| Failure(exit_code::FILE_IO, why))?;
-    let key =
-        if dry_run { keys::read_or_draft(&path) } else { keys::read_or_make(&path).map(|key| (key, true)) };
-    key.map_err(|why| Failure(exit_code::AUTHENTICATION, why))
+    keys::read_or_draft(&path).map_err(|why| Failure(exit_code::AUTHENTICATION, why))
+}
+
+/// Writes the key that was shown to this user's file.
+fn keep_own_key(key: &PrivateKey) -> Result<(), Failure> {
+    let kept = keys::own_path().and_then(|path| keys::keep(&path, key));
+    kept.map_err(|why| {
+        Failure(exit_code::FILE_IO, format!("{why}; nothing was enrolled: run the same again"))
+    })
 }
 
 fn request(words: &Words, key: &PrivateKey) -> Request {
@@ -332,8 +342,17 @@ impl Server {
 struct Unwritten {
     /// The server's line.
     pins: bool,
-    /// This user's key, of which there is a draft that nobody keeps.
+    /// This user's key, of which there is a draft.
     key: bool,
+    /// Nobody keeps the draft.
+    dry_run: bool,
+}
+
+impl Unwritten {
+    /// Returns whether the key that is shown goes with this process.
+    fn drops_key(&self) -> bool {
+        self.key && self.dry_run
+    }
 }
 
 /// Prints what would be written at both ends.
@@ -344,7 +363,9 @@ fn show(request: &Request, asked: &Known, server: &Server, unwritten: &Unwritten
     if unwritten.key {
         let path = keys::own_path().map_err(|why| Failure(exit_code::FILE_IO, why))?;
         let _ = writeln!(text, "here, {} gets a new key", path.display());
-        // Nobody is to copy the line of a key that is gone with this process.
+    }
+    if unwritten.drops_key() {
+        // Nobody is to copy its line.
         lines = lines.replace(&request.public, "(the new key's line)");
     }
     // Memory takes whatever is written to it.
@@ -362,7 +383,7 @@ fn show(request: &Request, asked: &Known, server: &Server, unwritten: &Unwritten
     } else {
         writeln!(text, "here, {path} has this already")
     };
-    let client = request.public.parse().ok().filter(|_| !unwritten.key);
+    let client = request.public.parse().ok().filter(|_| !unwritten.drops_key());
     text.push_str(&fingerprints(&server.key, client.as_ref()));
 
     let text: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();

@@ -240,16 +240,11 @@ fn read_if_there(path: &Path) -> Result<Option<PrivateKey>, String> {
 ///
 /// # Errors
 /// The reason in words.
-#[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
 pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
     if let Some(key) = read_if_there(path)? {
         return Ok(key);
     }
-    let fail =
-        |error: io::Error| format!("cannot make the key '{}': {}", path.display(), system_words(&error));
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(fail)?;
-    }
+    let fail = |error| not_made(path, &error);
     let key = PrivateKey::generate().map_err(fail)?;
     match write_new(path, &key) {
         // Somebody else has made one meanwhile, and nobody replaces a key.
@@ -258,9 +253,25 @@ pub(crate) fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
     }
 }
 
-/// Writes a private key to a new file, which has its name only with all of its content.
+/// Writes a private key to a file that is not there yet.
+///
+/// # Errors
+/// The reason in words; somebody may have made one meanwhile.
+pub(crate) fn keep(path: &Path, key: &PrivateKey) -> Result<(), String> {
+    write_new(path, key).map_err(|error| not_made(path, &error))
+}
+
+fn not_made(path: &Path, error: &io::Error) -> String {
+    format!("cannot make the key '{}': {}", path.display(), system_words(error))
+}
+
+/// Writes a private key to a new file, which has its name only with all of its content. Makes the
+/// directory.
 #[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
 fn write_new(path: &Path, key: &PrivateKey) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };

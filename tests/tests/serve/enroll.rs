@@ -129,8 +129,23 @@ fn a_dry_run_of_a_fresh_client_shows_all_but_the_key_and_makes_nothing() {
     assert!(!home.exists(), "{}", dry.account());
     assert_eq!(fs::read_to_string(config(&nas)).unwrap(), before);
 
+    // No key is made before somebody agrees to the line that is shown.
+    let unasked = enroll(&nas, &options[1..]).expect_code(1);
+    assert!(unasked.stderr_text().contains("nothing was enrolled"), "{}", unasked.account());
+    let new = format!("here, {} gets a new key", home.join("key").display());
+    assert!(unasked.stdout_text().lines().any(|found| found == new), "{}", unasked.account());
+    assert_eq!(unasked.stdout_text().matches("dsync-ed25519 ").count(), 2, "{}", unasked.account());
+    assert!(!home.exists(), "{}", unasked.account());
+    assert_eq!(fs::read_to_string(config(&nas)).unwrap(), before);
+
+    // The key that was shown is the one that is written, and that the server knows.
+    let done = enroll(&nas, &[&options[1..], &["--yes"]].concat()).expect_code(0);
+    let public = Nas::public(&home.join("key"));
+    let line = format!("public = \"{}\"", public.trim_end_matches(" test"));
+    assert!(done.stdout_text().contains(&line), "{}", done.account());
+    assert!(fs::read_to_string(config(&nas)).unwrap().contains(&line), "{}", done.account());
+
     // A key that others can read is no reason to show another one.
-    let _ = Nas::public(&home.join("key"));
     fs::set_permissions(home.join("key"), fs::Permissions::from_mode(0o644)).unwrap();
     let refused = enroll(&nas, &options).expect_code(40);
     assert!(refused.stderr_text().contains("can be read by others"), "{}", refused.account());
