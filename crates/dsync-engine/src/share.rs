@@ -91,6 +91,19 @@ pub enum ShareError {
         /// The share.
         share: String,
     },
+    /// The client's directory of kept entries is on another filesystem than the client's own, so that
+    /// nothing can move there.
+    #[error(
+        "the directory '{}' in share '{share}' is on another filesystem than what the key replaces, so nothing could be \
+         replaced or removed",
+        directory.display()
+    )]
+    Apart {
+        /// The share.
+        share: String,
+        /// The directory of kept entries, from the share's on.
+        directory: PathBuf,
+    },
     /// The key's directory in the share cannot be opened or made.
     #[error("the directory '{}' in share '{share}' cannot be used", directory.display())]
     Directory {
@@ -237,6 +250,57 @@ impl Share {
     pub fn check(&self) -> Result<(), ShareError> {
         self.open().map(drop)
     }
+
+    /// Checks that a client's directory could be opened or made, and that what the client replaces
+    /// could move to the directory of `kept` entries, if there is one. Makes nothing, and asks for no
+    /// permission to write.
+    ///
+    /// # Errors
+    /// [`ShareError`], as of [`grant`](Self::grant); [`ShareError::Apart`], which shows there when an
+    /// entry is replaced.
+    ///
+    /// ```
+    /// # let home = tempfile::tempdir()?;
+    /// # std::os::unix::fs::symlink("elsewhere", home.path().join("agent-7"))?;
+    /// use dsync_engine::Share;
+    ///
+    /// // Somebody has put a link in the place of the agent's directory: its sessions are refused.
+    /// let share = Share::new("backups".into(), home.path().into());
+    /// assert!(share.check_directory(Some("agent-7".as_ref()), None).is_err());
+    /// assert!(share.check_directory(Some("agent-8".as_ref()), None).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_directory(&self, directory: Option<&Path>, kept: Option<&Path>) -> Result<(), ShareError> {
+        let root = self.open()?;
+        let device_at = |directory: &Path| {
+            let found =
+                root.duplicate().and_then(|root| nearest(root, directory)).and_then(|dir| dir.device());
+            found.map_err(|source| ShareError::Directory {
+                share: self.name.clone(),
+                directory: directory.to_owned(),
+                source,
+            })
+        };
+
+        let own = device_at(directory.unwrap_or_else(|| Path::new("")))?;
+        match kept {
+            Some(kept) if device_at(kept)? != own => {
+                Err(ShareError::Apart { share: self.name.clone(), directory: kept.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens a directory below another one step by step, or the last one on the way that there is.
+fn nearest(mut dir: Dir, path: &Path) -> io::Result<Dir> {
+    for step in path.components() {
+        match dir.open_child(&component(step.as_os_str())?) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            opened => dir = opened?,
+        }
+    }
+    Ok(dir)
 }
 
 /// Opens a directory below another one step by step, and makes what is missing.
@@ -353,9 +417,17 @@ mod tests {
         symlink("../outside", scratch.path().join("share/web1")).unwrap();
         let share = share(&scratch.path().join("share"));
         for directory in ["web1", "web1/deeper"] {
-            let refused = share.grant(Access::ReadWrite, Some(Path::new(directory)), None);
-            assert!(matches!(refused, Err(ShareError::Directory { .. })), "{directory}");
+            let directory = Path::new(directory);
+            let refused = share.grant(Access::ReadWrite, Some(directory), None);
+            assert!(matches!(refused, Err(ShareError::Directory { .. })), "{directory:?}");
+            for (own, kept) in [(directory, None), (Path::new("other"), Some(directory))] {
+                let checked = share.check_directory(Some(own), kept);
+                assert!(matches!(checked, Err(ShareError::Directory { .. })), "{directory:?}");
+            }
         }
+        share.check_directory(Some(Path::new("other/deeper")), Some(Path::new("kept/other"))).unwrap();
+        share.check_directory(None, None).unwrap();
+        assert_eq!(fs::read_dir(scratch.path().join("share")).unwrap().count(), 1);
         assert_eq!(fs::read_dir(scratch.path().join("outside")).unwrap().count(), 0);
     }
 

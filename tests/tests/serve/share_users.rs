@@ -2,10 +2,10 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, symlink},
 };
 
-use dsync_tests::{Outcome, Run, needs_dsync, needs_root};
+use dsync_tests::{Outcome, Run, mount::Mount, needs_dsync, needs_root};
 
 use crate::nas::Nas;
 
@@ -44,6 +44,45 @@ fn a_share_that_its_user_may_not_enter_is_no_missing_disk_and_fails_the_check() 
     assert!(refused.stderr_text().contains("cannot be opened"), "{}", refused.account());
     assert!(!refused.stderr_text().contains("disk"), "{}", refused.account());
     assert!(nas.log().contains(cause) && !nas.log().contains("disk"), "{}", nas.log());
+}
+
+#[test]
+fn check_tells_of_a_link_where_a_keys_directories_are() {
+    needs_dsync!();
+    let (nas, _) = Nas::offering("keep");
+    let _ = check(&nas).expect_code(0);
+    let share = nas.scratch.at("share");
+    // What is missing is made, and a link is not followed.
+    for (place, shown) in [("of-web1", "of-web1"), (".dsync-kept", ".dsync-kept/web1")] {
+        let (place, aside) = (share.join(place), share.join("aside"));
+        fs::create_dir_all(&place).unwrap();
+        fs::rename(&place, &aside).unwrap();
+        symlink("aside", &place).unwrap();
+        let checked = check(&nas).expect_code(1);
+        let words = format!("key 'web1': the directory '{shown}' in share 'nas' cannot be used");
+        assert!(checked.stderr_text().contains(&words), "{}", checked.account());
+        fs::remove_file(&place).unwrap();
+        fs::rename(&aside, &place).unwrap();
+        let _ = check(&nas).expect_code(0);
+    }
+}
+
+#[test]
+fn check_tells_of_kept_entries_on_another_filesystem() {
+    needs_root!();
+    needs_dsync!();
+    let (nas, _) = Nas::offering("keep");
+    let place = nas.scratch.at("share/.dsync-kept");
+    fs::create_dir(&place).unwrap();
+    let Some(_mount) = Mount::tmpfs(&place, "size=1m") else { return };
+    let checked = check(&nas).expect_code(1);
+    let words =
+        "the directory '.dsync-kept/web1' in share 'nas' is on another filesystem than what the key replaces";
+    assert!(checked.stderr_text().contains(words), "{}", checked.account());
+    // Other roles keep nothing.
+    let text = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&text.replacen("role = 'keep'", "role = 'full'", 1));
+    let _ = check(&nas).expect_code(0);
 }
 
 #[test]

@@ -79,14 +79,15 @@ fn unusable(offer: &Offer, users: &Users) -> Vec<String> {
     // Who cannot become the user learns nothing of the user's rights.
     let looks_as = user.filter(|user| users.may_act_as(user));
     let looked = users.acting(user, || {
-        Ok(match (offer.share.check(), looks_as) {
-            (Err(error), _) => vec![in_words(&error, looks_as)],
-            (Ok(()), None) => Vec::new(),
-            (Ok(()), Some(user)) => {
-                let parts = offer.keys.iter();
-                parts.filter_map(|(key, part)| forbidden(offer, user, (key, part))).collect()
-            }
-        })
+        if let Err(error) = offer.share.check() {
+            return Ok(vec![in_words(&error, looks_as)]);
+        }
+        let fault = |(key, part): (&String, &Part)| {
+            let forbidden = looks_as.and_then(|user| forbidden(offer, user, (key, part)));
+            forbidden.or_else(|| unopened(offer, looks_as, (key, part)))
+        };
+        let may_look = user.is_none() || looks_as.is_some();
+        Ok(offer.keys.iter().filter(|_| may_look).filter_map(fault).collect())
     });
 
     match looked {
@@ -95,6 +96,14 @@ fn unusable(offer: &Offer, users: &Users) -> Vec<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => vec![format!("cannot look at share '{}': {}", offer.share.name, system_words(&error))],
     }
+}
+
+/// Returns why a key's sessions would be refused although the system forbids its user nothing, or could
+/// replace nothing.
+fn unopened(offer: &Offer, user: Option<&str>, (key, part): (&str, &Part)) -> Option<String> {
+    let kept = (part.role == Access::Keep).then(|| offer.kept.join(key));
+    let checked = offer.share.check_directory(part.directory.as_deref(), kept.as_deref());
+    checked.err().map(|error| format!("key '{key}': {}", in_words(&error, user)))
 }
 
 /// Returns what the system forbids the share's user, who the calling thread is, of what a key may do in its
