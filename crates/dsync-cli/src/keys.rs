@@ -6,12 +6,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Seek as _, Write as _},
     net::IpAddr,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{MetadataExt as _, OpenOptionsExt as _},
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
 };
@@ -339,21 +339,25 @@ impl KnownHosts {
     /// # Errors
     /// The file cannot be read, or a line of it that is needed.
     pub(crate) fn find(&self, host: &str, port: u16) -> Result<Known, String> {
-        let file = match open_regular(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
-            opened => opened.map_err(|error| self.fault(None, &system_words(&error)))?,
-        };
+        let Some(file) = self.open()? else { return Ok(Known::Nothing) };
 
-        let (mut authorities, mut fault) = (Vec::new(), None);
+        let (mut own, mut authorities, mut fault) = (None, Vec::new(), None);
         for (number, line) in BufReader::new(file).split(b'\n').enumerate() {
             let at = Some(number + 1);
             let line = line.map_err(|error| self.fault(at, &system_words(&error)))?;
             // A comment may be in any character set.
             let line = String::from_utf8_lossy(&line);
-            let Some((known, key)) = line.trim().split_once(BLANKS) else { continue };
+            let line = line.trim();
+            let (known, key) = line.split_once(BLANKS).unwrap_or((line, ""));
             let key = key.trim_start();
-            if is_place(known, host, port) {
-                return key.parse().map(Known::Key).map_err(|_| self.fault(at, "is no key"));
+
+            // It may take back what another line says.
+            if known.starts_with('@') && known != AUTHORITY {
+                let why = format!("'{known}' is no word of this version's, which knows {AUTHORITY} only");
+                return Err(self.fault(at, &why));
+            }
+            if own.is_none() && is_place(known, host, port) {
+                own = Some(key_behind(known, key).map_err(|why| self.fault(at, &why)));
             }
             if known == AUTHORITY {
                 match authority(key, host, port) {
@@ -362,11 +366,39 @@ impl KnownHosts {
                 }
             }
         }
-        match fault {
-            Some(fault) => Err(fault),
-            None if authorities.is_empty() => Ok(Known::Nothing),
-            None => Ok(Known::Authorities(authorities)),
+
+        match (own, fault) {
+            (Some(own), _) => own.map(Known::Key),
+            (None, Some(fault)) => Err(fault),
+            (None, None) if authorities.is_empty() => Ok(Known::Nothing),
+            (None, None) => Ok(Known::Authorities(authorities)),
         }
+    }
+
+    /// Opens the file, which nobody but root and this user may have written; `None` if there is none.
+    fn open(&self) -> Result<Option<File>, String> {
+        let failed = |error: io::Error| self.fault(None, &system_words(&error));
+        let file = match open_regular(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+
+        let found = file.metadata().map_err(failed)?;
+        if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(self.distrusted("belongs to another user", "make it yours"));
+        }
+        if found.mode() & 0o022 != 0 {
+            let mode = found.mode() & 0o7777;
+            return Err(
+                self.distrusted(&format!("can be written by others (mode {mode:04o})"), "chmod go-w it")
+            );
+        }
+        Ok(Some(file))
+    }
+
+    fn distrusted(&self, why: &str, cure: &str) -> String {
+        let path = self.path.display();
+        format!("'{path}' {why}, and whoever writes it decides which servers are trusted: {cure}")
     }
 
     fn fault(&self, line: Option<usize>, why: &str) -> String {
@@ -415,6 +447,10 @@ impl KnownHosts {
             std::fs::create_dir_all(dir).map_err(fail)?;
         }
         let mut file = append_operator_file(&self.path, Links::Trusted).map_err(fail)?;
+        // A new one is this user's alone, whatever the umask is.
+        if file.metadata().map_err(fail)?.len() == 0 {
+            file.set_permissions(Permissions::from_mode(0o600)).map_err(fail)?;
+        }
         // Whoever wrote the last line by hand may have left it without an end.
         let is_open = open_regular(&self.path).is_ok_and(|mut file| {
             let mut last = [0];
@@ -433,8 +469,16 @@ fn authority(words: &str, host: &str, port: u16) -> Result<Option<PublicKey>, St
     let is_pattern = pattern == "*" || CertificateKind::Server.admits(pattern);
     let of_port = of_port.parse::<u16>().ok().filter(|_| is_pattern);
     let of_port = of_port.ok_or_else(|| format!("'{place}' is no HOST:PORT, *.DOMAIN:PORT or *:PORT"))?;
-    let key = key.trim_start().parse().map_err(|_| "is no key".to_owned())?;
+    let key = key_behind(place, key.trim_start())?;
     Ok((of_port == port && (pattern == "*" || host_fits(pattern, host))).then_some(key))
+}
+
+/// Reads the key behind the address of a line; a comment may follow it.
+fn key_behind(address: &str, key: &str) -> Result<PublicKey, String> {
+    if key.is_empty() {
+        return Err(format!("no key stands behind '{address}'"));
+    }
+    key.parse().map_err(|error| format!("'{key}' behind '{address}' {error}"))
 }
 
 fn place(host: &str, port: u16) -> String {
@@ -500,7 +544,16 @@ mod tests {
             (format!("@authority *:8730 {one}\n"), Ok(Known::Authorities(vec![one]))),
             (format!("nas2:8730 {own}\n@authority nas.lan {one}\n"), Err(":2: 'nas.lan' is no HOST:PORT")),
             (format!("@authority n*s:8730 {one}\n"), Err(":1: 'n*s:8730' is no HOST:PORT")),
-            ("@authority *:8730 ssh-ed25519 AAAA\n".to_owned(), Err(":1: is no key")),
+            (
+                "@authority *:8730 ssh-ed25519 AAAA\n".to_owned(),
+                Err(":1: 'ssh-ed25519 AAAA' behind '*:8730' is no key like"),
+            ),
+            ("nas.lan:8730 AAAA\n".to_owned(), Err(":1: 'AAAA' behind 'nas.lan:8730' is no key like")),
+            ("@authority *:8730\n".to_owned(), Err(":1: no key stands behind '*:8730'")),
+            ("nas.lan:8730\n".to_owned(), Err(":1: no key stands behind 'nas.lan:8730'")),
+            (format!("nas.lan:8730 {own}\n@revoked *:8730 {one}\n"), Err(":2: '@revoked' is no word")),
+            ("@cert-authority\n".to_owned(), Err(":1: '@cert-authority' is no word")),
+            ("# @revoked\n".to_owned(), Ok(Known::Nothing)),
             (format!("NAS.lan.:8730\t \t{own}\r\n"), Ok(Known::Key(own))),
             (format!("@authority\t*.lan:8730 \t {one}\n"), Ok(Known::Authorities(vec![one]))),
             (format!("nas.lan:873 {one}\nnas.lan:08730 {own}\n"), Ok(Known::Key(own))),
@@ -512,6 +565,26 @@ mod tests {
             match (known.find("nas.lan", 8730), expected) {
                 (Err(why), Err(words)) => assert!(why.contains(words), "{text}: {why}"),
                 (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn known_servers_of_a_file_that_others_can_write_are_trusted_no_more() {
+        let scratch = tempfile::tempdir().unwrap();
+        let known = KnownHosts { path: scratch.path().join("known-hosts") };
+        let own = PrivateKey::generate().unwrap().public();
+        known.add("nas", 8730, &own).unwrap();
+        for (mode, is_trusted) in
+            [(0o600, true), (0o644, true), (0o666, false), (0o664, false), (0o602, false), (0o620, false)]
+        {
+            std::fs::set_permissions(&known.path, Permissions::from_mode(mode)).unwrap();
+            match known.find("nas", 8730) {
+                Ok(found) => assert!(is_trusted && found == Known::Key(own), "{mode:o}"),
+                Err(why) => {
+                    let words = format!("known-hosts' can be written by others (mode {mode:04o})");
+                    assert!(!is_trusted && why.contains(&words), "{mode:o}: {why}");
+                }
             }
         }
     }

@@ -139,7 +139,9 @@ impl Nas {
     /// Notes the server's key.
     pub(crate) fn know(&self, key: &str) {
         let line = format!("127.0.0.1:{} {key}\n", self.port());
-        fs::write(self.config("home/dsync/known-hosts"), line).unwrap();
+        let known = self.config("home/dsync/known-hosts");
+        fs::write(&known, line).unwrap();
+        fs::set_permissions(known, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// Returns the processes of sessions.
