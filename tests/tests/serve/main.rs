@@ -159,6 +159,7 @@ fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
             ("--share nas", 1, "--key"),
             ("--share nas --key web1 --chek", 1, "--chek"),
             ("--share nas --key web1 --check", 1, "--check"),
+            ("--share nas --key web1 extra", 1, "takes no word 'extra': it takes --config FILE"),
         ] {
             nas.command(words);
             refuses(&nas, words, code, text);

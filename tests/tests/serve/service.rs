@@ -61,13 +61,31 @@ fn systemd_finds_no_fault_in_the_units() {
     assert!(said.contains("ProtectHaus"), "{said}");
 }
 
+/// Returns the rest of a line of the package's file that begins with a name.
+fn value(file: &str, name: &str) -> String {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let text = fs::read_to_string(packaging.join(file)).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}")).to_owned()
+}
+
+#[test]
+fn a_server_that_a_restart_does_not_mend_is_not_started_again() {
+    needs_dsync!();
+    let prevented = value("dsync.service", "RestartPreventExitStatus=");
+    let (nas, _) = Nas::offering("full");
+    let refuses = |why: &str| {
+        let refused = Run::dsync().args(["serve", "--config"]).arg(nas.scratch.at("serve.toml")).run();
+        let code = refused.code().unwrap_or_default().to_string();
+        assert!(prevented.split(' ').any(|known| known == code), "{why}: {}", refused.account());
+    };
+    fs::remove_file(nas.scratch.at("server.key")).unwrap();
+    refuses("no key");
+    nas.configure("[server");
+    refuses("no configuration");
+}
+
 #[test]
 fn systemd_waits_longer_than_the_packages_server() {
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
-    let value = |file: &str, name: &str| {
-        let text = fs::read_to_string(packaging.join(file)).unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}")).to_owned()
-    };
     let minutes = value("dsync.service", "TimeoutStopSec=");
     let minutes: u64 = minutes.strip_suffix("min").unwrap().parse().unwrap();
     let seconds: u64 = value("serve.toml", "stop-timeout = ").parse().unwrap();

@@ -97,7 +97,7 @@ struct Words {
     #[arg(long, hide = true, default_value = "any")]
     family: String,
     /// The host, and the words of the command for a remote shell, options among them
-    #[arg(hide = true, requires = "dial", trailing_var_arg = true)]
+    #[arg(hide = true, trailing_var_arg = true)]
     host: Vec<String>,
 }
 
@@ -107,11 +107,9 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     if words.iter().any(|word| !word.as_bytes().starts_with(b"-"))
         && !words.iter().any(|word| word.as_bytes().starts_with(b"--"))
     {
-        let wanted = "takes --config FILE, and --check, --clean, --status, or --stdio with --share and --key"
-            .to_owned();
         return complain(&UsageError::CommandWords {
             command: "serve",
-            wanted,
+            wanted: TAKES.to_owned(),
             file: is_here("serve".as_ref()),
         });
     }
@@ -124,6 +122,10 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Err(error) => return complain(&UsageError::from_clap(&error)),
     };
 
+    if let Some(extra) = words.host.first().filter(|_| words.dial.is_none()) {
+        blame(&escape_text(&format!("'dsync serve' takes no word '{extra}': it {TAKES}")));
+        return exit_code::USAGE;
+    }
     if let Some(share) = &words.clean_share {
         return clean::share(share);
     }
@@ -176,5 +178,7 @@ fn refuse(error: &ConfigError) -> u8 {
     exit_code::USAGE
 }
 
+/// The words for what the command takes.
+const TAKES: &str = "takes --config FILE, and --check, --clean, --status, or --stdio with --share and --key";
 /// The path of the configuration where no other is named.
 const DEFAULT: &str = "/etc/dsync/serve.toml";
