@@ -152,6 +152,7 @@ fn sources(source: &Source) -> Result<(), SyncError> {
         }
         Source::Batch(_) => return Ok(()),
     };
+
     if paths == 0 {
         return invalid("sources", "no path was given");
     }

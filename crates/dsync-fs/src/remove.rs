@@ -413,6 +413,7 @@ fn open_level(
     if metadata.dev != parent.device()? || dir.mount()? != parent.mount()? {
         return Err(Errno::XDEV.into());
     }
+
     let mut names = Vec::new();
     let mut complete = true;
     let error = dir.for_each_name_once(&mut complete, |name, _, kind| names.push((name, kind)));

@@ -26,7 +26,6 @@ use super::{
 };
 use crate::{
     SyncError, content,
-    halt::lock,
     plan::timestamp,
     whole_file::{NotRegular, WholeFile, place},
 };
@@ -126,12 +125,16 @@ impl Recording {
 
     /// Reads no file to its end once this is set: a large one takes minutes.
     pub(crate) fn until(&self, stopped: &Arc<AtomicBool>) {
-        lock(&self.0.stopped).push(Arc::clone(stopped));
+        self.stop_flags().push(Arc::clone(stopped));
+    }
+
+    fn stop_flags(&self) -> MutexGuard<'_, Vec<Arc<AtomicBool>>> {
+        self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the error of a reading that the end of the run interrupts.
     fn check_stop(&self) -> io::Result<()> {
-        let is_over = lock(&self.0.stopped).iter().any(|stopped| stopped.load(Ordering::Relaxed));
+        let is_over = self.stop_flags().iter().any(|stopped| stopped.load(Ordering::Relaxed));
         if is_over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
