@@ -61,8 +61,8 @@ impl Rules {
         for (option, value, from0) in selection.rules() {
             let reader = Reader { files, from0, zero_ends, cvs };
             match option {
-                RuleOption::Exclude => rules.add(false, value.as_bytes(), &Place::CommandLine),
-                RuleOption::Include => rules.add(true, value.as_bytes(), &Place::CommandLine),
+                RuleOption::Exclude => rules.add(false, value.as_bytes(), &Place::CommandLine)?,
+                RuleOption::Include => rules.add(true, value.as_bytes(), &Place::CommandLine)?,
                 RuleOption::ExcludeFrom => rules.add_patterns(false, value, reader)?,
                 RuleOption::IncludeFrom => rules.add_patterns(true, value, reader)?,
                 RuleOption::Filter | RuleOption::RuleFiles => rules.add_filter(value.as_bytes(), reader)?,
@@ -125,7 +125,7 @@ impl Rules {
 
     /// Adds a rule after all others that leaves out what matches a pattern.
     pub(crate) fn exclude(&mut self, pattern: &[u8]) {
-        self.add(false, pattern, &Place::CommandLine);
+        self.push(RuleSpec::new(false, pattern), &Place::CommandLine);
     }
 
     fn add_filter(&mut self, text: &[u8], reader: Reader<'_>) -> Result<(), UsageError> {
@@ -259,12 +259,14 @@ impl Rules {
         self.places.push(place.clone());
     }
 
-    fn add(&mut self, include: bool, text: &[u8], place: &Place) {
-        if text == b"!" {
-            *self = Self::default();
-            return;
-        }
+    fn add(&mut self, include: bool, text: &[u8], place: &Place) -> Result<(), UsageError> {
         let (include, pattern) = match text {
+            b"!" => {
+                *self = Self::default();
+                return Ok(());
+            }
+            // A rule that is cut off is a mistake.
+            b"+ " | b"- " => return Err(place.refusal(text, RuleFault::NoPattern)),
             [b'+', b' ', pattern @ ..] => (true, pattern),
             [b'-', b' ', pattern @ ..] => (false, pattern),
             pattern => (include, pattern),
@@ -272,6 +274,7 @@ impl Rules {
         if !pattern.is_empty() {
             self.push(RuleSpec::new(include, pattern), place);
         }
+        Ok(())
     }
 
     /// Adds the lines of `--exclude-from` or `--include-from`.
@@ -280,7 +283,7 @@ impl Rules {
         let mut file = RuleFile::default();
         file.nul = reader.from0;
         for (line, text) in file.lines_of(&bytes) {
-            self.add(include, text, &Place::File { name: name.to_owned(), line });
+            self.add(include, text, &Place::File { name: name.to_owned(), line })?;
         }
         Ok(())
     }
@@ -474,6 +477,9 @@ mod tests {
             (&["-*.o"], Err(1)),
             (&["exclude,*.o"], Err(1)),
             (&["- "], Err(1)),
+            (&["! "], Err(1)),
+            (&["clear "], Err(1)),
+            (&["!_"], Err(1)),
             (&["-"], Err(1)),
             (&[" - x"], Err(1)),
             (&["x foo"], Err(1)),
@@ -613,6 +619,9 @@ mod tests {
         );
         assert_eq!(shown(&collect(&["--exclude=a", "--include=!", "--exclude=b"]).unwrap()), ["-b"]);
         assert_eq!(shown(&collect(&["--exclude=!a", "--exclude="]).unwrap()), ["-!a"]);
+        for cut in ["--exclude=- ", "--include=+ ", "--exclude=+ "] {
+            assert_eq!(collect(&[cut]).unwrap_err().exit_code(), 1, "{cut}");
+        }
     }
 
     #[test]

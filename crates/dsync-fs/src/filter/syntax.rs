@@ -255,9 +255,9 @@ impl ParsedRule {
     pub fn read(text: &[u8]) -> Result<Self, RuleFault> {
         let (kind, rest) = Kind::split(text).ok_or(RuleFault::Malformed)?;
         let end = rest.iter().position(|byte| matches!(byte, b' ' | b'_')).unwrap_or(rest.len());
-        let (modifiers, rest) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+        let (whole, modifiers, rest) = (rest, &rest[..end], rest.get(end + 1..).unwrap_or_default());
         if kind == Kind::Clear {
-            let bare = modifiers.is_empty() && rest.is_empty();
+            let bare = modifiers.is_empty() && end == whole.len();
             return if bare { Ok(Self::Clear) } else { Err(RuleFault::Malformed) };
         }
 
