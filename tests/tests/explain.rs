@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -279,5 +280,90 @@ fn lines_about_rules_are_those_of_rsync() {
         let theirs = lines(rsync(words()).expect_code(0).stdout_text());
         let ours = lines(Run::dsync().args(words()).run().expect_code(0).stdout_text());
         assert_eq!(ours, theirs, "{options:?}");
+    }
+}
+
+/// Explains one path between two operands, and returns its line without the path.
+fn verdict(scratch: &Scratch, options: &[&str], (source, destination): (&str, &str), path: &str) -> String {
+    let run = Run::dsync().cwd(scratch.path()).arg("explain").args(options);
+    let outcome = run.args([source, destination, path]).run().expect_code(0);
+    let text = outcome.stdout_text();
+    text.trim_end().split_once(": ").map_or_else(String::new, |(_, verdict)| verdict.to_owned())
+}
+
+#[test]
+fn what_gives_way_to_another_type_is_named() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    write(&scratch.src(), &[("full", "1"), ("link", "2"), ("file/in", "3")]);
+    write(&scratch.dst(), &[("full/sub/precious", "p"), ("file", "f"), ("plain", "g")]);
+    symlink("elsewhere", scratch.dst().join("link")).unwrap();
+    symlink("elsewhere", scratch.src().join("plain")).unwrap();
+    let before = survey(&scratch.dst());
+    for (path, expected) in [
+        ("full", "would be replaced by a file: a directory is there and gives way, with all that is in it"),
+        ("full/sub/precious", "would be deleted: not at the source"),
+        ("link", "would be replaced by a file: a symbolic link is there and gives way"),
+        ("file", "would be replaced by a directory: a file is there and gives way"),
+        ("file/in", "would be transferred: new"),
+        ("plain", "would be replaced by a symbolic link: a file is there and gives way"),
+    ] {
+        let found = verdict(&scratch, &["-a", "--delete"], ("src/", "dst/"), path);
+        assert_eq!(found, expected, "{path}");
+        let outcome = explain(&scratch, "push", &["-a", "--delete"], &[path]).run().expect_code(0);
+        assert_eq!(outcome.stdout_text(), format!("{path}: {expected}\n"), "{}", outcome.account());
+    }
+    assert_unchanged(&before, &scratch.dst());
+}
+
+#[test]
+fn a_file_that_goes_for_one_of_compare_dest_is_deleted() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for place in ["src", "dst", "alt"] {
+        write(&scratch.at(place), &[("f", "same")]);
+    }
+    let options = ["-a", "--compare-dest=../alt"];
+    let found = verdict(&scratch, &options, ("src/", "dst/"), "f");
+    assert_eq!(found, "would be deleted: a directory of --compare-dest has the same file");
+    let run = Run::dsync().cwd(scratch.path()).args(options).args(["src/", "dst/"]);
+    let _ = run.run().expect_code(0);
+    assert!(!scratch.dst().join("f").exists());
+    // A name that is linked to the alternate's goes for nothing.
+    write(&scratch.dst(), &[("f", "same")]);
+    let linked = verdict(&scratch, &["-a", "--link-dest=../alt"], ("src/", "dst/"), "f");
+    assert!(!linked.contains("deleted"), "{linked}");
+}
+
+#[test]
+fn what_only_the_destination_has_is_not_at_neither_end() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    write(&scratch.src(), &[("a", "1")]);
+    write(&scratch.dst(), &[("held/keep", "1"), ("other/in", "2"), ("src/only", "3")]);
+    for (options, source, path, expected) in [
+        (
+            &["-a", "--delete", "--exclude=keep"][..],
+            "src/",
+            "held",
+            "only at the destination, and stays, as something in it",
+        ),
+        (&["-a", "--delete"], "src", "other", "only at the destination, and stays, as something in it"),
+        (
+            &["-a", "--delete"],
+            "src",
+            "other/in",
+            "nothing is told of it; its directory other/ is only at the destination",
+        ),
+        (
+            &["-a", "--delete-before"],
+            "src",
+            "other",
+            "only at the destination, and stays, as something in it",
+        ),
+        (&["-a", "--delete"], "src", "src/only", "would be deleted: not at the source"),
+    ] {
+        let found = verdict(&scratch, options, (source, "dst/"), path);
+        assert!(found.starts_with(expected), "{options:?} {path}: {found}");
     }
 }

@@ -62,8 +62,9 @@ pub enum Ruled {
     Protected(RulePlace),
     /// Only the destination has it, and the run deletes nothing.
     NotDeleted,
-    /// Only the destination has it, and it stays: it is dsync's own, a backup or a mount point, or a
-    /// limit or a problem withholds the deletion.
+    /// Only the destination has it, and it stays: it is dsync's own, a backup or a mount point, something in
+    /// it stays, it is outside of what the operand stands for, or a limit or a problem withholds the
+    /// deletion.
     Spared,
 }
 

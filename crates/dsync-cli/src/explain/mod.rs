@@ -14,8 +14,8 @@ use std::{
 };
 
 use dsync_engine::{
-    CancelToken, Event, Explained, LeftAlone, Observer, Planned, Problem, Reconnect, Ruled, Ruling, Summary,
-    SyncError, exit_code,
+    CancelToken, Event, Explained, FileType, LeftAlone, Observer, Planned, Problem, Reconnect, Ruled, Ruling,
+    Summary, SyncError, exit_code,
 };
 
 use self::verdict::{Context, Verdict};
@@ -161,7 +161,8 @@ fn code_of(outcome: &Result<Summary, SyncError>, verdicts: &[Verdict]) -> u8 {
 #[derive(Debug, Default)]
 struct Facts {
     planned: Option<Planned>,
-    deleted: bool,
+    /// The type of the destination's entry, if that goes.
+    deleted: Option<FileType>,
     left: Option<LeftAlone>,
     problem: Option<Problem>,
     /// The reason why the source leaves it out, or does not descend into it.
@@ -191,7 +192,9 @@ impl Observer for Witness {
     fn event(&self, event: &Event) {
         match event {
             Event::Planned(planned) if planned.action == dsync_engine::Action::Delete => {
-                self.note(&planned.path, |facts| facts.deleted = true);
+                self.note(&planned.path, |facts| {
+                    facts.deleted.get_or_insert(planned.kind);
+                });
             }
             Event::Planned(planned) => self.note(&planned.path, |facts| {
                 facts.planned.get_or_insert_with(|| planned.clone());

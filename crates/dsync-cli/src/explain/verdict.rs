@@ -105,7 +105,7 @@ impl Context<'_> {
         if let Some(left) = &facts.left {
             return Some(verdict(path, "left_alone", format!("left alone: {}", why_left(left.why))));
         }
-        if facts.deleted {
+        if facts.deleted.is_some() {
             let (why, rule) = match &facts.out {
                 Some(out) => (self.out(out), self.rule(out)),
                 None => ("not at the source".to_owned(), None),
@@ -151,7 +151,13 @@ impl Context<'_> {
                 (.., Some(problem)) => ("failed", messages::problem(problem), None),
                 _ => continue,
             };
-            let text = format!("not looked at, because of its directory {shown}/: {text}");
+            let is_spared = facts.stays.as_ref().is_some_and(|stays| stays.why == Ruled::Spared);
+            let text = if is_spared && facts.out.is_none() {
+                // The run may have looked into it.
+                format!("nothing is told of it; its directory {shown}/ is {text}")
+            } else {
+                format!("not looked at, because of its directory {shown}/: {text}")
+            };
             return Some(Verdict { rule, above: Some(directory.to_vec()), ..verdict(path, word, text) });
         }
         None
@@ -160,7 +166,12 @@ impl Context<'_> {
     fn planned(&self, path: &[u8], planned: &Planned, facts: &Facts) -> Verdict {
         let why = listing::reasons(planned);
         let is_file = planned.kind == FileType::File;
+
         let (word, mut text) = match planned.action {
+            Action::Keep if facts.deleted.is_some() => {
+                ("deleted", "would be deleted: a directory of --compare-dest has the same file".to_owned())
+            }
+            _ if facts.deleted.is_some() => ("replaced", gives_way(planned.kind, facts.deleted)),
             Action::Keep => ("up_to_date", "up to date".to_owned()),
             Action::Create if is_file => ("transferred", "would be transferred: new".to_owned()),
             Action::Create => ("created", "would be created: new".to_owned()),
@@ -172,11 +183,14 @@ impl Context<'_> {
             Action::Retag => ("attributes", format!("only attributes would be set: differs in {why}")),
             _ => ("reused", "would be made from an equal entry of an alternate directory".to_owned()),
         };
+
         let rule = facts.shown.as_ref().and_then(|shown| self.rule(shown));
         if let Some(rule) = &rule {
             text = format!("{text}; included by rule {rule}");
         }
-        Verdict { rule, planned: Some(planned.clone()), ..verdict(path, word, text) }
+        // Of a file that goes the plan says that the alternate's is kept.
+        let planned = (word != "deleted").then(|| planned.clone());
+        Verdict { rule, planned, ..verdict(path, word, text) }
     }
 
     /// Says why the source leaves an entry out, or does not descend into it.
@@ -204,8 +218,8 @@ impl Context<'_> {
         match (&ruling.why, self.rule(ruling)) {
             (_, Some(rule)) => format!("is protected from deletion by rule {rule}"),
             (Ruled::NotDeleted, _) => "stays without --delete".to_owned(),
-            _ => "stays, as it is dsync's own, a backup or a mount point, or a limit or a problem withholds the deletion"
-                .to_owned(),
+            _ if ruling.is_dir => format!("stays, as something in it stays, or as it is {SPARED}"),
+            _ => format!("stays, as it is {SPARED}"),
         }
     }
 
@@ -224,6 +238,29 @@ fn is_left_out(ruling: &Ruling) -> bool {
 fn verdict(path: &[u8], word: &'static str, text: String) -> Verdict {
     Verdict { path: path.to_vec(), word, text, rule: None, above: None, planned: None }
 }
+
+/// Says that an entry of another type gives its name to the source's.
+fn gives_way(kind: FileType, displaced: Option<FileType>) -> String {
+    let content = if displaced == Some(FileType::Directory) { ", with all that is in it" } else { "" };
+    let displaced = displaced.map_or("an entry", name_of);
+    format!("would be replaced by {}: {displaced} is there and gives way{content}", name_of(kind))
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::File => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a fifo",
+        FileType::Socket => "a socket",
+        FileType::CharDevice | FileType::BlockDevice => "a device",
+        _ => "an entry of another type",
+    }
+}
+
+/// The reasons for which an entry stays that no rule protects.
+const SPARED: &str = "outside of what SRC stands for, dsync's own, a backup or a mount point, or as a limit or a \
+                      problem withholds the deletion";
 
 fn why_left(why: WhyLeft) -> &'static str {
     match why {

@@ -165,6 +165,10 @@ fn remove_each(
 
     told?;
     rulings.into_inner()?;
+    // Something in it stays, and with it the directory.
+    if !went && result.is_ok() && tells_itself {
+        site.tell_spared(&doomed.parent.join(doomed.name), kind)?;
+    }
     report_left(site, dir, doomed, result)?;
     Ok(went)
 }

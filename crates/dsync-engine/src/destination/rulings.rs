@@ -4,10 +4,13 @@
 //! The law: a source rules on its own entries only, and only on those that the run asks about.
 
 use dsync_fs::{Component, Kind, RelPath};
-use dsync_wire::ruling::{Ruled, Ruling};
+use dsync_wire::{
+    event::{Action, Planned},
+    ruling::{Ruled, Ruling},
+};
 
 use super::{Site, directory::Directory, protection::Protection};
-use crate::SyncError;
+use crate::{SyncError, plan::file_type_of};
 
 impl Site<'_> {
     /// Passes a ruling of the source on.
@@ -53,6 +56,15 @@ impl Site<'_> {
     /// Tells that an entry stays for another reason than a rule, if that is wanted.
     pub(super) fn tell_spared(&self, path: &RelPath, kind: Kind) -> Result<(), SyncError> {
         self.tell_ruling(path, kind, Ruled::Spared)
+    }
+
+    /// Tells that an entry of this type goes for that of the source, or for one of an alternate directory, if
+    /// the path is explained. It is no deletion that counts: the name is not extraneous.
+    pub(super) fn tell_gives_way(&self, path: Vec<u8>, kind: Kind) -> Result<(), SyncError> {
+        if !self.rulings.explains(&path) {
+            return Ok(());
+        }
+        self.account.carried_out(Planned::new(Action::Delete, file_type_of(kind), path))
     }
 
     /// Returns whether the run asks for any rulings.

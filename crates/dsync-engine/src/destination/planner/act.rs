@@ -129,6 +129,9 @@ impl Planner<'_> {
             }
             Hands::Idle(_) => {
                 self.site.account.link_made(true);
+                if let Some(kind) = decision.in_the_way {
+                    self.site.tell_gives_way(subject.listed_path(), kind)?;
+                }
                 tell_displaced(self.site, &subject.place(self.site, &self.comparison.protection, displaced))
             }
         }
@@ -182,6 +185,9 @@ impl Planner<'_> {
             Some(planned) => self.site.account.carried_out(planned)?,
             None => {}
         }
+        if !failed {
+            self.tell_gives_way(subject, found, placing)?;
+        }
 
         if let (Some(group), Placed::Failed) = (found.group, placed) {
             self.links.displace(group);
@@ -195,6 +201,24 @@ impl Planner<'_> {
         let mut place = subject.place(self.site, &self.comparison.protection, None);
         place.first_name = first_name;
         self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref(), sent)
+    }
+
+    /// Tells a run that explains the path what goes for the entry: one of another type, or a file of which an
+    /// alternate directory has the same.
+    fn tell_gives_way(
+        &self,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+    ) -> Result<(), SyncError> {
+        let Placing { decision, alternate, .. } = placing;
+        let Some(existing) = &found.existing else { return Ok(()) };
+        let is_file = matches!(subject.entry.kind, EntryKind::File { .. });
+        let is_dropped = is_file && decision.action == Action::Keep && alternate.is_some();
+        if !is_dropped && decision.in_the_way.is_none() {
+            return Ok(());
+        }
+        self.site.tell_gives_way(subject.listed_path(), existing.kind)
     }
 
     /// Notes the inode of a first name that is there: the one that was compared, or that was just made.

@@ -374,6 +374,10 @@ impl<'a> Comparison<'a> {
             self.guard_home(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             merge.leftovers.remove_rest(self.site, &directory);
+        } else if self.pass == Pass::Plan {
+            for (name, kind) in &merge.extraneous {
+                self.site.tell_spared(&directory.path.join(name), *kind)?;
+            }
         }
 
         if merge.is_own {
