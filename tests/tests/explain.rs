@@ -367,3 +367,33 @@ fn what_only_the_destination_has_is_not_at_neither_end() {
         assert!(found.starts_with(expected), "{options:?} {path}: {found}");
     }
 }
+
+#[test]
+fn absolute_paths_are_those_of_the_end_that_they_lie_in() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    write(&scratch.src(), &[("d1/a", "1")]);
+    write(&scratch.dst(), &[("src/only", "3")]);
+    let at = |path: &str| scratch.at(path).to_str().unwrap().to_owned();
+    let only = verdict(&scratch, &["-a", "--delete"], ("src", "dst/"), &at("dst/src/only"));
+    assert_eq!(only, "would be deleted: not at the source");
+    for path in ["src/d1", "dst/src/d1"] {
+        assert_eq!(verdict(&scratch, &["-aR"], ("src/d1", "dst/"), &at(path)), "would be created: new");
+    }
+}
+
+#[test]
+fn refusals_speak_of_what_was_typed() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src(), &scratch.dst());
+    for words in
+        [&["-a", "src/", "dst/", "a/../f"][..], &["-a", "src/", "dst/", "."], &["-a", "src/", "dst/"]]
+    {
+        let outcome = Run::dsync().cwd(scratch.path()).arg("explain").args(words).run().expect_code(1);
+        assert!(!outcome.stderr_text().contains("./explain"), "{}", outcome.account());
+    }
+    let outcome = explain(&scratch, "local", &["-a", "--watch"], &["same"]).run().expect_code(1);
+    let text = outcome.stderr_text();
+    assert!(text.contains("'explain' cannot be combined with '--watch'"), "{text}");
+}

@@ -18,7 +18,10 @@ use dsync_engine::{
     Summary, SyncError, exit_code,
 };
 
-use self::verdict::{Context, Verdict};
+use self::{
+    paths::Names,
+    verdict::{Context, Verdict},
+};
 use crate::{
     bar::{Bar, Shown},
     closing::{self, show},
@@ -43,7 +46,8 @@ Prints what `dsync [OPTIONS] SRC DST` would do with each PATH, and why: the rule
 file and line where it stands; the option that leaves it alone; what differs. Nothing is written.
 
 PATH is written as -v lists it, from the root of the transfer on: with SRC 'photos/' it is 'a.jpg', with SRC 'photos'
-it is 'photos/a.jpg'. An absolute path below a local SRC or DST is taken as well. OPTIONS are those of the run.
+it is 'photos/a.jpg'. An absolute path below a local SRC or DST is taken as well; if it is below both, the inner one
+counts. OPTIONS are those of the run.
 
 --json prints the events `start`, `explained` for each path, and `summary` (docs/events.schema.json).
 The exit code is that of the run, as 25 where it would reach --max-delete, and else 23 where a path is at neither end.
@@ -70,34 +74,47 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
 
 /// Reads the words: the run's, and the paths as they are below its root.
 fn read(words: &[OsString]) -> Result<(Flags, Vec<Vec<u8>>), UsageError> {
-    let refuse = |wanted: &str| UsageError::CommandWords {
-        command: "explain",
-        wanted: wanted.to_owned(),
-        file: is_here(OsStr::new("explain")),
-    };
     let mut flags = flags::parse(words.iter().cloned())?;
-    let [source, destination, paths @ ..] = flags.operands.as_slice() else {
-        return Err(refuse(WANTED));
-    };
+    let [source, destination, paths @ ..] = flags.operands.as_slice() else { return Err(too_few()) };
     if paths.is_empty() {
-        return Err(refuse(WANTED));
+        return Err(too_few());
     }
     if flags.output.list_only {
         return Err(UsageError::Conflict { one: "explain", other: "--list-only" });
     }
+    if flags.stopping.watch {
+        return Err(UsageError::Conflict { one: "explain", other: "--watch" });
+    }
 
     let ends = (source.as_os_str(), destination.as_os_str());
+    let names = match flags.selection.files_from {
+        _ if flags.selection.relative => Names::Relative,
+        Some(_) => Names::Listed,
+        None => Names::Operand,
+    };
     let paths: Vec<Vec<u8>> = paths
         .iter()
-        .map(|path| {
-            let below = paths::below(path, ends, flags.selection.relative);
-            below.map_err(|why| refuse(&format!("cannot take the path '{}': {why}", path.display())))
-        })
+        .map(|path| paths::below(path, ends, names).map_err(|why| not_taken(path, why)))
         .collect::<Result<_, _>>()?;
     flags.operands.truncate(2);
     flags.writing.dry_run = true;
     flags.explain.clone_from(&paths);
     Ok((flags, paths))
+}
+
+/// Returns the error for a line without paths. A file with the command's name may be meant if it is here.
+fn too_few() -> UsageError {
+    if is_here(OsStr::new("explain")) {
+        UsageError::CommandWords { command: "explain", wanted: WANTED.to_owned(), file: true }
+    } else {
+        UsageError::Other { text: format!("the command 'explain' {WANTED}") }
+    }
+}
+
+fn not_taken(path: &OsStr, why: &str) -> UsageError {
+    UsageError::Other {
+        text: format!("the command 'explain' cannot take the path '{}': {why}", path.display()),
+    }
 }
 
 const WANTED: &str = "takes a source, a destination and paths: `dsync explain [OPTIONS] SRC DST PATH...`";
