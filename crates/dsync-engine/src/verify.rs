@@ -143,11 +143,16 @@ fn record_but<W: io::Write>(
     let mut batch = Batch::new();
 
     let mut write = |batch: &mut Batch<Found>| {
-        for (found, read) in reader.read_all(batch.take(), |_| true)? {
+        let read = reader.read_all(batch.take(), |_| true)?;
+        if cancel.is_cancelled() {
+            return Err(VerifyError::Cancelled);
+        }
+
+        for (found, read) in read {
             let content = match read {
                 Read::Content(hash) => Some(hash),
                 Read::Failed(source) => return Err(VerifyError::Entry { path: found.path, source }),
-                Read::Not | Read::Busy => None,
+                Read::Not | Read::Busy | Read::Ended => None,
             };
             let record = Record { content, ..found.record() };
             totals.add(&record);
@@ -411,8 +416,20 @@ impl Check<'_> {
         };
         let wanted: Vec<bool> = found.iter().zip(&records).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
+        let is_cancelled = self.reader.cancel.is_cancelled();
 
+        self.judge(read, records);
+        self.save_ages(false);
+        if is_cancelled { Err(VerifyError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Compares what was read, also by a verification that was cancelled meanwhile: the next one need not
+    /// read it again.
+    fn judge(&mut self, read: Vec<(Found, Read)>, records: Vec<(usize, Record)>) {
         for ((found, read), (number, record)) in read.into_iter().zip(records) {
+            if matches!(read, Read::Ended) {
+                continue;
+            }
             let is_read = matches!(read, Read::Content(_));
             let difference = difference(&found.record(), read, &record);
             if let Some(ages) = &mut self.ages {
@@ -425,8 +442,6 @@ impl Check<'_> {
                 None => self.verified.unread += 1,
             }
         }
-        self.save_ages(false);
-        Ok(())
     }
 
     /// Saves the times of reading now and then, and at the `end`.
@@ -565,7 +580,8 @@ impl<'a> Reader<'a> {
         Self { from_disk: true, totals, ..self }
     }
 
-    /// Reads the contents of the files that are `wanted`, by their number, on all threads.
+    /// Reads the contents of the files that are `wanted`, by their number, on all threads. Files that are
+    /// not read to their end when the work is cancelled are [`Read::Ended`].
     fn read_all(
         &self,
         batch: Vec<Found>,
@@ -579,8 +595,7 @@ impl<'a> Reader<'a> {
             })
             .collect()
         };
-        let read = self.reading.workers.install(read).map_err(|_| VerifyError::Threads)?;
-        if self.cancel.is_cancelled() { Err(VerifyError::Cancelled) } else { Ok(read) }
+        self.reading.workers.install(read).map_err(|_| VerifyError::Threads)
     }
 
     fn read(&self, found: &Found) -> Read {
@@ -604,6 +619,9 @@ impl<'a> Reader<'a> {
                     return Read::Content(hash);
                 }
                 Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && self.cancel.is_cancelled() => {
+                    return Read::Ended;
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Read::Busy,
                 Err(error) => return Read::Failed(error),
             }

@@ -33,7 +33,7 @@ pub(super) fn difference(now: &Record, read: Read, record: &Record) -> Option<Di
     let is_same = match read {
         Read::Failed(error) => return Some(Difference::Unreadable(error)),
         Read::Busy => return Some(Difference::Busy),
-        Read::Not => None,
+        Read::Not | Read::Ended => None,
         Read::Content(hash) => record.content.map(|recorded| recorded == hash),
     };
     let looks_edited = changes.contains(Changes::SIZE) || changes.contains(Changes::TIME);
@@ -84,4 +84,6 @@ pub(super) enum Read {
     /// It changed meanwhile, twice.
     Busy,
     Failed(io::Error),
+    /// The work was cancelled before its end.
+    Ended,
 }

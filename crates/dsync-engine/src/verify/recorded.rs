@@ -220,8 +220,20 @@ impl Check<'_> {
         };
         let wanted: Vec<bool> = found.iter().zip(&standings).map(wants).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
+        let is_cancelled = self.reader.cancel.is_cancelled();
 
+        self.judge(read, standings);
+        self.save_ages(false);
+        if is_cancelled { Err(VerifyError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Compares what was read, also by a verification that was cancelled meanwhile: the next one need not
+    /// read it again.
+    fn judge(&mut self, read: Vec<(Found, Read)>, standings: Vec<Standing>) {
         for ((found, read), standing) in read.into_iter().zip(standings) {
+            if matches!(read, Read::Ended) {
+                continue;
+            }
             let is_read = matches!(read, Read::Content(_));
             let number = if let Standing::Recorded(_, number) = standing { Some(number) } else { None };
             let difference = difference(standing, read);
@@ -234,8 +246,6 @@ impl Check<'_> {
                 None => self.verified.unread += 1,
             }
         }
-        self.save_ages(false);
-        Ok(())
     }
 
     /// Saves the times of reading now and then, and at the `end`.
@@ -259,7 +269,7 @@ fn difference(standing: Standing, read: Read) -> Option<Difference> {
         Standing::Recorded(contents, _) => contents,
     };
     match read {
-        Read::Not => None,
+        Read::Not | Read::Ended => None,
         Read::Busy => Some(Difference::Busy),
         Read::Failed(error) => Some(Difference::Unreadable(error)),
         // Two runs that have read other contents of one version have met rot between them.

@@ -185,6 +185,49 @@ fn a_cancelled_verification_ends() {
 }
 
 #[test]
+fn what_a_cancelled_verification_has_read_is_told_and_not_read_again() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    scene.rot("a/two");
+    let cancel = CancelToken::new();
+    let max_age = MaxAge::new(Duration::from_secs(1_000_000), scene.scratch.path().join("ages"));
+    let (reading, heard) = (Reading::default().max_age(Some(max_age)), Heard::default());
+    let mut check = Check {
+        reader: Reader::new(&reading, &cancel, &heard),
+        ages: ages(&reading, &manifest, &heard).unwrap(),
+        observer: &heard,
+        verified: Verified::default(),
+        batch: Batch::new(),
+        records: 0,
+        unreadable: Vec::new(),
+    };
+
+    // Two files were read, and all others of the batch were not when the work was cancelled.
+    let all = || Entries::open(&scene.tree(), &reading).unwrap().map(|found| found.ok().unwrap());
+    let was_read = |found: &Found| matches!(found.path.as_bytes(), b"a/one" | b"a/two");
+    let mut read: Vec<_> =
+        all().map(|found| (check.reader.read(&found), found)).filter(|(_, found)| was_read(found)).collect();
+    cancel.cancel();
+    read.extend(all().filter(|found| !was_read(found)).map(|found| {
+        let is_file = found.metadata.kind == Kind::File;
+        let read = check.reader.read(&found);
+        assert_eq!(matches!(read, Read::Ended), is_file, "{}", found.path);
+        (read, found)
+    }));
+
+    let numbered: Vec<_> = manifest.reader().unwrap().map(Result::unwrap).enumerate().collect();
+    let of = |found: &Found| numbered.iter().find(|(_, record)| record.path == found.path).unwrap().clone();
+    let records = read.iter().map(|(_, found)| of(found)).collect();
+    check.judge(read.into_iter().map(|(read, found)| (found, read)).collect(), records);
+    check.save_ages(true);
+    assert_eq!(check.verified.sound, 1);
+    assert_eq!(*heard.0.lock().unwrap(), ["rot a/two"]);
+
+    let (verified, heard) = scene.verify(&manifest, &reading);
+    assert_eq!((verified.unread, heard), (1, vec!["rot a/two".to_owned()]), "{verified:?}");
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_read_is_busy() {
     let scene = Scene::new();
     let _ = scene.record();

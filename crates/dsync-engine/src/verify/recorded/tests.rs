@@ -260,6 +260,34 @@ fn a_file_that_cannot_be_read_is_not_sound() {
 }
 
 #[test]
+fn what_a_cancelled_verification_has_read_is_told() {
+    let scene = Scene::of(&["rotten", "sound"]);
+    scene.record("a", &[("rotten", ReadAs::Other), ("sound", ReadAs::Itself)]);
+    let (recorded, _) = State::recorded(&scene.state_dir());
+    let (reading, heard, cancel) = (Reading::default(), Heard::default(), CancelToken::new());
+    let mut check = Check {
+        reader: Reader::new(&reading, &cancel, &heard),
+        ages: None,
+        records: Records { recorded: &recorded, filesystems: HashMap::new() },
+        observer: &heard,
+        verified: Verified::default(),
+        batch: Batch::new(),
+    };
+
+    let found = Entries::open(&scene.tree(), &reading).unwrap().flatten().filter(is_file);
+    let read = found.map(|found| {
+        let read = check.reader.read(&found);
+        cancel.cancel();
+        (found, read)
+    });
+    let read: Vec<_> = read.collect();
+    let standings = read.iter().map(|(found, _)| check.records.standing(found)).collect();
+    check.judge(read, standings);
+    assert_eq!((check.verified.rotten, check.verified.sound), (1, 0));
+    assert_eq!(*heard.0.lock().unwrap(), ["rot rotten"]);
+}
+
+#[test]
 fn a_cancelled_verification_ends() {
     let scene = Scene::of(&["file"]);
     scene.record("a", &[("file", ReadAs::Itself)]);
