@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{PermissionsExt as _, symlink},
+        fs::{PermissionsExt as _, chown, symlink},
     },
     path::Path,
 };
@@ -17,9 +17,12 @@ use dsync_tests::{
     needs_dsync, program, remote_shell,
     run::wait_for,
     scratch::slash,
+    skip::is_root,
     strace::watch,
     tree::{noise, set_mtime},
 };
+
+const NOBODY: u32 = 65534;
 
 fn verify(tree: &Path, words: &[&str]) -> Outcome {
     Run::dsync().arg("verify").args(words).arg(tree).run()
@@ -365,6 +368,41 @@ fn two_trees_are_compared_by_content_and_left_as_they_are() {
     let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
     assert_eq!((&last["differs"], &last["missing"], &last["sound"]), (&1.into(), &1.into(), &0.into()));
     assert!(!tree.join("gone").exists() && tree.join("new").exists());
+}
+
+#[test]
+fn what_cannot_be_read_or_has_another_type_is_told_as_that() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (source, tree) = (scratch.src(), scratch.dst());
+    for dir in [&source, &tree] {
+        fs::create_dir_all(dir.join("sub")).unwrap();
+        for name in ["closed", "sub/same"] {
+            fs::write(dir.join(name), name).unwrap();
+            set_mtime(&dir.join(name), (1_000_000_000, 0));
+        }
+    }
+    symlink("closed", source.join("kind")).unwrap();
+    fs::create_dir(tree.join("kind")).unwrap();
+    // The directory of the same name is reached through a link, so nothing is known of what is in it.
+    fs::create_dir(source.join("led")).unwrap();
+    fs::write(source.join("led/same"), "").unwrap();
+    symlink("sub", tree.join("led")).unwrap();
+    fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    if is_root() {
+        for path in ["", "src", "dst", "src/closed", "dst/closed"] {
+            chown(scratch.at(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+
+    let run = Run::dsync().arg("verify").arg(&tree).arg("--against").arg(&source);
+    let run = if is_root() { run.as_user(NOBODY, NOBODY) } else { run };
+    let outcome = run.run().expect_code(23);
+    let text = outcome.stdout_text();
+    assert!(text.contains("unreadable closed") && !text.contains("differs "), "{text}");
+    assert!(text.contains("edited     kind (content, a directory here, a symbolic link at SRC)\n"), "{text}");
+    assert!(text.contains("missing    led/same\n"), "{text}");
+    assert!(text.contains("1 file is equal") && text.contains(" 1 unreadable"), "{text}");
 }
 
 #[test]

@@ -299,6 +299,7 @@ verify; a key that may only write is refused with 42. The exit code is 3 where t
 `verify DIR --against SRC` compares two trees and needs no manifest. One of the two may be `HOST:DIR` or `HOST::SHARE/DIR`; through a key that may
 only read, SRC. Both ends read what they have, only hashes are sent, and nothing
 is changed. `missing` and `new` are entries of SRC and of DIR only, `edited` files differ in size or time too, `differs` in content alone or because DIR's cannot be read.
+An entry that is of another type in a DIR of this machine is `edited`, and both types are told; in a DIR of another host it is `missing`. Files of SRC that cannot be read are `unreadable`.
 `-e` and `--dsync-path` reach the host, here as above. It is a dry run of `-ac --delete`: what that would not compare, such as ACLs, is not compared.
 
 `state` lists what runs with `--state` have kept, a line for each pair of trees and one for the sums of large files; `state --clear` removes it, which costs the next run time and

@@ -1,6 +1,8 @@
-//! System errors in words for people.
+//! System errors, and types of entries, in words for people.
 
 use std::io;
+
+use dsync_engine::FileType;
 
 use crate::in_place_of_rsync;
 
@@ -25,5 +27,18 @@ pub(crate) fn without_number(text: &str) -> &str {
     match text.rsplit_once(" (os error ") {
         Some((words, rest)) if number(rest) => words,
         _ => text,
+    }
+}
+
+/// Returns a type of entries with its article.
+pub(crate) fn type_in_words(kind: FileType) -> &'static str {
+    match kind {
+        FileType::File => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a fifo",
+        FileType::Socket => "a socket",
+        FileType::CharDevice | FileType::BlockDevice => "a device",
+        _ => "an entry of another type",
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     escape::{Escaped, json_line},
     listing, messages,
     rules::Rules,
+    words::type_in_words,
 };
 
 /// The knowledge from which verdicts are made.
@@ -242,20 +243,8 @@ fn verdict(path: &[u8], word: &'static str, text: String) -> Verdict {
 /// Says that an entry of another type gives its name to the source's.
 fn gives_way(kind: FileType, displaced: Option<FileType>) -> String {
     let content = if displaced == Some(FileType::Directory) { ", with all that is in it" } else { "" };
-    let displaced = displaced.map_or("an entry", name_of);
-    format!("would be replaced by {}: {displaced} is there and gives way{content}", name_of(kind))
-}
-
-fn name_of(kind: FileType) -> &'static str {
-    match kind {
-        FileType::File => "a file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::Fifo => "a fifo",
-        FileType::Socket => "a socket",
-        FileType::CharDevice | FileType::BlockDevice => "a device",
-        _ => "an entry of another type",
-    }
+    let displaced = displaced.map_or("an entry", type_in_words);
+    format!("would be replaced by {}: {displaced} is there and gives way{content}", type_in_words(kind))
 }
 
 /// The reasons for which an entry stays that no rule protects.

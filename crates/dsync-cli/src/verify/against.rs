@@ -4,6 +4,7 @@
 //! whose sizes agree and compare hashes, so no content is sent and nothing is changed.
 
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -11,8 +12,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Action, CancelToken, Cause, Changes, Event, FileType, Observer, Operand, Planned, Progress, SyncError,
-    exit_code,
+    Action, CancelToken, Cause, Changes, EntryPath, Event, FileType, Observer, Operand, Operation, Planned,
+    Progress, SyncError, exit_code,
 };
 use serde_json::{Value, json};
 
@@ -21,11 +22,12 @@ use crate::{
     console::{blame, say},
     escape::escape_text,
     flags,
-    here::is_here,
+    here::{is_here, type_here},
     messages,
     numbers::{Number, Style, counted},
     resolve::{self, Order},
     usage::UsageError,
+    words::type_in_words,
 };
 
 /// Compares the trees, and returns the exit code: 23 where something differs.
@@ -42,7 +44,8 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
         }
     };
 
-    let witness = Witness { teller, counts: Mutex::default() };
+    let here = is_local(&flags.path).then_some(flags.path.as_path());
+    let witness = Witness { teller, here, counts: Mutex::default(), unread: Mutex::default() };
     let outcome = job.run(&witness, cancel);
     let counts = witness.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     teller.bar.clear();
@@ -154,8 +157,15 @@ impl Counts {
 /// Turns what the dry run would do into differences.
 struct Witness<'a> {
     teller: &'a Teller,
+    /// The tree that is verified, if it is one of this machine.
+    here: Option<&'a Path>,
     counts: Mutex<Counts>,
+    /// Files whose content could not be read at SRC, which is told before they are compared.
+    unread: Mutex<HashSet<EntryPath>>,
 }
+
+/// Number of unreadable files that are kept: a source may have any number. Of further ones both lines come.
+const MAX_UNREAD: usize = 10_000;
 
 impl Witness<'_> {
     fn planned(&self, planned: &Planned) {
@@ -167,11 +177,23 @@ impl Witness<'_> {
         }
         let looks_edited = changes.contains(Changes::SIZE) || changes.contains(Changes::TIME);
 
+        let differs = planned.action == Action::Update && is_file && !looks_edited;
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is known of a content that could not be read, which was told.
+        if differs && self.unread.lock().unwrap_or_else(PoisonError::into_inner).remove(&planned.path) {
+            counts.files += 1;
+            return;
+        }
+
+        let occupant = self.occupant(planned);
+        if occupant.is_some() {
+            changes.insert(Changes::CONTENT);
+        }
         let (word, count) = match planned.action {
+            Action::Create if occupant.is_some() => ("edited", &mut counts.edited),
             Action::Create => ("missing", &mut counts.missing),
             Action::Delete => ("new", &mut counts.new),
-            Action::Update if is_file && !looks_edited => ("differs", &mut counts.differing),
+            Action::Update if differs => ("differs", &mut counts.differing),
             Action::Update => ("edited", &mut counts.edited),
             Action::Retag if !changes.is_empty() => ("attributes", &mut counts.attributes),
             _ => return,
@@ -181,8 +203,19 @@ impl Witness<'_> {
             counts.files += 1;
         }
         drop(counts);
-        let shows_changes = matches!(planned.action, Action::Update | Action::Retag) && word != "differs";
-        self.teller.difference(&planned.path, (word, shows_changes.then_some(changes), None));
+        let shows_changes = matches!(word, "edited" | "attributes");
+        self.teller.difference(&planned.path, (word, shows_changes.then_some(changes), occupant));
+    }
+
+    /// Returns in words which types an entry has at both ends, if the tree of this machine has one of another
+    /// type in its place.
+    fn occupant(&self, planned: &Planned) -> Option<String> {
+        if planned.action != Action::Create {
+            return None;
+        }
+        let found = type_here(self.here?, Path::new(OsStr::from_bytes(&planned.path)))?;
+        let (found, listed) = (type_in_words(found), type_in_words(planned.kind));
+        (found != listed).then(|| format!("{found} here, {listed} at SRC"))
     }
 }
 
@@ -197,6 +230,11 @@ impl Observer for Witness<'_> {
                     if is_busy { ("busy", &mut counts.busy) } else { ("unreadable", &mut counts.unreadable) };
                 *count += 1;
                 drop(counts);
+                let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+                if problem.operation == Operation::ReadFile && unread.len() < MAX_UNREAD {
+                    unread.insert(problem.path.clone());
+                }
+                drop(unread);
                 let why = (!is_busy).then(|| messages::problem(problem));
                 self.teller.difference(&problem.path, (word, None, why));
             }
@@ -211,5 +249,9 @@ impl Observer for Witness<'_> {
 
 /// Returns whether a tree of this machine is missing.
 fn is_missing(path: &Path) -> bool {
-    matches!(Operand::parse(path.as_os_str()), Ok(Operand::Local(_))) && !is_here(path.as_os_str())
+    is_local(path) && !is_here(path.as_os_str())
+}
+
+fn is_local(path: &Path) -> bool {
+    matches!(Operand::parse(path.as_os_str()), Ok(Operand::Local(_)))
 }
