@@ -183,6 +183,35 @@ fn failures_are_events_and_each_path_is_in_the_summary_once() {
 }
 
 #[test]
+fn run_that_cannot_begin_for_a_file_says_so_in_its_summary() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    fs::write(scratch.at("damaged"), "no batch").unwrap();
+    for (words, mode, code) in [
+        (&["--read-batch=damaged", "dst/"][..], "local", 1),
+        (&["--read-batch=none", "dst/"], "local", 11),
+        (&["--files-from=none", "src/", "dst/"], "local", 1),
+        (&["--files-from=none", "src/", "host:dst/"], "push", 1),
+        (&["--exclude-from=none", "host:src/", "dst/"], "pull", 11),
+    ] {
+        let outcome = Run::dsync().cwd(scratch.path()).args(["-a", "--json"]).args(words).run();
+        let outcome = outcome.expect_code(code);
+        let events = events(&outcome);
+        assert_eq!((events.len(), &events[0]["mode"]), (2, &mode.into()), "{}", outcome.account());
+        let error = events[1]["error"].as_str().unwrap();
+        assert!(outcome.stderr_text().contains(error), "{}", outcome.account());
+    }
+
+    let words = ["explain", "-a", "--json", "--files-from=none", "src/", "dst/", "b"];
+    let explained = Run::dsync().cwd(scratch.path()).args(words).run().expect_code(1);
+    assert_eq!(events(&explained).len(), 2);
+    // There is no run of a wrong command line.
+    let wrong = Run::dsync().cwd(scratch.path()).args(["--json", "--nothing", "src/", "dst/"]).run();
+    assert_eq!(wrong.expect_code(1).stdout_text(), "");
+}
+
+#[test]
 fn run_that_fails_as_a_whole_says_so_in_its_summary() {
     needs_dsync!();
     let scratch = Scratch::new();

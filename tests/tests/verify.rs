@@ -371,6 +371,27 @@ fn two_trees_are_compared_by_content_and_left_as_they_are() {
 }
 
 #[test]
+fn a_verification_that_fails_as_a_whole_is_an_event() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.at("manifest"), "none").unwrap();
+    for (words, code) in [
+        (&["none", "--against", "src"][..], 3),
+        (&["src", "--against", "none"], 3),
+        (&["src", "--manifest", "manifest"], 11),
+        (&["src", "--state", "--state-dir", "none"], 11),
+    ] {
+        let run = Run::dsync().cwd(scratch.path()).args(["verify", "--json"]).args(words);
+        let outcome = run.run().expect_code(code);
+        let text = outcome.stdout_text();
+        let event: serde_json::Value = serde_json::from_str(&text).expect(&text);
+        assert_eq!((&event["event"], &event["exit_code"]), (&"failed".into(), &code.into()), "{text}");
+        let error = event["error"].as_str().unwrap();
+        assert!(outcome.stderr_text().contains(error), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn what_cannot_be_read_or_has_another_type_is_told_as_that() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -283,7 +283,7 @@ differs, and size and time do not), `edited`, `attributes`, `missing`, `new`, `u
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--max-age 30d` reads the files that were not read and found sound within thirty days, so that a run each night reads what is due; a run that
 was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--json` prints an object for each difference (`kind`, `path`, `path_hex`, which is `null` where the path is UTF-8, `changes`, `why`) and
-one with the counts. `-x` stays on one filesystem, `-q` prints differences only.
+one with the counts, or `failed` with the `error` and the `exit_code`; a wrong command line has neither. `-x` stays on one filesystem, `-q` prints differences only.
 `-n` reads no content at all.
 
 `verify DIR --state`, and `verify DIR` where there is no manifest, compare the files with the contents that runs with `-c --state` have read and kept, of all pairs of trees in

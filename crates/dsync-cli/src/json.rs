@@ -193,18 +193,28 @@ impl Stream {
 
     /// Returns the last line: the outcome, the exit code and, of a run that failed, why.
     pub(crate) fn end(&self, outcome: &Result<Summary, SyncError>, code: u8, error: Option<&str>) -> Vec<u8> {
+        self.summary(outcome.as_ref().ok(), code, error.filter(|_| outcome.is_err()))
+    }
+
+    fn summary(&self, totals: Option<&Summary>, code: u8, error: Option<&str>) -> Vec<u8> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         line(&Record::Summary(Box::new(End {
             exit_code: code,
             meaning: messages::meaning(code),
-            error: error.filter(|_| outcome.is_err()).map(str::to_owned),
+            error: error.map(str::to_owned),
             dry_run: self.dry_run,
-            totals: outcome.as_ref().ok(),
+            totals,
             contents: self.contents.get(),
             failures: std::mem::take(&mut failures.kept),
             failures_omitted: failures.omitted,
         })))
     }
+}
+
+/// Returns the lines of a run that cannot begin: its start, and a summary with the reason.
+pub(crate) fn unbegun(opening: &Opening, code: u8, error: &str) -> [Vec<u8>; 2] {
+    let (stream, start) = Stream::begin(opening);
+    [start, stream.summary(None, code, Some(error))]
 }
 
 /// Failures that a summary names; a disk that fails as a whole would fill the memory.

@@ -47,6 +47,7 @@ mod state;
 mod stats;
 mod stop;
 mod told;
+mod unbegun;
 mod usage;
 mod verify;
 mod version;
@@ -193,7 +194,7 @@ fn run(flags: &Flags) -> u8 {
     let Order { job, rules, report, doubtful, share, is_watched } =
         match resolve::order(flags, &|name| std::env::var_os(name)) {
             Ok(order) => order,
-            Err(error) => return refuse(&error),
+            Err(error) => return refuse(unbegun::tell(flags, &error)),
         };
     let cancel = CancelToken::new();
     // A log and a bar would tear each other.
@@ -234,7 +235,7 @@ fn run(flags: &Flags) -> u8 {
         match resolve::with_list(flags, &|name| std::env::var_os(name), job, trees) {
             Ok(job) => once(job),
             // It was read when the watch began: the next change of the list repairs it.
-            Err(error) => Ran { code: refuse(&error), ended: true, at_limit: false },
+            Err(error) => Ran { code: refuse(unbegun::tell(flags, &error)), ended: true, at_limit: false },
         }
     };
     Watch::new(&cancel).go(again).unwrap_or_else(|| {

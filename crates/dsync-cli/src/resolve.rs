@@ -25,7 +25,11 @@ use dsync_engine::{
     Source, SyncOptions, TransportChoice, WritePolicy, notation::Owner, verify::RemoteTree,
 };
 
-pub(crate) use self::{info::HELP as INFO_HELP, reporting::Reporting, watched::with_list};
+pub(crate) use self::{
+    info::HELP as INFO_HELP,
+    reporting::{Reporting, unbegun},
+    watched::with_list,
+};
 use self::{
     reporting::{check_hashes, reporting},
     rights::{FAKE, REAL, WITHOUT, set_rights},

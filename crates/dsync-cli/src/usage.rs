@@ -168,6 +168,18 @@ impl UsageError {
             _ => exit_code::USAGE,
         }
     }
+
+    /// Returns whether the words are right, and a file that they name cannot be used.
+    pub(crate) fn is_of_files(&self) -> bool {
+        matches!(
+            self,
+            Self::Batch { .. }
+                | Self::ListUnreadable { .. }
+                | Self::PatternFile { .. }
+                | Self::PatternFilesTooDeep { .. }
+                | Self::PatternFileTooLong { .. }
+        )
+    }
 }
 
 impl fmt::Display for UsageError {

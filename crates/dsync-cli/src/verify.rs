@@ -116,11 +116,11 @@ fn of_one_tree(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
             by_state::run(flags, teller, cancel)
         }
         Err(error) => {
-            say(&format!("dsync: error: {}", failure(&error, flags)));
-            match &error {
+            let code = match &error {
                 VerifyError::Session(error) => code_of(error),
                 error => error.exit_code(),
-            }
+            };
+            teller.fail(&failure(&error, flags), code)
         }
     }
 }
@@ -227,6 +227,17 @@ impl Teller {
         } else if !quiet {
             self.print(text);
         }
+    }
+}
+
+impl Teller {
+    /// Says why there is no outcome, and returns the exit code.
+    fn fail(&self, why: &str, code: u8) -> u8 {
+        if self.json {
+            self.print(&json_line(&ended(json!({ "event": "failed", "error": why }), code)));
+        }
+        say(&format!("dsync: error: {why}"));
+        code
     }
 }
 

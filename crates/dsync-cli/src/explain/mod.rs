@@ -33,7 +33,7 @@ use crate::{
     json::Stream,
     messages,
     resolve::{self, Order},
-    signals,
+    signals, unbegun,
     usage::UsageError,
     words,
 };
@@ -60,7 +60,10 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     }
     let ordered = read(words).and_then(|(flags, paths)| {
         debug::start_log(debug::filter(&flags.output.debug)?);
-        let order = resolve::order(&flags, &|name| std::env::var_os(name))?;
+        let order = resolve::order(&flags, &|name| std::env::var_os(name));
+        let order = order.inspect_err(|error| {
+            unbegun::tell(&flags, error);
+        })?;
         Ok((order, paths, flags.selection.files_from.is_some()))
     });
     match ordered {

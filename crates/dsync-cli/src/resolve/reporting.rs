@@ -6,6 +6,7 @@ use dsync_engine::{DeleteLimit, Destination, Durability, OperatorFiles, Source};
 
 use super::info;
 use crate::{
+    address,
     bar::Shown,
     catalogue::Catalogue,
     console::Voice,
@@ -114,7 +115,7 @@ pub(super) fn reporting(
         shows_removals: info.remove.map_or(output.verbose > 1, |level| level > 0),
         shows_replaced_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
         rules: Arc::default(),
-        json: output.json.then(|| opening(flags, source, destination)),
+        json: output.json.then(|| opening(flags, mode(source, destination))),
         interactive: false,
     };
     let stats = output.stats || info.stats.is_some_and(|level| level > 1);
@@ -144,15 +145,28 @@ pub(super) fn reporting(
     })
 }
 
-/// Returns the beginning of the stream of events.
-fn opening(flags: &Flags, source: &Source, destination: &Destination) -> Opening {
-    let words = |words: &[OsString]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    let mode = match (source, destination) {
+/// Returns the beginning of the stream of events of a run whose words are right, and that cannot begin.
+pub(crate) fn unbegun(flags: &Flags) -> Opening {
+    let found = || {
+        let (operands, _) = address::rewrite(&flags.operands).ok()?;
+        super::ends(&operands, flags.output.list_only).ok()
+    };
+    let ends = if flags.batch.read_batch.is_some() { None } else { found() };
+    opening(flags, ends.map_or("local", |(source, destination)| mode(&source, &destination)))
+}
+
+fn mode(source: &Source, destination: &Destination) -> &'static str {
+    match (source, destination) {
         (_, Destination::Nowhere) => "list",
         (Source::Remote { .. }, _) => "pull",
         (_, Destination::Remote { .. }) => "push",
         _ => "local",
-    };
+    }
+}
+
+/// Returns the beginning of the stream of events.
+fn opening(flags: &Flags, mode: &'static str) -> Opening {
+    let words = |words: &[OsString]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
     let dry_run = flags.writing.dry_run || flags.batch.only_write_batch.is_some() || mode == "list";
     if let Some(batch) = &flags.batch.read_batch {
         let destination = flags.operands.first().map(|word| word.as_bytes().to_vec());

@@ -33,8 +33,8 @@ use crate::{
 /// Compares the trees, and returns the exit code: 23 where something differs.
 pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &CancelToken) -> u8 {
     if is_missing(&flags.path) {
-        blame(&escape_text(&format!("cannot read the directory '{}': there is none", flags.path.display())));
-        return exit_code::FILE_SELECTION;
+        let why = format!("cannot read the directory '{}': there is none", flags.path.display());
+        return teller.fail(&escape_text(&why), exit_code::FILE_SELECTION);
     }
     let Order { job, rules, .. } = match order(flags, source) {
         Ok(order) => order,
@@ -52,12 +52,10 @@ pub(super) fn run(flags: &Flags, source: &OsString, teller: &Teller, cancel: &Ca
     let summary = match outcome {
         Ok(summary) => summary,
         Err(SyncError::Cancelled) => {
-            say("dsync: error: interrupted; the rest is not verified");
-            return exit_code::INTERRUPTED;
+            return teller.fail("interrupted; the rest is not verified", exit_code::INTERRUPTED);
         }
         Err(error) => {
-            say(&format!("dsync: error: {}", messages::failure(&error, &rules)));
-            let code = code_of(&error);
+            let code = teller.fail(&messages::failure(&error, &rules), code_of(&error));
             if code == exit_code::POLICY && !is_here(flags.path.as_os_str()) {
                 say(&escape_text(&format!(
                     "dsync: the tree before --against is one that the other end would be copied to; a key that may only read \

@@ -12,7 +12,7 @@ use dsync_engine::{
 
 use super::{Teller, beside, failure, flags::Flags, reading, verified_json};
 use crate::{
-    console::{blame, say},
+    console::say,
     escape::{Escaped, escape_text},
     here::is_here,
     numbers::counted,
@@ -39,8 +39,7 @@ pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
     let dir = match state::directory(flags.state_dir.as_deref()) {
         Ok(dir) => dir,
         Err(why) => {
-            blame(&escape_text(&why));
-            return exit_code::FILE_IO;
+            return teller.fail(&escape_text(&why), exit_code::FILE_IO);
         }
     };
 
@@ -70,8 +69,7 @@ pub(super) fn run(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> u8 {
                 ),
                 ref error => failure(error, flags),
             };
-            say(&format!("dsync: error: {why}"));
-            error.exit_code()
+            teller.fail(&why, error.exit_code())
         }
     }
 }
