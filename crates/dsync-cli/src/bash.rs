@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Command, ValueEnum as _};
 use clap_complete::Shell;
 
-use crate::{enroll, flags, keys, serve, state, verify};
+use crate::{commands::HELPED, enroll, flags, keys, serve, state, verify};
 
 /// Returns the script.
 pub(crate) fn script() -> String {
@@ -39,6 +39,7 @@ fn commands(run: &[String]) -> Vec<(&'static str, String)> {
         ("doctor", LEADING.to_owned()),
         ("enroll", own(enroll::command())),
         ("explain", with_json),
+        ("help", HELPED.join(" ")),
         ("key", own(keys::command())),
         ("man", String::new()),
         ("serve", own(serve::command())),

@@ -27,6 +27,22 @@ Prints the manual page in roff: `dsync man | man -l -` shows it.
 /// Commands of later versions.
 const LATER: [&str; 5] = ["fleet", "history", "job", "run", "status"];
 
+/// Commands of this version, each of which has a help.
+pub(crate) const HELPED: [&str; 9] =
+    ["completions", "doctor", "enroll", "explain", "key", "man", "serve", "state", "verify"];
+
+/// Returns the words that `help` and `help COMMAND` stand for; `None` for other words, and where `help` is
+/// an entry here, which the line then lists or copies.
+pub(crate) fn help(words: &[OsString]) -> Option<Vec<OsString>> {
+    let (first, rest) = words.split_first().filter(|(first, _)| *first == "help")?;
+    let asked = match rest {
+        [] => vec!["--help".into()],
+        [command] if HELPED.iter().any(|name| command == name) => vec![command.clone(), "--help".into()],
+        _ => return None,
+    };
+    (!is_here(first)).then_some(asked)
+}
+
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///
 /// # Errors
@@ -79,8 +95,22 @@ mod tests {
             assert!(is_command(&format!("{name} host:dir")), "{name}");
         }
         assert!(LATER.iter().all(|name| crate::flags::COMMANDS.contains(name)));
+        assert!(HELPED.iter().all(|name| crate::flags::COMMANDS.contains(&format!("\n  {name} "))));
         for line in ["", "-a fleet dst", "./fleet dst", "fleet/ dst", "fleets dst", "src fleet"] {
             assert!(!is_command(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_stands_for_the_option_of_a_run_or_a_command() {
+        let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        let of = |line: &str| help(&words(line));
+        assert_eq!(of("help"), Some(words("--help")));
+        for name in HELPED {
+            assert_eq!(of(&format!("help {name}")), Some(words(&format!("{name} --help"))));
+        }
+        for line in ["help fleet", "help dst", "help state dst", "-a help", "./help"] {
+            assert_eq!(of(line), None, "{line}");
         }
     }
 }

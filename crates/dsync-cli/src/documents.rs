@@ -52,11 +52,20 @@ Says what a run to or from DIR would meet, and what to do about it; \-\-json for
 dsync enroll [\-n] [\-y] [\-\-share NAME] [\-\-role ROLE] [\-\-directory DIR] [USER@]HOST
 Makes this user's key known to the server at HOST, and the server here, over ssh; shows first what would be written.
 .TP
+dsync explain [OPTIONS] SRC DST PATH...
+Says what dsync [OPTIONS] SRC DST would do with each PATH, and why; nothing is written.
+.TP
+dsync help [COMMAND]
+Prints the help of a run or of a command, where no file here is called help.
+.TP
 dsync key [\-\-file FILE] [\-\-comment TEXT]
 Makes a key for servers that need no ssh if there is none, and prints its public line. With \-\-certify it signs a certificate for another key.
 .TP
 dsync verify [HOST:]DIR
 Compares DIR with its manifest and tells rot from edits; \-\-record writes the manifest, \-\-help has its options.
+.TP
+dsync state [\-\-state\-dir DIR] [\-\-clear]
+Lists what runs with \-\-state have kept, or removes it.
 .TP
 dsync man
 Prints this page. A local file of a command's name is written ./NAME where it is the first word.
@@ -93,6 +102,12 @@ The directory of unfinished files where \-\-partial is given and \-\-partial\-di
 .TP
 DSYNC_LOG
 What is logged on standard error, as in DSYNC_LOG=debug; nothing without it.
+.TP
+XDG_STATE_HOME
+The directory in which dsync/ has what \-\-state keeps, if \-\-state\-dir names no other; ~/.local/state without it.
+.TP
+XDG_CONFIG_HOME
+The directory in which dsync/ has the key and the known servers for HOST::SHARE; ~/.config without it.
 .SH "SEE ALSO"
 rsync(1), ssh(1)
 "#;
@@ -157,6 +172,17 @@ mod tests {
         page.push_str(&accepted());
         page.push_str(&missing());
         page
+    }
+
+    #[test]
+    fn manual_has_every_command_and_form_of_a_run() {
+        let manual = String::from_utf8(manual()).unwrap();
+        for command in crate::commands::HELPED {
+            assert!(manual.contains(&format!("\ndsync {command}")), "{command}");
+        }
+        let usage = flags::command().render_usage().to_string();
+        assert!(manual.contains("HOST::SHARE/DST\n") && usage.contains("HOST::SHARE/SRC... DST"));
+        assert!(manual.contains("\nXDG_STATE_HOME\n"));
     }
 
     fn exit_codes() -> String {
@@ -233,6 +259,7 @@ mod tests {
     dsync completions SHELL
     dsync doctor [HOST:]DIR
     dsync explain [OPTIONS] SRC DST PATH...
+    dsync help [COMMAND]
     dsync verify [HOST:]DIR [--against SRC] [--state]
     dsync state [--state-dir DIR] [--clear]
     dsync man
@@ -269,7 +296,7 @@ filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` 
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
 to keys, each with a role, `key` makes a key, and
 `enroll` makes a key and a server known to each other ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
-share, `HOST::` alone lists them. `fleet`, `history`, `job`, `run` and `status` are kept for
+share, `HOST::` alone lists them. `help [COMMAND]` prints the help where no file here is called `help`. `fleet`, `history`, `job`, `run` and `status` are kept for
 later versions. A local file with one of these names is written `./status` where it is the first word.
 
 `explain [OPTIONS] SRC DST PATH...` prints for each path what `dsync [OPTIONS] SRC DST` would do with it and why, and writes nothing:

@@ -97,6 +97,9 @@ fn main() -> ExitCode {
 
 /// Performs the action of the words and returns the exit code.
 fn dispatch(words: Vec<OsString>) -> u8 {
+    if let Some(asked) = commands::help(&words) {
+        return dispatch(asked);
+    }
     if words == ["-h"] {
         return show(flags::command().render_help().to_string().as_bytes());
     }

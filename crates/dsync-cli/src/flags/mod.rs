@@ -109,6 +109,7 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
   doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
   enroll [USER@]HOST  Make this user's key known to the server at HOST, and the server here, over ssh
   explain SRC DST PATH...  Say what a run of these options would do with each path, and which rule decides
+  help [COMMAND]     Print this help, or a command's
   key                Make a key for servers that need no ssh, and print its public line
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
@@ -117,6 +118,13 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
 
 fleet, history, job, run and status are kept for later versions. A local file that has one of
 these names is written ./NAME where it is the first word.";
+
+/// The forms of a run.
+const USAGE: &str = "dsync [OPTIONS] SRC... DST
+       dsync [OPTIONS] SRC... [USER@]HOST:DST
+       dsync [OPTIONS] [USER@]HOST:SRC... DST
+       dsync [OPTIONS] SRC... HOST::SHARE/DST
+       dsync [OPTIONS] HOST::SHARE/SRC... DST";
 
 /// A group of options with switches that can be negated.
 trait Group {
@@ -149,7 +157,7 @@ pub(crate) fn command() -> Command {
     let base = Command::new("dsync")
         .bin_name("dsync")
         .version(env!("CARGO_PKG_VERSION"))
-        .override_usage("dsync [OPTIONS] SRC... DST\n       dsync [OPTIONS] SRC... [USER@]HOST:DST\n       dsync [OPTIONS] [USER@]HOST:SRC... DST")
+        .override_usage(USAGE)
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args_override_self(true)
