@@ -313,11 +313,11 @@ was interrupted goes on with the rest. `MANIFEST.verified` keeps the times. `--j
 one with the counts, or `failed` with the `error` and the `exit_code`; a wrong command line has neither. `-x` stays on one filesystem, `-q` prints differences only.
 `-n` reads no content at all.
 
-`verify DIR --state`, and `verify DIR` where there is no manifest, compare the files with the contents that runs with `-c --state` have read and kept, of all pairs of trees in
-`$XDG_STATE_HOME/dsync` or `--state-dir DIR`. A file whose size, modification or change time is not the one that a run has seen is `edited`, one that no run has read is `unrecorded`: both are
+`verify DIR --state`, and `verify DIR` where there is no manifest, compare the files with the hashes of contents that runs with `-c --state` have kept, of all pairs of trees in
+`$XDG_STATE_HOME/dsync` or `--state-dir DIR`. No content is stored there. A file whose size, modification or change time is not the one that a run has seen is `edited`, one that no run has read is `unrecorded`: both are
 told and not read, and nothing is wrong with them. The exit code is 23 for `rot`, `unreadable` and `busy`, and 11 where no file of DIR can be compared. A state that is damaged or of a newer version is one line, and
 counts as not recorded, as do other filesystems than ext4, xfs and btrfs. `--percent`, `--max-age`, `-n`, `-x`, `-q` and `--json` (the counts `unrecorded` and `edited_since`) work as above; `verified` in the directory of states keeps the times.
-What a run has written is kept by the next run with `-c --state`, which reads it.
+A run with `-c --state` also keeps the hashes of most files that it writes ([limits.md](limits.md) has the others).
 
 `verify HOST:DIR`, `verify HOST::SHARE/DIR` and `verify dsync://HOST:PORT/SHARE/DIR` verify a tree at another end by a manifest of this one: `--manifest FILE` names it, and
 with `--record` writes it. The other end lists its tree and reads the files that are due, from its disk; only names, attributes and hashes are sent. Whoever may copy from there may

@@ -29,9 +29,9 @@ pub(crate) struct Attributes {
     pub(crate) recursive: bool,
     /// Copy directories without what is in them
     ///
-    /// A directory with a trailing '/' (and '.') stands for its entries: they are copied, and its
-    /// directories are made. Any other directory is made and nothing in it is copied. With -r it has
-    /// no effect. With --delete, entries go only from a directory whose entries are copied.
+    /// A directory with a trailing '/' (and '.') stands for its entries: its files are copied, and the
+    /// directories in it are made without what is in them. Any other directory is made, and nothing in
+    /// it is copied. With -r it has no effect. With --delete, entries go only from a directory whose entries are copied.
     #[arg(short = 'd', long)]
     pub(crate) dirs: bool,
     /// Same as -r --exclude='/*/*'

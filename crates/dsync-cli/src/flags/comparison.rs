@@ -80,9 +80,10 @@ pub(crate) struct Comparison {
     pub(crate) fuzzy: u8,
     /// Make new files from files of the destination that were moved or copied at the source
     ///
-    /// A new file of 256 bytes or more is made from one at the destination, below what the operands
-    /// stand for there (all of it for a source with a slash), or in the directories of --link-dest
-    /// and its like, that has its size and time, else, from 16 KiB on, its size and name. Its content is compared by sums, and only what differs is sent; -i and
+    /// A new file of 256 bytes or more is made from an old one that has its size and time. From 16 KiB on
+    /// an old one of its size and name will do. Old files are those at the destination below what the
+    /// operands stand for there (all of it for a source with a slash), and those in the directories of
+    /// --link-dest and its like. The contents are compared by sums, and only what differs is sent; -i and
     /// --json say what is made from what. The destination reads its tree once more when the first
     /// such file comes, and not at all when there is none. --delete-during then deletes at the end,
     /// while --delete-before may remove what would have been of use. Without effect in a local run

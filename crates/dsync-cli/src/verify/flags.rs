@@ -16,7 +16,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
 
-    /// Compare with the contents that runs with --state have kept, also where there is a manifest
+    /// Compare with the hashes that runs with --state have kept, also where there is a manifest
     ///
     /// A file that has changed since a run read it, and one that no run has read, is told and not read; the
     /// exit code is 23 for rot and what cannot be read, and 11 where no file of PATH can be compared
