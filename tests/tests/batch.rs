@@ -148,8 +148,11 @@ fn only_recording_changes_neither_end() {
         } else {
             (Run::dsync(), scratch.at("old").into_os_string())
         };
-        let run = run.args(options).arg(with("--only-write-batch", &batch)).arg(slash(&scratch.src()));
-        let _ = run.arg(to).run().expect_quiet_success();
+        let only = with("--only-write-batch", &batch);
+        let run = run.args(options).arg(only).arg("-v").arg(slash(&scratch.src())).arg(to);
+        let text = run.run().expect_code(0).all_text();
+        let named = format!(", in '{}' (", batch.display());
+        assert!(text.contains("Recorded ") && text.contains(&named) && !text.contains("Dry run"), "{text}");
         assert_unchanged(&source, &scratch.src());
         assert_unchanged(&before, &scratch.at("old"));
 

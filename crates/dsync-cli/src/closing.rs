@@ -1,7 +1,7 @@
 //! The end of a run in words: one paragraph about what was done, one line about what was not. And the
 //! end of every command whose results did not all reach standard output.
 
-use std::{io, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use dsync_engine::{Carrier, DeleteLimit, Durability, Move, Report, Traffic, exit_code};
 
@@ -48,6 +48,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) elapsed: Duration,
     /// Whether nothing was changed.
     pub(crate) dry_run: bool,
+    /// The file of a run that was only recorded, with its bytes.
+    pub(crate) recorded: Option<(&'a Path, u64)>,
     /// Whether the source was only looked at.
     pub(crate) lists_only: bool,
     /// Whether directories were copied.
@@ -140,6 +142,13 @@ impl Closing<'_> {
         let verb = if self.dry_run { "Dry run, nothing was changed: would transfer" } else { "Transferred" };
         let (some, all) =
             (with_commas(report.files_transferred), counted(report.listed.files, "file", "files"));
+        if let Some((file, bytes)) = self.recorded {
+            let (transferred, file) = (Bytes(report.transferred_bytes), file.display());
+            let bytes = Bytes(bytes);
+            return format!(
+                "Recorded {some} of {all}, {transferred}, in '{file}' ({bytes}); nothing else was changed."
+            );
+        }
         if report.files_transferred == 0 || self.dry_run {
             return format!("{verb} {some} of {all}, {}.", Bytes(report.transferred_bytes));
         }
@@ -231,6 +240,7 @@ mod tests {
             reconnects: 0,
             files_done_before: 0,
             dry_run: false,
+            recorded: None,
             lists_only: false,
             recursive: true,
             durability: Durability::Batch,
@@ -274,6 +284,16 @@ mod tests {
             "Dry run, nothing was changed: would transfer 3 of 5 files, 12.3 MB. Of all entries 2 created, \
              1 deleted. Took 1.2 s (10.2 MB/s)."
         );
+    }
+
+    #[test]
+    fn run_that_is_only_recorded_names_its_file() {
+        let report = report();
+        let recorded = Some((Path::new("batch"), 12_400_000));
+        let text = Closing { dry_run: true, recorded, connection: None, ..closing(&report) }.paragraph();
+        let expected =
+            "Recorded 3 of 5 files, 12.3 MB, in 'batch' (12.4 MB); nothing else was changed. Of all";
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]

@@ -10,6 +10,12 @@ pub(crate) fn is_here(name: &OsStr) -> bool {
     Path::new(name).symlink_metadata().is_ok()
 }
 
+/// Returns the length of a file that was just written; 0 if it cannot be looked at.
+#[expect(clippy::disallowed_methods, reason = "a number in a line about the file; nothing is opened")]
+pub(crate) fn bytes_here(file: &Path) -> u64 {
+    file.metadata().map_or(0, |found| found.len())
+}
+
 /// Returns the type of an entry below a tree, if it can be looked at and no link is on the way.
 #[expect(clippy::disallowed_methods, reason = "a word about a difference that was found; nothing is opened")]
 pub(crate) fn type_here(tree: &Path, below: &Path) -> Option<FileType> {

@@ -463,6 +463,7 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,
         dry_run: summary.dry_run,
+        recorded: report.recorded.as_deref().map(|file| (file, here::bytes_here(file))),
         lists_only: report.lists_only,
         recursive: report.recursive,
         durability: report.durability,

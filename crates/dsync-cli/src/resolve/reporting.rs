@@ -34,6 +34,8 @@ pub(crate) struct Reporting {
     pub(crate) stats: bool,
     /// Whether the run only looks at the source.
     pub(crate) lists_only: bool,
+    /// The file of `--only-write-batch`, if one is written.
+    pub(crate) recorded: Option<PathBuf>,
     /// `--stderr`.
     pub(crate) stream: Stream,
     /// `--log-file`, its lists, and the rules for opening it.
@@ -118,6 +120,7 @@ pub(super) fn reporting(
         json: output.json.then(|| opening(flags, mode(source, destination))),
         interactive: false,
     };
+    let recorded = flags.batch.only_write_batch.as_ref().filter(|_| !flags.writing.dry_run);
     let stats = output.stats || info.stats.is_some_and(|level| level > 1);
 
     Ok(Reporting {
@@ -125,6 +128,7 @@ pub(super) fn reporting(
         verbose: output.verbose,
         tells_list: info.flist.is_some_and(|level| level > 0),
         lists_only: *destination == Destination::Nowhere,
+        recorded: recorded.map(PathBuf::from),
         paragraph: info.stats.map_or(output.verbose > 0 || stats, |level| level > 0 || stats),
         stats,
         stream: output.stderr.unwrap_or(Stream::Output),
