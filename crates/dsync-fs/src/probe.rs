@@ -83,11 +83,23 @@ pub fn probe(dir: &Path) -> io::Result<Features> {
         ..Features::default()
     };
 
+    let before = fs::fstat(&dir)?;
     match Ground::make(&dir) {
-        Ok(ground) => features.trials = Some(ground.try_all()),
+        Ok(ground) => {
+            features.trials = Some(ground.try_all());
+            drop(ground);
+            put_back(&dir, &before);
+        }
         Err(error) => features.unwritable = error.raw_os_error(),
     }
     Ok(features)
+}
+
+/// Restores the modification time that a directory had before the trials. Only its owner can.
+fn put_back(dir: &OwnedFd, before: &fs::Stat) {
+    let last_modification = Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ };
+    let last_access = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+    let _ = futimens(dir, &Timestamps { last_access, last_modification });
 }
 
 /// Names that the trials use; all are removed at the end.
@@ -185,11 +197,14 @@ mod tests {
     #[test]
     fn trials_leave_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
+        let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5);
+        std::fs::File::open(dir.path()).unwrap().set_modified(old).unwrap();
         let features = probe(dir.path()).unwrap();
         let trials = features.trials.unwrap();
         assert!(trials.symlinks && trials.hard_links && trials.case_sensitive, "{trials:?}");
         assert!(features.free_bytes > 0 && features.total_bytes >= features.free_bytes);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(dir.path().metadata().unwrap().modified().unwrap(), old);
     }
 
     #[test]
