@@ -371,6 +371,22 @@ fn a_remote_end_that_is_bound_to_a_directory_keeps_nothing() {
 }
 
 #[test]
+fn one_file_is_known_as_one() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.src().join("only"), "text").unwrap();
+    // What a run has written is known as well, so this one writes nothing. A file that was made just now is
+    // not kept.
+    let listed = until_met(|| {
+        let run = Run::dsync().args(["-acn", "--state", "--state-dir"]).arg(state_dir(&scratch));
+        let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+        let listed = Run::dsync().args(["state", "--state-dir"]).arg(state_dir(&scratch)).run();
+        Some(listed.expect_code(0).stdout_text()).filter(|text| text.contains(" known  "))
+    });
+    assert!(listed.starts_with("1 file known  "), "{listed}");
+}
+
+#[test]
 fn states_are_listed_and_cleared() {
     needs_dsync!();
     let scratch = known();
@@ -380,6 +396,10 @@ fn states_are_listed_and_cleared() {
     let listed = state(&[]).expect_code(0);
     let pair = format!("{}/ -> {}\n", scratch.src().display(), scratch.dst().display());
     assert_eq!(listed.stdout_text(), format!("{} files known  {pair}", 2 * FILES));
+    fs::set_permissions(state_dir(&scratch), fs::Permissions::from_mode(0o777)).unwrap();
+    let shared = state(&[]).expect_code(0).stdout_text();
+    assert!(shared.contains(" is not used: another user can write to it\n"), "{shared}");
+    fs::set_permissions(state_dir(&scratch), fs::Permissions::from_mode(0o700)).unwrap();
     assert!(state(&["--clear"]).expect_code(0).stdout_text().starts_with("1 removed from '"));
     assert!(state(&[]).expect_code(0).stdout_text().starts_with("nothing is kept in '"));
     assert_eq!(counts(&copy(&scratch, &[])), (0, 2 * FILES));

@@ -276,8 +276,8 @@ fn list(dir: &Path) -> io::Result<String> {
         .iter()
         .map(|kept| match kept {
             Ok(kept) => {
-                let files = Number(kept.files, Style::Commas);
-                format!("{} files known  {}\n", files, Escaped(&kept.pair))
+                let files = counted(kept.files, "file", "files");
+                format!("{files} known  {}\n", Escaped(&kept.pair))
             }
             Err(error) => format!("unusable: {}\n", reason(dir, error)),
         })

@@ -201,7 +201,8 @@ impl State {
     }
 
     /// Returns the states in a directory; those that cannot be read have an error. None where there is
-    /// no directory.
+    /// no directory. A directory that another user can write to has [`StateError::Shared`] as the first
+    /// one, as no run uses what is in it.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -226,12 +227,13 @@ impl State {
     /// ```
     pub fn list(dir: &Path) -> io::Result<Vec<Result<KeptState, StateError>>> {
         let Some(dir) = existing(dir)? else { return Ok(Vec::new()) };
+        let unused = (!dir.metadata()?.is_own()).then_some(Err(StateError::Shared));
         let files = kept_files(&dir, format::PREFIX)?;
         let kept = files.iter().map(|file| {
             let Content { pair, records, saved, .. } = read(&dir, &file.name)?.ok_or(StateError::Damaged)?;
             Ok(KeptState { pair, files: records.len() as u64, saved: system_time(saved) })
         });
-        Ok(kept.collect())
+        Ok(unused.into_iter().chain(kept).collect())
     }
 
     /// Returns the number of signatures of large files in a directory, and the bytes that they take.

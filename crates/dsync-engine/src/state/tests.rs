@@ -385,6 +385,10 @@ fn states_are_listed_cleared_and_bounded_in_number() {
     assert_eq!((sound.len(), damaged.len()), (format::MAX_PAIRS, 1));
     assert!(sound.iter().flatten().all(|kept| kept.files == 1 && kept.pair.starts_with(b"pair ")));
 
+    fs::set_permissions(place.state_dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    let listed = State::list(&place.state_dir()).unwrap();
+    assert!(matches!(listed[0], Err(StateError::Shared)) && listed.len() == format::MAX_PAIRS + 2);
+    fs::set_permissions(place.state_dir(), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(State::clear(&place.state_dir()).unwrap(), format::MAX_PAIRS as u64 + 1);
     assert!(State::list(&place.state_dir()).unwrap().is_empty());
     assert_eq!(fs::read_dir(place.state_dir()).unwrap().count(), 1, "what is not ours stays");
