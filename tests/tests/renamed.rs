@@ -57,6 +57,37 @@ fn a_moved_directory_sends_no_file_data_over_any_carrier() {
 }
 
 #[test]
+fn a_dry_run_makes_nothing_from_what_goes_before() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let nodes = |directory: &str, seed| {
+        let len = 40_000 + 10_000 * seed;
+        [Node::dir(directory), Node::file(format!("{directory}/file"), seed, len)]
+    };
+    Tree::of(nodes("new", 1).into_iter().chain(nodes("copied", 2)).chain(nodes("stays", 2)))
+        .plant(&scratch.src());
+    Tree::of(nodes("old", 1).into_iter().chain(nodes("stays", 2))).plant(&scratch.dst());
+    let options = |words: &[&'static str]| [&["-i", DETECT][..], words].concat();
+    for (words, made) in [
+        (&["--delete-before"][..], vec!["copied/file <- stays/file"]),
+        (&["--delete"], vec!["copied/file <- stays/file", "new/file <- old/file"]),
+    ] {
+        let lines = |outcome: Outcome| {
+            let text = outcome.stdout_text();
+            let made = text.lines().filter(|line| line.contains(" <- "));
+            made.filter_map(|line| line.split_once(' '))
+                .map(|(_, names)| names.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let planned = options(&[words, &["-n"]].concat());
+        let planned = run(&scratch, (Via::Ssh, false), &planned).expect_code(0);
+        assert_eq!(lines(planned), made, "{words:?}");
+    }
+    let outcome = run(&scratch, (Via::Ssh, false), &options(&["--delete-before"])).expect_code(0);
+    assert_eq!(literal(&outcome), 50_000, "{}", outcome.account());
+}
+
+#[test]
 fn unasked_files_are_looked_for_once_the_new_ones_have_a_mib() {
     needs_dsync!();
     for (via, pulls) in [(Via::Ssh, false), (Via::Quic, true)] {

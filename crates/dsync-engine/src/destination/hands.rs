@@ -22,7 +22,7 @@ use dsync_fs::{
 };
 use dsync_wire::{
     budget::{Budget, Held, OverBudget, Share},
-    options::SyncOptions,
+    options::{DeleteTiming, SyncOptions},
 };
 
 use crate::halt::lock;
@@ -40,6 +40,9 @@ pub(super) struct Imagined {
     /// Directories in which something would have been removed before they are compared, and their
     /// memory.
     changed: Mutex<(HashSet<RelPath>, Held)>,
+    /// Files that would have been removed before what was moved is looked for, and their memory; `None`
+    /// where nothing is looked for, or nothing is removed before.
+    gone: Option<Mutex<(HashSet<RelPath>, Held)>>,
 }
 
 /// The right to change a destination.
@@ -57,7 +60,9 @@ impl Hands {
         if !options.dry_run {
             return Self::Working;
         }
-        Self::Idle(Imagined { changed: Mutex::new((HashSet::new(), budget.nothing(Share::Paths))) })
+        let nothing = || Mutex::new((HashSet::new(), budget.nothing(Share::Paths)));
+        let goes_first = options.delete_timing == DeleteTiming::Before && options.detects_renamed();
+        Self::Idle(Imagined { changed: nothing(), gone: goes_first.then(nothing) })
     }
 
     fn work<T: Default>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -223,6 +228,22 @@ impl Hands {
             directories.insert(directory.clone());
         }
         Ok(())
+    }
+
+    /// Notes that an entry was removed. Of more than there is memory for the dry run goes on to look at files
+    /// that a run would not have any more.
+    pub(super) fn note_gone(&self, path: &RelPath, kind: Kind) {
+        let Self::Idle(Imagined { gone: Some(gone), .. }) = self else { return };
+        let (files, held) = &mut *lock(gone);
+        if kind == Kind::File && held.grow((path.as_bytes().len() + CHANGED_BYTES) as u64).is_ok() {
+            files.insert(path.clone());
+        }
+    }
+
+    /// Returns whether a file would not be there any more.
+    pub(super) fn is_gone(&self, path: impl FnOnce() -> RelPath) -> bool {
+        let Self::Idle(Imagined { gone: Some(gone), .. }) = self else { return false };
+        lock(gone).0.contains(&path())
     }
 
     /// Returns the metadata that a look at an entry would find after the changes so far: removing

@@ -141,6 +141,7 @@ fn remove_each(
     let mut tell = |below: &RelPath, kind: Kind| {
         allowance.spend();
         went |= below.depth() == 1;
+        site.hands.note_gone(&doomed.was(below), kind);
         if told.is_ok() && (tells_itself || below.depth() > 1) {
             told = site.account.planned(deleted(&doomed.was(below), kind));
         }

@@ -161,6 +161,8 @@ struct Indexing<'a> {
 /// A directory to come.
 struct Waiting {
     path: SharedPath,
+    /// Whether it is the destination's, not one of a tree beside it.
+    is_own: bool,
     at: IndexedAt,
 }
 
@@ -177,19 +179,20 @@ impl<'a> Indexing<'a> {
 
     fn run(mut self, trees: &[Tree]) -> Result<FileIndex, NoIndex> {
         for (number, tree) in (0..).zip(trees) {
-            self.tree(number, &tree.root)?;
+            let is_own = self.ground.root().is_some_and(|root| Arc::ptr_eq(root, &tree.root));
+            self.tree((number, is_own), &tree.root)?;
         }
         Ok(self.builder.seal()?)
     }
 
-    fn tree(&mut self, number: u16, root: &Arc<Dir>) -> Result<(), NoIndex> {
+    fn tree(&mut self, (number, is_own): (u16, bool), root: &Arc<Dir>) -> Result<(), NoIndex> {
         let open = usize::try_from(self.site.open.count.limit() / 4).unwrap_or(usize::MAX);
         let mut ahead = ListAhead::new(Arc::clone(root), default_readers(), open, self.ground.spools.clone());
         let device = root.device().ok();
         let path = SharedPath::root();
         self.held.grow(bytes_of(&path))?;
         ahead.expect([path.clone()].into_iter());
-        self.next.push(Waiting { path, at: self.builder.tree(number) });
+        self.next.push(Waiting { path, is_own, at: self.builder.tree(number) });
 
         while let Some(directory) = self.next.pop() {
             self.held.shrink(bytes_of(&directory.path));
@@ -223,8 +226,13 @@ impl<'a> Indexing<'a> {
         let entries = part.entries.len() as u64;
         self.entries_left = self.entries_left.checked_sub(entries).ok_or(NoIndex::TooMany)?;
 
+        let is_gone = |name: &Component| self.site.hands.is_gone(|| directory.path.join(name).to_path());
         for (name, metadata) in part.entries {
             let Ok(metadata) = metadata else { continue };
+            // Nothing of a tree beside the destination goes.
+            if directory.is_own && is_gone(&name) {
+                continue;
+            }
             let is_dir = metadata.kind == Kind::Dir;
             let may_be = is_dir || metadata.kind == Kind::File && metadata.size >= MIN_BYTES;
             if !may_be || !self.bounds.could_list(judged, name.as_bytes(), is_dir) {
@@ -259,7 +267,7 @@ impl<'a> Indexing<'a> {
 
         self.held.grow(bytes_of(&path))?;
         let at = self.builder.directory(directory.at, name)?;
-        Ok(Some(Waiting { path, at }))
+        Ok(Some(Waiting { path, is_own: directory.is_own, at }))
     }
 
     /// Begins to judge the entries of a directory.
