@@ -409,7 +409,7 @@ fn what_cannot_be_read_or_has_another_type_is_told_as_that() {
     fs::create_dir(source.join("led")).unwrap();
     fs::write(source.join("led/same"), "").unwrap();
     symlink("sub", tree.join("led")).unwrap();
-    fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     if is_root() {
         for path in ["", "src", "dst", "src/closed", "dst/closed"] {
             chown(scratch.at(path), Some(NOBODY), Some(NOBODY)).unwrap();
