@@ -328,3 +328,17 @@ fn a_source_that_was_deleted_under_the_run_is_a_failure_and_no_vanished_file() {
     let outcome = run.run().expect_code(23);
     assert!(scratch.dst().join("f").exists(), "{}", outcome.account());
 }
+
+#[test]
+fn the_home_of_temporaries_may_be_a_destination_that_is_still_to_be_made() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("d"), Node::file("d/f", 1, 10)]).plant(&scratch.src());
+    for (number, directory) in [".", "./", "./."].iter().enumerate() {
+        let to = scratch.at(&format!("new{number}"));
+        let run = Run::dsync().arg("-a").arg(format!("--temp-dir={directory}")).arg(slash(&scratch.src()));
+        let outcome = run.arg(&to).run().expect_code(0);
+        let names = fs::read_dir(&to).unwrap().count();
+        assert!(names == 1 && to.join("d/f").exists(), "{}", outcome.account());
+    }
+}

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 
 use dsync_fs::{Component, Dir, LeadsOut, UntrustedLink};
@@ -34,7 +34,11 @@ pub(super) fn refuse_from_missing(policy: &WritePolicy, base: &Dir, below: &Path
         let path = Path::new(OsStr::from_bytes(dir));
         (path.to_owned(), base.open_operand_above(&from_missing(below, path)))
     };
-    if let Some(dir) = &policy.temp_dir {
+    // The root itself will be there.
+    let is_root = |dir: &&Vec<u8>| {
+        Path::new(OsStr::from_bytes(dir)).components().all(|part| part == path::Component::CurDir)
+    };
+    if let Some(dir) = policy.temp_dir.as_ref().filter(|dir| !is_root(dir)) {
         let (path, opened) = open(dir);
         opened.map_err(|source| unusable(PathRole::Temporaries, &path, source))?;
     }
