@@ -34,9 +34,10 @@ impl Shell {
         Self { listener, socket, relay: relay.into() }
     }
 
-    /// Makes a run of the client whose remote shell leads here.
+    /// Makes a run of the client whose remote shell leads here. Hostile ends show no signs of life, and on a
+    /// busy machine a sync alone may take longer than a run waits for one.
     pub fn client(&self, carrier: Carrier) -> Run {
-        let run = Run::dsync().env(SOCKET, &self.socket).arg("-e").arg(&self.relay);
+        let run = Run::dsync().env(SOCKET, &self.socket).arg("-e").arg(&self.relay).arg("--timeout=3600");
         run.arg(format!("--transport={}", carrier.option())).limit(PATIENCE)
     }
 

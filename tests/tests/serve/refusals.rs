@@ -76,7 +76,9 @@ fn a_run_that_does_not_get_back_to_a_share_tells_why_in_plain_words() {
     fs::write(nas.scratch.src().join("big"), noise(3, 8 << 20)).unwrap();
     let slow = nas.run().args(["-a", "--bwlimit=1M", "--retries=1", "--stats"]);
     let running = slow.arg(slash(&nas.scratch.src())).arg(nas.operand("tree")).start();
-    let has_part = |dir: &Path| fs::read_dir(dir).is_ok_and(|mut found| found.next().is_some());
+    // Content comes to a session that has begun at both ends; the lock is there before.
+    let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".dsync-part-");
+    let has_part = |dir: &Path| fs::read_dir(dir).is_ok_and(|found| found.flatten().any(is_part));
     wait_for(|| has_part(&nas.tree()));
 
     let sessions = nas.sessions(&running);
