@@ -448,4 +448,25 @@ fn names_of_one_file_that_an_alternate_links_just_so_are_no_changes() {
         }
         assert_same(&scratch.src(), to, Scope::full());
     });
+
+    // From another filesystem no name can be linked, and a dry run knows that.
+    let other = Scratch::under(Path::new("/dev/shm"));
+    let _ =
+        Run::dsync().arg("-aH").arg(slash(&scratch.src())).arg(other.at("alternate")).run().expect_code(0);
+    let option = format!("--link-dest={}", other.at("alternate").display());
+    for to in [scratch.at("missing"), scratch.at("empty")] {
+        if to.ends_with("empty") {
+            fs::create_dir(&to).unwrap();
+        }
+        let list = |dry: &str| {
+            let run = Run::dsync().args(["-aHi", dry, &option]).arg(slash(&scratch.src())).arg(&to);
+            let text = run.run().stdout_text();
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let foreseen = list("-n");
+        assert_eq!(foreseen, list("-t"));
+        assert!(foreseen.iter().any(|line| line.ends_with(" b => a")), "{foreseen:?}");
+    }
 }

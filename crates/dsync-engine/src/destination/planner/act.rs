@@ -231,7 +231,10 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         let action = placing.decision.action;
         if let (Hands::Idle(_), Action::Link, Some(other)) = (&self.site.hands, action, &placing.alternate) {
-            return Ok(self.transfers.succession.note_inode(number, &other.metadata.stamp(), false)?);
+            // No name can be linked to another filesystem.
+            let is_linked = self.comparison.ground.device_of(subject.directory) == Some(other.metadata.dev);
+            let note = || self.transfers.succession.note_inode(number, &other.metadata.stamp(), false);
+            return if is_linked { Ok(note()?) } else { Ok(()) };
         }
         let dir = subject.directory.dir.as_ref().filter(|dir| dir.numbers_inodes());
         let Some(dir) = dir else { return Ok(()) };

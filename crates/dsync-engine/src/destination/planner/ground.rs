@@ -51,6 +51,8 @@ pub(super) struct Ground {
     pub(super) alternates: Option<Alternates>,
     /// Paths that the source was asked for and does not have.
     missing: BTreeSet<RelPath>,
+    /// The filesystem that the root is on, or will be.
+    device: Option<u64>,
     /// Memory of these paths.
     missing_held: Held,
     /// Directories that belong to the run.
@@ -92,14 +94,34 @@ impl Ground {
         };
         alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
         let renamed_from = Arc::clone(&site.tree.renamed_from);
+        let device = match &target.root {
+            Some(root) => root.device().ok(),
+            None => target.missing(&site.policy.options, start).and_then(|(base, _)| base.device().ok()),
+        };
         let (missing, own_paths) = (BTreeSet::new(), Vec::new());
         let missing_held = site.session.budget.nothing(Share::Paths);
-        Ok(Self { target, alternates, missing, missing_held, own, spools, own_paths, home, renamed_from })
+        Ok(Self {
+            target,
+            alternates,
+            missing,
+            device,
+            missing_held,
+            own,
+            spools,
+            own_paths,
+            home,
+            renamed_from,
+        })
     }
 
     /// Returns the open root; `None` where it does not exist.
     pub(super) fn root(&self) -> Option<&Arc<Dir>> {
         self.target.root.as_ref()
+    }
+
+    /// Returns the filesystem that entries of a directory are on, or will be.
+    pub(super) fn device_of(&self, directory: &Directory) -> Option<u64> {
+        directory.dir.as_ref().map_or(self.device, |dir| dir.device().ok())
     }
 
     /// Returns the destination's state of its root.
