@@ -236,6 +236,7 @@ impl Planner<'_> {
             let note = || self.transfers.succession.note_inode(number, &other.metadata.stamp(), false);
             return if is_linked { Ok(note()?) } else { Ok(()) };
         }
+
         let dir = subject.directory.dir.as_ref().filter(|dir| dir.numbers_inodes());
         let Some(dir) = dir else { return Ok(()) };
         let stays = matches!(action, Action::Keep | Action::Retag);
