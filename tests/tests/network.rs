@@ -20,7 +20,8 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Longest silence that runs tolerate in tests about longer ones: more than a busy machine causes.
+/// Longest silence that runs tolerate in tests about longer ones. A busy machine may cause a longer one, and so
+/// another connection more.
 const SILENCE: &str = "--timeout=8";
 
 /// A file of 128 segments.
@@ -126,7 +127,7 @@ fn is_long() -> bool {
 
 fn reconnected(outcome: &Outcome) -> bool {
     let said = outcome.stderr_text().contains("reconnecting (1 of ");
-    assert_eq!(said, outcome.stdout_text().contains("The connection was lost once"), "{}", outcome.account());
+    assert_eq!(said, outcome.stdout_text().contains("The connection was lost "), "{}", outcome.account());
     said
 }
 
@@ -173,6 +174,10 @@ fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
         "{literal} bytes came again\n{}",
         outcome.account()
     );
+    if outcome.stderr_text().contains("reconnecting (2 of ") {
+        // What the sessions between brought is no part of the last one's.
+        return;
+    }
     let arrived = scene.arrived() - before;
     // Headers of packets, the login, the session.
     assert!(arrived < literal + literal / 8 + (1 << 20), "{arrived} for {literal}\n{}", outcome.account());

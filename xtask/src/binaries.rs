@@ -163,7 +163,7 @@ const LONGEST: &[&str] = &[
 
 /// The programs whose tests wait for peers and timers nearly all of their time, and how many of those
 /// run at once: with one for each processor `hostile_peer` takes 227 s, with six 92 s.
-const WAITING: &[&str] = &["--test hostile_peer", "--test serve", "--test network"];
+const WAITING: &[&str] = &["--test hostile_peer", "--test serve"];
 const WAITING_AT_ONCE: &str = "6";
 
 /// A program that ended.
