@@ -194,7 +194,7 @@ fn attribute_sets(s: &mut Session) {
     }
 }
 
-/// What is said of attributes that nobody has asked for.
+/// Words of the refusal of attributes that nobody has asked for.
 const UNASKED_SETS: &str = "neither ACLs nor extended attributes are copied";
 
 #[test]
