@@ -175,7 +175,7 @@ fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
         outcome.account()
     );
     if outcome.stderr_text().contains("reconnecting (2 of ") {
-        // What the sessions between brought is no part of the last one's.
+        // The sessions between brought bytes that are no part of the last one's.
         return;
     }
     let arrived = scene.arrived() - before;

@@ -375,7 +375,7 @@ fn one_file_is_known_as_one() {
     needs_dsync!();
     let scratch = Scratch::new();
     fs::write(scratch.src().join("only"), "text").unwrap();
-    // What a run has written is known as well, so this one writes nothing. A file that was made just now is
+    // The run before knows what it wrote as well, so this one writes nothing. A file that was made just now is
     // not kept.
     let listed = until_met(|| {
         let run = Run::dsync().args(["-acn", "--state", "--state-dir"]).arg(state_dir(&scratch));

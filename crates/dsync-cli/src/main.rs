@@ -289,7 +289,7 @@ fn perform(
 /// Carries the run out, once no other run has the destination, if that is to be waited for.
 fn conduct(flags: &Flags, job: &Job, console: &Console, cancel: &CancelToken) -> Result<Summary, SyncError> {
     let (began, mut is_told) = (Instant::now(), false);
-    // What a batch has recorded is of one run.
+    // A batch records one run.
     let wait = flags.stopping.lock_wait.filter(|_| flags.batch.writing().is_none()).unwrap_or_default();
     loop {
         let outcome = attempt(flags, job.clone(), console, cancel);

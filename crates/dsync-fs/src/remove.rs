@@ -409,7 +409,7 @@ fn open_level(
     if places.is_some_and(|places| places.has(&metadata)) {
         return Ok(None);
     }
-    // What is bound there is of the same filesystem, and of another mount.
+    // A bound directory is of the same filesystem, and of another mount.
     if metadata.dev != parent.device()? || dir.mount()? != parent.mount()? {
         return Err(Errno::XDEV.into());
     }

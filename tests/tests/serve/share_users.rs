@@ -52,7 +52,7 @@ fn check_tells_of_a_link_where_a_keys_directories_are() {
     let (nas, _) = Nas::offering("keep");
     let _ = check(&nas).expect_code(0);
     let share = nas.scratch.at("share");
-    // What is missing is made, and a link is not followed.
+    // Missing ones are made, and a link is not followed.
     for (place, shown) in [("of-web1", "of-web1"), (".dsync-kept", ".dsync-kept/web1")] {
         let (place, aside) = (share.join(place), share.join("aside"));
         fs::create_dir_all(&place).unwrap();

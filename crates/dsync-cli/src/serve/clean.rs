@@ -136,7 +136,7 @@ mod tests {
         {
             assert!(!over(foreign, "2036-03-01T10:00:00Z"), "{foreign}");
         }
-        // What somebody has renamed to save it.
+        // Somebody has renamed these to save them.
         for end in [".saved", "-", "-2.saved", " ", "-a", "Z"] {
             assert!(!over(&format!("{name}{end}"), "2036-03-01T10:00:00Z"), "{end}");
         }

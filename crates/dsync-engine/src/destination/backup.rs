@@ -17,7 +17,7 @@
 //! The client hears of each attribute that a backup, or a directory of backups, could not get from its
 //! original, as it does for any other entry.
 //!
-//! What a client's role keeps forms a tree as well, out of the client's reach: its shape is that of the
+//! Entries that a client's role keeps form a tree as well, out of the client's reach: its shape is that of the
 //! grant's directory, of which the destination is a part.
 //!
 //! A file that is rewritten in place is copied first. If it has several names, the backup of a later
