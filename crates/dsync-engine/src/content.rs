@@ -69,8 +69,7 @@ pub(crate) fn has_changed(error: &io::Error) -> bool {
 /// # Errors
 /// As [`hash`]; [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when it has fewer.
 pub(crate) fn hash_beginning(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
-    let (hash, count) = hash_up_to(file, len, stopped)?;
-    if count == len { Ok(hash) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    hash_beginning_while(file, len, || !stopped.load(Ordering::Relaxed))
 }
 
 /// Hashes the first `len` bytes of a file, for as long as `go_on` says so.

@@ -347,8 +347,8 @@ impl Board {
 fn unnamed(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another server with this configuration still stands: until it has ended it \
-                                     answers 'dsync serve --status' and 'dsync enroll' in this one's place"
+            "another server with this configuration still stands: until it has ended it answers \
+             'dsync serve --status' and 'dsync enroll' in this one's place"
                 .to_owned()
         }
         _ => format!("'dsync serve --status' gets no answer: {}", system_words(error)),
