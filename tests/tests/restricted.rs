@@ -476,3 +476,37 @@ fn a_path_of_a_list_that_leads_out_is_told_as_that() {
     assert!(says.contains("leads out") && !says.contains("Input/output"), "{}", outcome.account());
     assert!(scratch.at("got/same").exists());
 }
+
+#[test]
+fn rules_speak_of_the_path_that_was_typed_below_the_directory_of_a_key_too() {
+    needs_dsync!();
+    for by_file in [true, false] {
+        let scratch = Scratch::new();
+        let (real, links) = (scratch.at("floor/real"), scratch.at("floor/links"));
+        for (directory, names) in [("s", ["secret", "f"]), ("d", ["keep", "gone"])] {
+            fs::create_dir_all(real.join(directory)).unwrap();
+            names.iter().for_each(|name| fs::write(real.join(directory).join(name), name).unwrap());
+        }
+        fs::create_dir(&links).unwrap();
+        symlink("../real/s", links.join("s")).unwrap();
+        symlink("../real/d", links.join("d")).unwrap();
+        let rules = if by_file { "- /s/secret\nP /d/keep\n" } else { "" };
+        fs::write(links.join(".rsync-filter"), rules).unwrap();
+        // Not asked, as nobody has typed that directory.
+        fs::write(real.join(".rsync-filter"), "- f\nP gone\n").unwrap();
+
+        let rule = |kind: &str, path: &Path| format!("--filter={kind} {}", path.display());
+        let (hides, protects) = (rule("-/", &links.join("s/secret")), rule("P/", &links.join("d/keep")));
+        let options: &[&str] = if by_file { &["-F"] } else { &[&hides, &protects] };
+        let pull = through(&scratch, "ro").arg("-a").args(options).arg("host:links/s/").arg(scratch.dst());
+        let outcome = pull.run().expect_code(0);
+        let names = survey(&scratch.dst()).into_keys().filter(|path| !path.is_empty()).collect::<Vec<_>>();
+        assert_eq!(names.len(), 1, "{by_file} {}", outcome.account());
+
+        fs::write(scratch.src().join("new"), "new").unwrap();
+        let push = through(&scratch, "rw").args(["-a", "--delete"]).args(options).arg(slash(&scratch.src()));
+        let outcome = push.arg("host:links/d/").run().expect_code(0);
+        let left = |name: &str| real.join("d").join(name).exists();
+        assert!(left("keep") && left("new") && !left("gone"), "{by_file} {}", outcome.account());
+    }
+}

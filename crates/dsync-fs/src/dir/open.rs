@@ -109,13 +109,18 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_destination`].
     pub fn open_operand_above(&self, path: &Path) -> io::Result<Self> {
-        self.pass_on(open_by(
-            self.fd.as_fd(),
-            path,
-            Make::Nothing,
-            self.links,
-            (&self.reach, self.meter.as_deref()),
-        ))
+        let bounds = (&self.reach, self.meter.as_deref());
+        let opened = self.pass_on(open_by(self.fd.as_fd(), path, Make::Nothing, self.links, bounds));
+        opened.map(|dir| self.typed_below(dir, path))
+    }
+
+    /// Notes the path that a floor's operator wrote, which begins at the floor even with a slash.
+    fn typed_below(&self, dir: Self, path: &Path) -> Self {
+        let floor = self.real_path().ok().filter(|_| matches!(self.reach, Reach::Along(_)));
+        match floor {
+            Some(floor) => dir.typed_as(&floor.join(path.strip_prefix("/").unwrap_or(path))),
+            None => dir,
+        }
     }
 
     /// Opens a directory as [`Dir::open_operand_above`] does. Creates it if it is missing, and with
@@ -125,7 +130,9 @@ impl Dir {
     /// As [`Dir::create_destination`].
     pub fn create_operand_above(&self, path: &Path, mkpath: bool) -> io::Result<Self> {
         let make = if mkpath { Make::All } else { Make::Last };
-        self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, (&self.reach, self.meter.as_deref())))
+        let bounds = (&self.reach, self.meter.as_deref());
+        let opened = self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, bounds));
+        opened.map(|dir| self.typed_below(dir, path))
     }
 
     /// Opens a directory as [`Dir::open_operand_here`] does. Creates it if it is missing, and with

@@ -371,10 +371,8 @@ impl FilterSet {
             }
             let dir = match floor {
                 Some(floor) => {
-                    match way.strip_prefix(&top).ok().map(|rest| RelPath::parse(&bytes_of(rest.into()))) {
-                        Some(Ok(rest)) => floor.open_beneath(&rest),
-                        _ => continue,
-                    }
+                    let below = way.strip_prefix(&top).unwrap_or_else(|_| Path::new(""));
+                    floor.open_operand_above(&Path::new(".").join(below))
                 }
                 None => Dir::open_operand(way).map(|dir| dir.with_spelling(root.spelling().copied())),
             };
