@@ -21,13 +21,15 @@ use std::{
 };
 
 use dsync_wire::bootstrap::{Fingerprint, PortRange, Token};
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, SendStream, TokioRuntime, VarInt};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, SendStream, ServerConfig, VarInt,
+};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
 
-use super::{link_error, settings, steady::Steady};
+use super::{link_error, settings, steady::Steady, turns::Turns};
 use crate::{
     crowd::Crowd,
     identity::Identity,
@@ -56,12 +58,8 @@ impl Offer {
         let tls = identity.server_config(client).map_err(io::Error::other)?;
         let config = settings::server(tls, settings::transport(idle_timeout, client_address))
             .map_err(io::Error::other)?;
-        let endpoint = Endpoint::new(
-            settings::endpoint(client_address),
-            Some(config),
-            settings::bind_any(range)?,
-            Arc::new(TokioRuntime),
-        )?;
+        let endpoint =
+            endpoint(settings::bind_any(range)?, settings::endpoint(client_address), Some(config))?;
 
         let accepted = Arc::default();
         let server = Arc::new(Server {
@@ -207,8 +205,14 @@ pub(crate) fn open_served(
     let transport = settings::transport(idle_timeout, None);
     let config = settings::server(tls, transport).map_err(io::Error::other)?;
     settings::ask_for_buffers(&socket);
+    endpoint(socket, settings::endpoint(None), Some(config))
+}
+
+/// Makes an endpoint on a socket. Must be called on the runtime's thread.
+fn endpoint(socket: UdpSocket, config: EndpointConfig, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = Steady::new(socket)?;
-    Endpoint::new_with_abstract_socket(settings::endpoint(None), Some(config), socket, Arc::new(TokioRuntime))
+    let turns = Turns::new(Arc::clone(&socket));
+    Endpoint::new_with_abstract_socket(config, server, socket, turns)
 }
 
 /// Waits on such an endpoint for the client with the right key and this token, who is to be [told](welcome)
@@ -267,17 +271,8 @@ pub(crate) async fn attempt(
     let config =
         settings::client(tls, settings::transport(dialer.idle_timeout, peer)).map_err(DialError::system)?;
     let system = |error| DialError::Unreachable(Some(error));
-    let endpoint = match socket {
-        Some(socket) => {
-            let socket = Steady::new(socket).map_err(system)?;
-            Endpoint::new_with_abstract_socket(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime))
-        }
-        None => {
-            let socket = settings::bind_for(address).map_err(system)?;
-            Endpoint::new(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime))
-        }
-    };
-    let endpoint = endpoint.map_err(system)?;
+    let socket = socket.map_or_else(|| settings::bind_for(address), Ok).map_err(system)?;
+    let endpoint = endpoint(socket, settings::endpoint(peer), None).map_err(system)?;
     // The name is for a header that is not sent.
     let connecting = endpoint.connect_with(config, address, "dsync.invalid").map_err(DialError::system)?;
     let refused = |error| DialError::Refused(link_error(error));

@@ -5,6 +5,7 @@
 //! connects the two ends, [`congestion`] limits the bytes in flight, and [`reader`] passes received
 //! data to the thread that waits for it. This module has the link.
 
+mod batch;
 mod congestion;
 mod ending;
 pub(crate) mod handshake;
@@ -12,6 +13,7 @@ mod meter;
 mod reader;
 mod settings;
 mod steady;
+mod turns;
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration};
 

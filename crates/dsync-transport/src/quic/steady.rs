@@ -7,6 +7,8 @@
 //! quinn's own socket asks the kernel with a second one whether it splits packets (GSO) and joins them
 //! (GRO). A caged session may open none: its packets would leave one by one, and of those that the kernel
 //! joins all but the first would be cut off. This one asks for itself.
+//!
+//! Packets wait in a [`Batch`] until a task's turn ends ([`super::turns`]).
 
 use std::{
     fmt,
@@ -14,7 +16,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -28,6 +30,8 @@ use quinn::{
 use rustix::io::Errno;
 use tokio::{io::Interest, net};
 
+use super::batch::{Batch, MOST_BYTES};
+
 /// A socket without refusals.
 #[derive(Debug)]
 pub(super) struct Steady {
@@ -35,6 +39,14 @@ pub(super) struct Steady {
     state: UdpSocketState,
     /// Most packets that the kernel takes at once and splits.
     split: AtomicUsize,
+    /// Bytes of the largest packet so far. A probe goes before any other packet of its size.
+    largest: AtomicUsize,
+    /// Packets that the next system call takes.
+    batch: Mutex<Batch>,
+    /// Number of packets that quinn has handed over.
+    handed: AtomicUsize,
+    /// Number of system calls for them.
+    calls: AtomicUsize,
 }
 
 impl Steady {
@@ -47,7 +59,46 @@ impl Steady {
         let state = UdpSocketState::new((&socket).into())?;
         let splits = getsockopt(&socket, UdpGsoSegment).is_ok();
         let split = AtomicUsize::new(if splits { MOST } else { 1 });
-        Ok(Arc::new(Self { io: net::UdpSocket::from_std(socket)?, state, split }))
+        let io = net::UdpSocket::from_std(socket)?;
+        let (largest, batch, handed, calls) = Default::default();
+        Ok(Arc::new(Self { io, state, split, largest, batch, handed, calls }))
+    }
+
+    /// Returns the number of packets that quinn has handed over.
+    pub(super) fn handed(&self) -> usize {
+        self.handed.load(Ordering::Relaxed)
+    }
+
+    /// Sends the batch at the end of a task's turn. If the socket is full, wakes the task when it is not.
+    pub(super) fn flush(&self, context: &mut Context<'_>) {
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.send_batch(&mut batch).is_err() {
+            // It fails with the runtime's end only.
+            if !matches!(self.io.poll_send_ready(context), Poll::Ready(Ok(()))) {
+                break;
+            }
+        }
+    }
+
+    /// Sends the batch, if any; fails only if the socket is full.
+    fn send_batch(&self, batch: &mut Batch) -> io::Result<()> {
+        if let Some(transmit) = batch.transmit() {
+            self.send(&transmit)?;
+            batch.clear();
+        }
+        Ok(())
+    }
+
+    /// Sends packets by one system call; fails only if the socket is full.
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.io
+            .try_io(Interest::WRITABLE, || {
+                self.calls.fetch_add(1, Ordering::Relaxed);
+                #[cfg(test)]
+                MOST_AT_ONCE.set(MOST_AT_ONCE.get().max(sizes(transmit).0));
+                self.state.try_send((&self.io).into(), transmit)
+            })
+            .or_else(|error| self.judge(error, transmit))
     }
 
     /// Takes note of a failed send. Returns the error if it says to wait.
@@ -66,6 +117,18 @@ impl Steady {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Most packets that one system call of this thread has taken.
+    pub(super) static MOST_AT_ONCE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns the number of packets, and the bytes of the largest.
+fn sizes(transmit: &Transmit<'_>) -> (usize, usize) {
+    let bytes = transmit.contents.len();
+    transmit.segment_size.map_or((1, bytes), |size| (bytes.div_ceil(size), size))
+}
+
 /// Most packets that the kernel splits (`UDP_MAX_SEGMENTS` of Linux) and joins (`UDP_GRO_CNT_MAX`).
 const MOST: usize = 64;
 
@@ -75,9 +138,18 @@ impl AsyncUdpSocket for Steady {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.io
-            .try_io(Interest::WRITABLE, || self.state.try_send((&self.io).into(), transmit))
-            .or_else(|error| self.judge(error, transmit))
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.split.load(Ordering::Relaxed);
+        if !batch.add(transmit, most) {
+            self.send_batch(&mut batch)?;
+            if !batch.add(transmit, most) {
+                self.send(transmit)?;
+            }
+        }
+        let (packets, bytes) = sizes(transmit);
+        self.handed.fetch_add(packets, Ordering::Relaxed);
+        self.largest.fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn poll_recv(
@@ -101,7 +173,9 @@ impl AsyncUdpSocket for Steady {
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.split.load(Ordering::Relaxed)
+        // quinn gathers as many of the current size, and a call with more bytes than a packet can have fails.
+        let fitting = MOST_BYTES / self.largest.load(Ordering::Relaxed).max(1);
+        self.split.load(Ordering::Relaxed).min(fitting).max(1)
     }
 
     fn max_receive_segments(&self) -> usize {
@@ -110,6 +184,13 @@ impl AsyncUdpSocket for Steady {
 
     fn may_fragment(&self) -> bool {
         self.state.may_fragment()
+    }
+}
+
+impl Drop for Steady {
+    fn drop(&mut self) {
+        let (packets, calls) = (self.handed(), self.calls.load(Ordering::Relaxed));
+        tracing::debug!(packets, calls, "UDP packets sent");
     }
 }
 

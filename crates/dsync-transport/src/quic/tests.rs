@@ -16,12 +16,13 @@ use super::{
     QuicLink,
     handshake::{Dialer, Offer, dial},
     settings,
+    steady::MOST_AT_ONCE,
 };
 use crate::{
     identity::Identity,
     pipe::PipeReader,
     race::{Addresses, DialError},
-    reactor::{PARKED, Reactor},
+    reactor::{PARKED, Reactor, block_on},
     suite::{Pair, suite},
 };
 
@@ -308,6 +309,27 @@ fn times_woken_for_200_packets() -> u64 {
         }
         filling.join().unwrap()
     })
+}
+
+#[test]
+fn one_system_call_takes_more_packets_than_quinn_hands_over_at_a_time() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    let sending = stage.client.handle();
+    let ((a, b), _ssh) = stage.links(winner);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut far = b.accept_lane().unwrap();
+            let mut buf = vec![0; 1 << 20];
+            while far.rx.fill(&mut buf).unwrap() > 0 {}
+        });
+        let mut near = a.open_lane().unwrap();
+        near.tx.write(Bytes::from(vec![7; 64 << 20])).unwrap();
+        near.tx.finish().unwrap();
+    });
+    let most = block_on(sending.spawn(async { MOST_AT_ONCE.get() })).unwrap();
+    assert!(most > 10, "{most}");
 }
 
 #[test]
