@@ -8,9 +8,11 @@
 //! (GRO). A caged session may open none: its packets would leave one by one, and of those that the kernel
 //! joins all but the first would be cut off. This one asks for itself.
 //!
-//! Packets wait in a [`Batch`] until a task's turn ends ([`super::turns`]).
+//! Packets wait in a [`Batch`] until a task's turn ends ([`super::turns`]). Those that are sent outside of a
+//! turn, such as a request to prove an address, go at once: nobody would send them later.
 
 use std::{
+    cell::Cell,
     fmt,
     io::{self, ErrorKind, IoSliceMut},
     net::{SocketAddr, UdpSocket},
@@ -64,6 +66,21 @@ impl Steady {
         Ok(Arc::new(Self { io, state, split, largest, batch, handed, calls }))
     }
 
+    /// Runs a task's turn: packets that it sends may wait until [`flush`](Self::flush).
+    pub(super) fn turn<T>(poll: impl FnOnce() -> T) -> T {
+        /// Ends the turn of a task that panics too: its thread goes on with others.
+        struct Turn;
+        impl Drop for Turn {
+            fn drop(&mut self) {
+                IN_TURN.set(false);
+            }
+        }
+
+        IN_TURN.set(true);
+        let _turn = Turn;
+        poll()
+    }
+
     /// Returns the number of packets that quinn has handed over.
     pub(super) fn handed(&self) -> usize {
         self.handed.load(Ordering::Relaxed)
@@ -78,6 +95,17 @@ impl Steady {
                 break;
             }
         }
+    }
+
+    /// Adds packets to the batch, or sends them where they do not fit; fails only if the socket is full.
+    fn gather(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.split.load(Ordering::Relaxed);
+        if batch.add(transmit, most) {
+            return Ok(());
+        }
+        self.send_batch(&mut batch)?;
+        if batch.add(transmit, most) { Ok(()) } else { self.send(transmit) }
     }
 
     /// Sends the batch, if any; fails only if the socket is full.
@@ -117,10 +145,15 @@ impl Steady {
     }
 }
 
+thread_local! {
+    /// Whether this thread runs a task's turn.
+    static IN_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
 #[cfg(test)]
 thread_local! {
     /// Most packets that one system call of this thread has taken.
-    pub(super) static MOST_AT_ONCE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    pub(super) static MOST_AT_ONCE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns the number of packets, and the bytes of the largest.
@@ -138,13 +171,10 @@ impl AsyncUdpSocket for Steady {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = self.split.load(Ordering::Relaxed);
-        if !batch.add(transmit, most) {
-            self.send_batch(&mut batch)?;
-            if !batch.add(transmit, most) {
-                self.send(transmit)?;
-            }
+        if IN_TURN.get() {
+            self.gather(transmit)?;
+        } else {
+            self.send(transmit)?;
         }
         let (packets, bytes) = sizes(transmit);
         self.handed.fetch_add(packets, Ordering::Relaxed);
@@ -215,5 +245,39 @@ impl UdpPoller for Writable {
 impl fmt::Debug for Writable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writable").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{net::UdpSocket, task::Waker, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn packets_outside_of_a_turn_go_at_once() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        far.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let near = Steady::new(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        runtime.block_on(near.io.writable()).unwrap();
+        let packet = |contents: &'static [u8]| Transmit {
+            destination: far.local_addr().unwrap(),
+            ecn: None,
+            contents,
+            segment_size: None,
+            src_ip: None,
+        };
+
+        // One that waits for the end of a turn does not keep it.
+        Steady::turn(|| near.try_send(&packet(b"in a turn"))).unwrap();
+        near.try_send(&packet(b"outside")).unwrap();
+        let mut received = [0; 100];
+        let mut next = || far.recv(&mut received).map(|len| received[..len].to_vec()).unwrap();
+        assert_eq!(next(), b"outside");
+        near.flush(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(next(), b"in a turn");
     }
 }

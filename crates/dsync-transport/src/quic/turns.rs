@@ -40,7 +40,7 @@ impl Runtime for Turns {
             let mut turns = MOST_TURNS;
             let polled = loop {
                 let before = socket.handed();
-                let polled = task.as_mut().poll(context);
+                let polled = Steady::turn(|| task.as_mut().poll(context));
                 turns -= 1;
                 if polled.is_ready() || turns == 0 || socket.handed() - before < FULL_TURN {
                     break polled;
