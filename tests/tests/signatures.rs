@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -170,6 +170,41 @@ fn a_file_that_is_written_in_place_keeps_its_sums_too() {
         let outcome = place.copy(&["--state", "--inplace"]);
         assert!(took(&outcome), "{}", outcome.account());
         assert!(outcome.stat("Literal data") < LEN / 50, "{}", outcome.account());
+    }
+}
+
+#[test]
+fn a_file_that_gets_its_name_or_a_further_one_at_the_end_keeps_its_sums() {
+    needs_dsync!();
+    for options in
+        [&["--state", "--delay-updates"][..], &["--state", "-H"], &["--state", "-H", "--delay-updates"]]
+    {
+        let place = Place::new(true);
+        fs::hard_link(place.scratch.src().join("image"), place.scratch.src().join("further")).unwrap();
+        let _ = place.copy(options);
+        for seed in [1, 2] {
+            place.edit_source(seed);
+            let outcome = place.copy(options);
+            assert!(
+                outcome.all_text().contains("as their sums were known of earlier runs: "),
+                "{options:?}: {}",
+                outcome.account()
+            );
+            assert!(outcome.stat("Literal data") < LEN / 20, "{}", outcome.account());
+        }
+
+        // A further name or another mode of what is up to date changes nothing of it.
+        let third = place.scratch.src().join("third");
+        fs::hard_link(place.scratch.src().join("image"), &third).unwrap();
+        fs::set_permissions(third, fs::Permissions::from_mode(0o600)).unwrap();
+        let _ = place.copy(options);
+        place.edit_source(3);
+        let outcome = place.copy(options);
+        assert!(
+            outcome.all_text().contains("as their sums were known of earlier runs: "),
+            "{options:?}: {}",
+            outcome.account()
+        );
     }
 }
 

@@ -13,6 +13,7 @@
 //! start is read again. Of two runs at once the later one's file stays. `docs/design/state-index.md` has
 //! the reasons.
 
+mod carried;
 mod format;
 mod recorded;
 mod signatures;
@@ -38,6 +39,7 @@ use dsync_fs::{
 pub(crate) use self::recorded::Standing;
 pub(crate) use self::signatures::{KnownSignature, MIN_FILE_BYTES, Written};
 use self::{
+    carried::Carrying,
     format::{Content, Key, MAX_FILE_BYTES as MAX_STATE_BYTES, Record},
     signatures::Signatures,
 };
@@ -83,6 +85,7 @@ struct Inner {
     /// The pair and its file; `None` where no contents are compared.
     pair: Option<(Vec<u8>, Component)>,
     signatures: Signatures,
+    carrying: Carrying,
     /// The records of earlier runs in the order of their keys, and whether this run met each.
     old: Vec<(Record, AtomicBool)>,
     new: Mutex<BTreeMap<Key, Record>>,
@@ -194,9 +197,9 @@ impl State {
             Err(error) => (Vec::new(), Some(error)),
         };
 
-        let (signatures, new, filesystems, known, read) = Default::default();
+        let (signatures, carrying, new, filesystems, known, read) = Default::default();
         let old = old.into_iter().map(|record| (record, AtomicBool::new(false))).collect();
-        let inner = Inner { dir, pair, signatures, old, new, filesystems, known, read };
+        let inner = Inner { dir, pair, signatures, carrying, old, new, filesystems, known, read };
         Ok((Self(Arc::new(inner)), trouble))
     }
 
@@ -299,6 +302,7 @@ impl State {
     /// # Errors
     /// [`StateError`]: the older state is as it was, or a signature could not be kept.
     pub fn save(&self, whole: bool) -> Result<(), StateError> {
+        while self.settle_oldest() {}
         let signed = self.0.signatures.close(&self.0.dir);
         self.save_contents(whole)?;
         signed
@@ -414,9 +418,8 @@ impl State {
     }
 
     fn note(&self, filesystem: u64, stamp: &Stamp, content: [u8; 32]) {
-        let mut new = lock(&self.0.new);
-        if self.0.old.len() + new.len() < format::MAX_RECORDS {
-            let key = (filesystem, stamp.ino);
+        let (mut new, key) = (lock(&self.0.new), (filesystem, stamp.ino));
+        if new.contains_key(&key) || self.0.old.len() + new.len() < format::MAX_RECORDS {
             new.insert(key, Record::new(key, stamp, content));
         }
     }

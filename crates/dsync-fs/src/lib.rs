@@ -100,7 +100,7 @@ pub use crate::{
     place::Location,
     quota::{Meter, Quota, QuotaReached, Usage},
     remove::{RemoveError, Spare},
-    settled::{StableFilesystem, filesystem_time, wait_until_past},
+    settled::{LeasedFile, StableFilesystem, filesystem_time, wait_until_past},
     shared_path::SharedPath,
     source_file::{DISK_UNIT, Opening, SourceFile},
     spelling::{Charset, Spelling, is_unspelled},

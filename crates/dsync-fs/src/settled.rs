@@ -8,6 +8,10 @@
 //! long ago. Whoever opens it later writes at a later time than the one recorded. And no process can
 //! set a change time.
 //!
+//! A file's names and attributes may change without its content: each such change has a new change time. A
+//! read lease ([`SourceFile::lease`]) that lasts from a look at the old stamp until the clock has passed the
+//! new one shows that nobody wrote to the file in between, so that both stamps are of one content.
+//!
 //! A run that only copies asks for less ([`SourceFile::settle`]): that each change between its opening and
 //! its last reading shows. Where the last change before is of the present step of the filesystem's clock, a
 //! further one gets the same time, and a mixture of both states would be taken for the file.
@@ -28,7 +32,12 @@ use rustix::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{dir::Dir, metadata::Timestamp, source_file::SourceFile, sys};
+use crate::{
+    dir::Dir,
+    metadata::{Stamp, Timestamp},
+    source_file::SourceFile,
+    sys,
+};
 
 /// A filesystem whose inode numbers and change times tell one version of a file from all others.
 #[derive(Debug)]
@@ -84,11 +93,43 @@ impl SourceFile {
     /// tick of the clock or of the future, on a filesystem that keeps whole seconds, and for the file
     /// of another user, whose writers only root may ask for.
     pub fn is_settled(&self) -> bool {
-        let changed = self.metadata().ctime;
         // Asked for after the time was read: whoever writes later has a later time.
-        let is_past = changed.nanoseconds != 0 && changed < filesystem_time();
-        is_past && !self.is_device() && sys::has_no_writer(self)
+        is_past(self.metadata().ctime) && !self.is_device() && sys::has_no_writer(self)
     }
+
+    /// Keeps writers off the file: whoever opens it for writing waits until the lease ends, but no longer than
+    /// the system lets him (45 seconds by default). Returns `None` where somebody has it open for writing, for the
+    /// file of another user unless this is root, and for a device.
+    pub fn lease(self) -> Option<LeasedFile> {
+        (!self.is_device() && sys::take_read_lease(&self)).then_some(LeasedFile(self))
+    }
+}
+
+/// A file with a read lease, which ends when this is dropped.
+#[derive(Debug)]
+pub struct LeasedFile(SourceFile);
+
+impl LeasedFile {
+    /// Asks the kernel for the file's identity and version of now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn restamp(&self) -> io::Result<Stamp> {
+        self.0.restamp()
+    }
+
+    /// Returns whether the file has this stamp, nobody has written to it since the lease began, and each later
+    /// change shows in the stamp.
+    pub fn is_settled_as(&self, stamp: &Stamp) -> bool {
+        // The lease is asked about last: it has kept writers off until then.
+        is_past(stamp.ctime) && self.restamp().is_ok_and(|now| now == *stamp) && sys::has_read_lease(&self.0)
+    }
+}
+
+/// Returns whether each change of now gets another time than this one. Filesystems that keep whole seconds
+/// give one time for too long.
+fn is_past(changed: Timestamp) -> bool {
+    changed.nanoseconds != 0 && changed < filesystem_time()
 }
 
 impl SourceFile {
@@ -172,6 +213,11 @@ const STABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 mod tests {
     use std::{fs, io::Write as _, path::Path};
 
+    use rustix::{
+        fs::{Mode, OFlags},
+        io::Errno,
+    };
+
     use super::*;
     use crate::{Component, Dir};
 
@@ -198,6 +244,31 @@ mod tests {
         while !open(scratch.path()).is_settled() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_lease_shows_that_nobody_has_written_between_two_stamps() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        assert!(open(scratch.path()).lease().is_none(), "somebody may write to it");
+        drop(writer);
+
+        let leased = open(scratch.path()).lease().unwrap();
+        fs::hard_link(&path, scratch.path().join("other")).unwrap();
+        let stamp = leased.restamp().unwrap();
+        wait_until_past(stamp.ctime);
+        assert!(leased.is_settled_as(&stamp));
+        let earlier = Stamp { ctime: Timestamp { seconds: 1, ..stamp.ctime }, ..stamp };
+        assert!(!leased.is_settled_as(&earlier), "it is another version");
+
+        // Whoever wants to write and does not wait is turned away, and the lease tells of him.
+        let eager = rustix::fs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        assert_eq!(eager.err(), Some(Errno::AGAIN));
+        assert!(!leased.is_settled_as(&stamp));
+        drop(leased);
+        assert!(fs::OpenOptions::new().append(true).open(&path).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::{
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::{
         LazyLock,
         atomic::{AtomicBool, Ordering},
@@ -256,19 +256,34 @@ static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 /// Returns whether nobody, this process included, has the file of a descriptor open for writing. The
 /// descriptor is open for reading only.
 ///
-/// A read lease is granted only then, to the file's owner and to root, and given back at once. Whoever
-/// opens the file in between waits for that and no longer.
+/// A read lease is granted only then, and given back at once. Whoever opens the file in between waits
+/// for that and no longer.
 pub(crate) fn has_no_writer(fd: impl AsFd) -> bool {
     let fd = fd.as_fd().as_raw_fd();
-    let call = |command, value: nix::libc::c_int| {
-        // SAFETY: these commands of `fcntl` take an integer and touch no memory of ours.
-        unsafe { nix::libc::fcntl(fd, command, value) == 0 }
-    };
+    takes_read_lease(fd) && fcntl(fd, nix::libc::F_SETLEASE, nix::libc::F_UNLCK) == 0
+}
 
-    // The signal of who opens it in between would end a process that expects none; this one is ignored.
-    call(F_SETSIG, nix::libc::SIGURG)
-        && call(nix::libc::F_SETLEASE, nix::libc::F_RDLCK)
-        && call(nix::libc::F_SETLEASE, nix::libc::F_UNLCK)
+/// Takes a read lease on the file of a descriptor, which is open for reading only. Returns `false` where
+/// somebody has the file open for writing, and to whoever is neither its owner nor root. Whoever opens the
+/// file for writing later waits until the descriptor is closed, or for as long as the system lets him wait.
+pub(crate) fn take_read_lease(fd: impl AsFd) -> bool {
+    takes_read_lease(fd.as_fd().as_raw_fd())
+}
+
+/// Returns whether a descriptor has its read lease still, and nobody waits for its end.
+pub(crate) fn has_read_lease(fd: impl AsFd) -> bool {
+    fcntl(fd.as_fd().as_raw_fd(), nix::libc::F_GETLEASE, 0) == nix::libc::F_RDLCK
+}
+
+fn takes_read_lease(fd: RawFd) -> bool {
+    // The signal of who opens it meanwhile would end a process that expects none; this one is ignored.
+    fcntl(fd, F_SETSIG, nix::libc::SIGURG) == 0 && fcntl(fd, nix::libc::F_SETLEASE, nix::libc::F_RDLCK) == 0
+}
+
+/// Makes one of the calls about leases.
+fn fcntl(fd: RawFd, command: nix::libc::c_int, value: nix::libc::c_int) -> nix::libc::c_int {
+    // SAFETY: these commands of `fcntl` take an integer and touch no memory of ours.
+    unsafe { nix::libc::fcntl(fd, command, value) }
 }
 
 /// The command of fcntl(2) that chooses a lease's signal, which the C library's crate lacks.

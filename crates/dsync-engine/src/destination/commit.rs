@@ -15,7 +15,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender};
 use dsync_delta::ContentHasher;
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile, Timestamp as FileTime};
+use dsync_fs::{CommitError, CommitGroup, Component, PreparedFile, StagedFile, Timestamp as FileTime};
 use dsync_wire::{
     event::{FileType, WhyLeft},
     link::LinkError,
@@ -59,6 +59,8 @@ pub(super) enum Commit {
 pub(super) struct Outbox<'a> {
     transfers: &'a Transfers<'a>,
     notes: Arc<Notes>,
+    /// The way to the thread that records contents, if there is one.
+    record: Option<Sender<Written>>,
 }
 
 /// The contents of an outbox. Whoever needs [room](super::room) hands them over as well.
@@ -102,12 +104,16 @@ impl Gathers for Notes {
 }
 
 impl<'a> Outbox<'a> {
-    /// Opens a way to the committer.
-    pub(super) fn new(transfers: &'a Transfers<'a>, committer: Sender<Vec<Commit>>) -> Self {
+    /// Opens a way to the committer, and to the thread that records contents.
+    pub(super) fn new(
+        transfers: &'a Transfers<'a>,
+        committer: Sender<Vec<Commit>>,
+        record: Option<Sender<Written>>,
+    ) -> Self {
         let notes = Arc::new(Notes { committer, commits: Mutex::default() });
         let gatherer: Weak<Notes> = Arc::downgrade(&notes);
         transfers.site.room.add(gatherer);
-        Self { transfers, notes }
+        Self { transfers, notes, record }
     }
 
     /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the
@@ -118,7 +124,8 @@ impl<'a> Outbox<'a> {
         staged: io::Result<StagedFile>,
         mtime: Timestamp,
     ) -> Result<(), SyncError> {
-        let Some(prepared) = prepare(self.transfers, file, staged, mtime)? else { return Ok(()) };
+        let prepared = prepare((self.transfers, self.record.as_ref()), file, staged, mtime)?;
+        let Some(prepared) = prepared else { return Ok(()) };
         let mut commits = lock(&self.notes.commits);
         // First, so that a run that fails here gives the file up and does not lose it.
         commits.push(Commit::File(prepared, Arc::clone(file)));
@@ -177,7 +184,7 @@ fn arrived(transfers: &Transfers<'_>, file: &Arc<Pending>) -> Result<(), SyncErr
 /// Moves a written temporary beside its target and sets its attributes; `None` when that failed,
 /// which is recorded.
 fn prepare(
-    transfers: &Transfers<'_>,
+    (transfers, record): (&Transfers<'_>, Option<&Sender<Written>>),
     file: &Arc<Pending>,
     staged: io::Result<StagedFile>,
     mtime: Timestamp,
@@ -209,7 +216,9 @@ fn prepare(
             note_inode(transfers, file, &prepared)?;
             site.withheld(&file.slot.path(), prepared.withheld())?;
             if let Some(delayed) = site.delayed.get() {
-                delayed::note_file(site, delayed, file, prepared)?;
+                if let Some(temp) = delayed::note_file(site, delayed, file, prepared)? {
+                    hand_over(record, file, &temp);
+                }
                 arrived(transfers, file)?;
                 return transfers.settle(file, Outcome::Closed).map(|()| None);
             }
@@ -390,7 +399,7 @@ fn flush(
             Ok(()) => {
                 file.slot.directory.touch();
                 file.slot.note_whole();
-                file.note_signature(site);
+                file.note_signature(site, &file.slot.name);
                 match file.remove_displaced(site)? {
                     Ok(()) if site.removes(file.is_sent()) => {
                         let now = Landed { entry: file.entry, stood: None };
@@ -417,20 +426,18 @@ fn flush(
     }
     for file in settled {
         transfers.settle(&file, Outcome::Closed)?;
-        if let Some(record) = record {
-            hand_over(record, &file);
-        }
+        hand_over(record, &file, &file.slot.name);
     }
 
     unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
 }
 
-/// Hands a file over whose content is to be recorded. One that did not get its name has no new
-/// content there, and reading it does no harm.
-fn hand_over(record: &Sender<Written>, file: &Pending) {
-    if let Some(dir) = &file.slot.directory.dir {
-        let (name, listed) = (file.slot.name.clone(), file.listed_content);
+/// Hands a file over whose content is to be recorded, under the name that it has now. One that did not get
+/// its name has no new content there, and reading it does no harm.
+fn hand_over(record: Option<&Sender<Written>>, file: &Pending, name: &Component) {
+    if let (Some(record), Some(dir)) = (record, &file.slot.directory.dir) {
+        let (name, listed) = (name.clone(), file.listed_content);
         let written = Written { dir: Arc::clone(dir), name, listed };
         // The reader is gone only in a run that was stopped.
         let _ = record.send(written);

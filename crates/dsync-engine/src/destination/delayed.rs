@@ -15,7 +15,8 @@
 use std::{io, sync::Arc};
 
 use dsync_fs::{
-    CommitError, CommitGroup, Dir, Kind, PreparedFile, RelPath, SealedSpool, Stamp, is_finished_name,
+    CommitError, CommitGroup, Component, Dir, Kind, PreparedFile, RelPath, SealedSpool, Stamp,
+    is_finished_name,
 };
 use dsync_wire::{
     event::{FileType, WhyLeft},
@@ -52,24 +53,25 @@ pub(super) fn note(
     delayed.push(late)
 }
 
-/// Makes a finished file wait.
+/// Makes a finished file wait. Returns the name that it has until then; `None` for one that was written in place.
 pub(super) fn note_file(
     site: &Site<'_>,
     delayed: &Delayed,
     file: &Pending,
     prepared: PreparedFile,
-) -> Result<(), SyncError> {
+) -> Result<Option<Component>, SyncError> {
     let no_room = |source| SyncError::Filesystem {
         operation: Operation::WriteFile,
         path: site.display_path(&file.slot.path()),
         source,
     };
-    let Some((temp, basis)) = prepared.wait().map_err(no_room)? else { return Ok(()) };
+    let Some((temp, basis)) = prepared.wait().map_err(no_room)? else { return Ok(None) };
+    file.note_signature(site, &temp);
 
     let late = Late {
         directory: file.slot.directory.path.clone(),
         name: file.slot.name.clone(),
-        temp,
+        temp: temp.clone(),
         entry: file.entry,
         action: file.action,
         kind: FileType::File,
@@ -82,7 +84,7 @@ pub(super) fn note_file(
         sent: file.is_sent(),
         cloned: file.is_cloned(),
     };
-    note(site, delayed, &file.slot.directory, &late)
+    note(site, delayed, &file.slot.directory, &late).map(|()| Some(temp))
 }
 
 /// Writes all content to the disk, then renames everything. Returns the entries that the source may
@@ -226,7 +228,7 @@ fn place(
     }
 
     let now = if late.displaces { prepared.displace() } else { None };
-    match prepared.commit() {
+    match site.carrying(dir, &late.temp, || prepared.commit()) {
         Ok(()) => {}
         Err(CommitError::NameTaken) => return Ok(Err(Refusal::Left(WhyLeft::Exists))),
         Err(error) => return failed(site.commit_cause(path, error)?),

@@ -166,13 +166,13 @@ impl Pending {
         }
     }
 
-    /// Notes the signature of a file that has its name now.
-    pub(super) fn note_signature(&self, site: &Site<'_>) {
+    /// Notes the signature of a file that has this name now.
+    pub(super) fn note_signature(&self, site: &Site<'_>, name: &Component) {
         let Some(NewlySigned { known, stamp: Some(stamp), replaced }) = lock(&self.signature).take() else {
             return;
         };
         if let (Some(state), Some(dir)) = (&site.session.state, &self.slot.directory.dir) {
-            let (dir, name) = (Arc::clone(dir), self.slot.name.clone());
+            let (dir, name) = (Arc::clone(dir), name.clone());
             state.note_signature(Written { dir, name, stamp, replaced, known });
         }
     }

@@ -202,7 +202,8 @@ impl Maker<'_> {
         let from = self.parent.open(self.root, &parent)?;
         self.check_text(above, further, &from, &first)?;
         let is_it = |now: &Metadata| self.succession.is_inode(number, now);
-        match place(dir, further, (&from, &first), &is_it) {
+        let linked = self.site.carrying(&from, &first, || place(dir, further, (&from, &first), &is_it));
+        match linked {
             Err(error) if cannot_link(&error) => {
                 if !is_it(&from.stat(&first)?) {
                     return Err(OtherFile.into());

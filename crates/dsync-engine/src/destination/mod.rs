@@ -273,10 +273,11 @@ fn work<'a>(
     let (site, halt) = (transfers.site, &transfers.site.session.halt);
     let (readers_tx, readers) = bounded(QUEUED_FILES);
     let (committer, commits) = bounded(QUEUED_COMMITS);
+    let (record, written) = site.records_contents().then(|| bounded(QUEUED_WRITTEN)).unzip();
     let (mut leftover, mut group) = (None, None);
 
     std::thread::scope(|scope| {
-        let outbox = || Outbox::new(transfers, committer.clone());
+        let outbox = || Outbox::new(transfers, committer.clone(), record.clone());
         let (leftover, group, own) = (&mut leftover, &mut group, outbox());
         let plan = move || {
             let _over = transfers.call.until_over();
@@ -290,13 +291,12 @@ fn work<'a>(
             return;
         }
 
-        let record = site.records_contents().then(|| {
-            let (record, written) = bounded(QUEUED_WRITTEN);
+        if let Some(written) = written {
             halt.spawn(scope, "record", halt.as_writer(move || written::run(site, &written)));
-            record
-        });
+        }
+        let recording = record.clone();
         let commit = move || {
-            *group = Some(commit::run(transfers, commits, record.as_ref())?);
+            *group = Some(commit::run(transfers, commits, recording.as_ref())?);
             Ok(())
         };
         halt.spawn(scope, "commit", halt.as_writer(commit));
@@ -321,7 +321,7 @@ fn work<'a>(
         }
         // The planner may not wait for readers that are gone, nor the committer for an outbox that
         // nobody has.
-        drop((readers, committer));
+        drop((readers, committer, record));
         let_go_after_failure(transfers);
     });
 

@@ -217,6 +217,14 @@ impl<'a> Site<'a> {
         self.policy.options.checksum && self.session.state.as_ref().is_some_and(State::keeps_contents)
     }
 
+    /// Changes names or attributes of a file by `change`, and keeps what this end's state knows of its content.
+    pub(super) fn carrying<T>(&self, dir: &Dir, name: &Component, change: impl FnOnce() -> T) -> T {
+        match (&self.session.state, &self.hands) {
+            (Some(state), Hands::Working) => state.carry(dir, name, change),
+            _ => change(),
+        }
+    }
+
     /// Returns whether the source removes an entry. `sent`: whether this run brought it.
     pub(super) fn removes(&self, sent: bool) -> bool {
         self.removes_source() && (sent || !self.policy.options.remove_sent_only)

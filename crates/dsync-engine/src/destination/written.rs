@@ -16,7 +16,7 @@ use crate::{
     schedule::{Point, point},
 };
 
-/// A file that has its name.
+/// A file that has its name, or waits for it under another one (`--delay-updates`).
 pub(super) struct Written {
     pub(super) dir: Arc<Dir>,
     pub(super) name: Component,

@@ -129,6 +129,33 @@ impl Signatures {
         }
     }
 
+    /// Returns whether a signature may be kept of the version of a file that has this stamp. One that was noted
+    /// is kept first, once the clock has passed its time.
+    pub(super) fn keeps(&self, dir: &Arc<Dir>, filesystem: u64, stamp: &Stamp) -> bool {
+        if stamp.size < MIN_FILE_BYTES {
+            return false;
+        }
+        let is_it = |one: &Waiting| one.filesystem == filesystem && one.named == *stamp;
+        if lock(&self.waiting).iter().any(is_it) {
+            wait_until_past(stamp.ctime);
+            self.settle(dir);
+        }
+        name_of((filesystem, stamp.ino)).is_ok_and(|name| dir.stat(&name).is_ok())
+    }
+
+    /// Keeps the signature of one version of a file for the next one, which has the same content.
+    pub(super) fn carry(&self, dir: &Arc<Dir>, filesystem: u64, (from, to): (&Stamp, &Stamp)) {
+        let key = (filesystem, from.ino);
+        let found = name_of(key).ok().and_then(|name| read(dir, &name).ok().flatten());
+        let Some((version, known)) = found else { return };
+        if version != Version::new(key, from) {
+            return;
+        }
+        if let Err(error) = keep(dir, Version::new(key, to), &known) {
+            lock(&self.unkept).get_or_insert(error);
+        }
+    }
+
     /// Keeps all that were noted and whose stamps will tell, once the clock has passed their times.
     ///
     /// # Errors
@@ -189,17 +216,22 @@ impl Waiting {
 
     fn keep(&self, dir: &Arc<Dir>) -> Result<(), StateError> {
         let key = (self.filesystem, self.named.ino);
-        let name = name_of(key)?;
-        // Kept for the program that it belongs to.
-        if let Err(error @ StateError::Newer) = read(dir, &name) {
-            return Err(error);
-        }
-        let mut whole = WholeFile::create(dir, name)?;
-        whole.write_all(&encode(Version::new(key, &self.named), &self.written.known))?;
-        // A power cut may leave less: its hash tells.
-        whole.commit_unsynced()?;
-        Ok(())
+        keep(dir, Version::new(key, &self.named), &self.written.known)
     }
+}
+
+/// Keeps the signature of a version.
+fn keep(dir: &Arc<Dir>, version: Version, known: &KnownSignature) -> Result<(), StateError> {
+    let name = name_of(version.key)?;
+    // Kept for the program that it belongs to.
+    if let Err(error @ StateError::Newer) = read(dir, &name) {
+        return Err(error);
+    }
+    let mut whole = WholeFile::create(dir, name)?;
+    whole.write_all(&encode(version, known))?;
+    // A power cut may leave less: its hash tells.
+    whole.commit_unsynced()?;
+    Ok(())
 }
 
 /// Returns the number of the signatures in a directory, and their bytes.

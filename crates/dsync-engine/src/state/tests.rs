@@ -1,6 +1,6 @@
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::PathBuf,
 };
 
@@ -394,3 +394,80 @@ fn states_are_listed_cleared_and_bounded_in_number() {
     assert_eq!(fs::read_dir(place.state_dir()).unwrap().count(), 1, "what is not ours stays");
     assert!(State::list(&place.scratch.path().join("none")).unwrap().is_empty());
 }
+
+/// Opens the directory of the files.
+fn tree(place: &Place) -> (Dir, Component) {
+    let dir = Dir::open_operand(&place.scratch.path().join("tree")).unwrap();
+    (dir, Component::new(b"one").unwrap())
+}
+
+#[test]
+fn a_content_stays_known_through_changes_of_names_and_attributes() {
+    let place = Place::new();
+    place.plant("one", "first");
+    place.record(&["one"]);
+    let (dir, name) = tree(&place);
+    let state = place.open();
+    // One after another, most of them in one step of the clock.
+    for number in 0..3 * 64 {
+        state.carry(&dir, &name, || {
+            fs::hard_link(place.file("one"), place.file(&format!("link {number}"))).unwrap()
+        });
+        state.carry(&dir, &name, || {
+            set_mtime(&place.file("one"), &fs::metadata(place.file("link 0")).unwrap())
+        });
+        let name = format!("other {number}");
+        place.plant(&name, "other");
+        place.content(&state, &name);
+        state.carry(&dir, &Component::new(name.as_bytes()).unwrap(), || {
+            fs::rename(place.file(&name), place.file("moved")).unwrap();
+        });
+    }
+    state.save(false).unwrap();
+    assert!(place.knows("one") && place.knows("link 100") && place.knows("moved"));
+}
+
+#[test]
+fn nothing_is_kept_where_somebody_may_have_written_meanwhile() {
+    let place = Place::new();
+    struct Change(&'static str, fn(&Place));
+    let changes = [
+        Change("written and its time restored", |place| {
+            let before = fs::metadata(place.file("one")).unwrap();
+            // It waits for the end of the lease, which lasts as long as the change.
+            let path = place.file("one");
+            let eager = fs::File::options().write(true).custom_flags(O_NONBLOCK).open(&path);
+            assert_eq!(eager.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            set_mtime(&path, &before);
+        }),
+        Change("replaced by another file of the same size and time", |place| {
+            let before = fs::metadata(place.file("one")).unwrap();
+            fs::write(place.file("two"), "FIRST").unwrap();
+            set_mtime(&place.file("two"), &before);
+            fs::rename(place.file("two"), place.file("one")).unwrap();
+        }),
+    ];
+    for Change(name, change) in changes {
+        place.plant("one", "first");
+        place.record(&["one"]);
+        let (dir, one) = tree(&place);
+        let state = place.open();
+        state.carry(&dir, &one, || change(&place));
+        state.save(false).unwrap();
+        assert!(!place.knows("one"), "{name}");
+    }
+
+    // Whoever has it open for writing could write at any time.
+    place.plant("one", "first");
+    place.record(&["one"]);
+    let (dir, one) = tree(&place);
+    let writer = fs::File::options().write(true).open(place.file("one")).unwrap();
+    let state = place.open();
+    state.carry(&dir, &one, || fs::hard_link(place.file("one"), place.file("link")).unwrap());
+    state.save(false).unwrap();
+    drop(writer);
+    assert!(!place.knows("link"));
+}
+
+/// The flag of open(2).
+const O_NONBLOCK: i32 = 0o4000;

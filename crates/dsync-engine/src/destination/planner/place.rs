@@ -132,7 +132,8 @@ impl Place<'_> {
     /// Sets the attributes of the entry that has the name already.
     pub(super) fn dress(&self, kind: Kind, wanted: &Wanted) -> Result<Placed, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
-        let set = self.site.hands.dress(dir, self.name, kind, wanted);
+        let dress = || self.site.hands.dress(dir, self.name, kind, wanted);
+        let set = if kind == Kind::File { self.site.carrying(dir, self.name, dress) } else { dress() };
         if set.is_ok() {
             self.site.touched(dir);
         }
@@ -142,7 +143,8 @@ impl Place<'_> {
     /// Sets the attributes of an old file. Returns `false`, and reports nothing, if they cannot be set.
     pub(super) fn dress_old(&self, wanted: &Wanted) -> Result<bool, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(true) };
-        let set = self.site.hands.dress(dir, self.name, Kind::File, wanted);
+        let dress = || self.site.hands.dress(dir, self.name, Kind::File, wanted);
+        let set = self.site.carrying(dir, self.name, dress);
         if !set.as_ref().is_ok_and(|withheld| withheld.plain.is_none()) {
             return Ok(false);
         }
@@ -205,6 +207,10 @@ impl Place<'_> {
 
     /// Links a file of an alternate directory as `name`, and sets the access time, which all its names share.
     fn link_as(&self, dir: &Dir, name: &Component, found: &Alternate) -> io::Result<()> {
+        self.site.carrying(&found.dir, self.name, || self.make_link(dir, name, found))
+    }
+
+    fn make_link(&self, dir: &Dir, name: &Component, found: &Alternate) -> io::Result<()> {
         let hands = &self.site.hands;
         hands.make_hard_link(dir, name, &found.dir, self.name)?;
         let Some(atime) = found.access_time else { return Ok(()) };
