@@ -175,7 +175,7 @@ fn a_state_that_cannot_be_used_or_kept_is_one_line() {
     let whole = fs::read(&file).unwrap();
     let (mut damaged, mut newer) = (whole.clone(), whole.clone());
     damaged[200] ^= 4;
-    newer[12] = b'3';
+    newer[12] = b'4';
     let told = |outcome: &Outcome, words: &str| {
         let text = outcome.stderr_text();
         assert!(text.contains(words), "{}", outcome.account());

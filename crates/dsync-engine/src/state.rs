@@ -40,7 +40,7 @@ pub(crate) use self::recorded::Standing;
 pub(crate) use self::signatures::{KnownSignature, MIN_FILE_BYTES, Written};
 use self::{
     carried::Carrying,
-    format::{Content, Key, MAX_FILE_BYTES as MAX_STATE_BYTES, Record},
+    format::{Content, Devices, Key, MAX_FILE_BYTES as MAX_STATE_BYTES, Record},
     signatures::Signatures,
 };
 pub use self::{recorded::Recorded, signatures::SignatureUse};
@@ -88,6 +88,8 @@ struct Inner {
     carrying: Carrying,
     /// The records of earlier runs in the order of their keys, and whether this run met each.
     old: Vec<(Record, AtomicBool)>,
+    /// The devices that these runs found their filesystems on.
+    old_devices: Devices,
     new: Mutex<BTreeMap<Key, Record>>,
     /// Filesystems by their device numbers; `None` where stamps prove nothing.
     filesystems: RwLock<HashMap<u64, Option<StableFilesystem>>>,
@@ -186,20 +188,22 @@ impl State {
             pair.map(|pair| Ok::<_, io::Error>((pair.to_vec(), format::name_of(pair)?))).transpose()?;
         let found = pair.as_ref().map_or(Ok(None), |(_, name)| read(&dir, name));
         let is_of = |content: &Content| pair.as_ref().is_some_and(|(pair, _)| content.pair == *pair);
-        let (old, trouble) = match found {
-            Ok(None) => (Vec::new(), None),
-            Ok(Some(content)) if !is_of(&content) => (Vec::new(), Some(StateError::Damaged)),
-            Ok(Some(content)) if content.saved > now => (Vec::new(), Some(StateError::ClockWentBack)),
-            Ok(Some(content)) if boot != Some(content.boot) => (Vec::new(), Some(StateError::Restarted)),
-            Ok(Some(content)) => (content.records, None),
+        let none = || (Vec::new(), Devices::new());
+        let ((old, old_devices), trouble) = match found {
+            Ok(None) => (none(), None),
+            Ok(Some(content)) if !is_of(&content) => (none(), Some(StateError::Damaged)),
+            Ok(Some(content)) if content.saved > now => (none(), Some(StateError::ClockWentBack)),
+            Ok(Some(content)) if boot != Some(content.boot) => (none(), Some(StateError::Restarted)),
+            Ok(Some(content)) => ((content.records, content.devices), None),
             // Kept for the program that it belongs to.
             Err(error @ StateError::Newer) => return Err(error),
-            Err(error) => (Vec::new(), Some(error)),
+            Err(error) => (none(), Some(error)),
         };
 
         let (signatures, carrying, new, filesystems, known, read) = Default::default();
         let old = old.into_iter().map(|record| (record, AtomicBool::new(false))).collect();
-        let inner = Inner { dir, pair, signatures, carrying, old, new, filesystems, known, read };
+        let inner =
+            Inner { dir, pair, signatures, carrying, old, old_devices, new, filesystems, known, read };
         Ok((Self(Arc::new(inner)), trouble))
     }
 
@@ -315,23 +319,36 @@ impl State {
         let filesystems = self.0.filesystems.read().unwrap_or_else(PoisonError::into_inner);
         filesystems.values().flatten().try_for_each(StableFilesystem::sync)?;
 
+        let here = filesystems.iter().filter_map(|(device, found)| Some((found.as_ref()?.id(), *device)));
+        let mut devices = self.0.old_devices.clone();
+        devices.extend(here);
         let old = self.0.old.iter().filter(|(_, met)| !whole || met.load(Ordering::Relaxed));
-        let old = old.map(|(record, _)| record).filter(|record| !new.contains_key(&record.key()));
+        let old = old.map(|(record, _)| record).filter(|record| {
+            let filesystem = record.key().0;
+            // Of another device than this run has met no record is taken, and there is one place for both.
+            let is_here = devices.get(&filesystem) == self.0.old_devices.get(&filesystem);
+            is_here && !new.contains_key(&record.key())
+        });
         let mut records: Vec<&Record> = old.chain(new.values()).collect();
         records.sort_unstable_by_key(|record| record.key());
-        self.write(pair, &records, (filesystem_time(), boot_number().unwrap_or_default()))
+        let is_used = |filesystem: &u64| {
+            let at = records.partition_point(|record| record.key().0 < *filesystem);
+            records.get(at).is_some_and(|record| record.key().0 == *filesystem)
+        };
+        devices.retain(|filesystem, _| is_used(filesystem));
+        self.write(pair, (&devices, &records), (filesystem_time(), boot_number().unwrap_or_default()))
     }
 
     fn write(
         &self,
         (pair, name): &(Vec<u8>, Component),
-        records: &[&Record],
+        content: (&Devices, &[&Record]),
         written: (Timestamp, u64),
     ) -> Result<(), StateError> {
         let dir = &self.0.dir;
         reap_abandoned(dir);
         let mut whole = WholeFile::create(dir, name.clone())?;
-        format::write(pair, written, records, |bytes| whole.write_all(bytes))?;
+        format::write(pair, written, content, |bytes| whole.write_all(bytes))?;
         whole.commit()?;
         make_room(dir)?;
         Ok(())
@@ -350,7 +367,7 @@ impl State {
     }
 
     fn find_content(&self, stamp: &Stamp) -> Option<[u8; 32]> {
-        let Inner { filesystems, old, new, .. } = &*self.0;
+        let Inner { filesystems, old, old_devices, new, .. } = &*self.0;
         let filesystem = {
             let filesystems = filesystems.read().unwrap_or_else(PoisonError::into_inner);
             filesystems.get(&stamp.dev)?.as_ref()?.id()
@@ -358,6 +375,10 @@ impl State {
         let key = (filesystem, stamp.ino);
         if let Some(record) = lock(new).get(&key) {
             return record.version.is_of(stamp).then_some(record.content);
+        }
+        // A copy of the disk has all of that but the number of its device.
+        if old_devices.get(&filesystem) != Some(&stamp.dev) {
+            return None;
         }
         let at = old.binary_search_by_key(&key, |(record, _)| record.key()).ok()?;
         let (record, met) = old.get(at).filter(|(record, _)| record.version.is_of(stamp))?;
@@ -460,12 +481,23 @@ impl State {
         let known = |filesystems: &HashMap<u64, Option<StableFilesystem>>| {
             filesystems.get(&device).map(|found| found.as_ref().map(StableFilesystem::id))
         };
-        let found = known(&self.0.filesystems.read().unwrap_or_else(PoisonError::into_inner));
-        found.unwrap_or_else(|| {
-            let mut filesystems = self.0.filesystems.write().unwrap_or_else(PoisonError::into_inner);
-            let found = filesystems.entry(device).or_insert_with(|| file.stable_filesystem());
-            found.as_ref().map(StableFilesystem::id)
-        })
+        let filesystems = &self.0.filesystems;
+        if let Some(found) = known(&filesystems.read().unwrap_or_else(PoisonError::into_inner)) {
+            return found;
+        }
+
+        let mut filesystems = filesystems.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known(&filesystems) {
+            return found;
+        }
+        let found = file.stable_filesystem().map(|found| {
+            // A copy of a disk that is mounted as well may have changed in the same step of the clock.
+            let is_copy = filesystems.values().flatten().any(|other| other.id() == found.id());
+            if is_copy { found.with_device() } else { found }
+        });
+        let id = found.as_ref().map(StableFilesystem::id);
+        filesystems.insert(device, found);
+        id
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{
 #[derive(Debug)]
 pub struct StableFilesystem {
     id: u64,
+    of_device: u64,
     fd: OwnedFd,
 }
 
@@ -50,15 +51,36 @@ impl StableFilesystem {
     fn of(entry: BorrowedFd<'_>, device: u64) -> Option<Self> {
         let found = fstatfs(entry).ok()?;
         let kind = u64::try_from(found.f_type).ok().filter(|kind| STABLE.contains(kind))?;
-        let numbers = [kind, fstatvfs(entry).ok()?.f_fsid, device];
-        let id = xxh3_64(&numbers.map(u64::to_le_bytes).concat());
+        let own = fstatvfs(entry).ok()?.f_fsid;
+        let id_of = |numbers: [u64; 2], uuid: &[u8]| {
+            xxh3_64(&[&kind.to_le_bytes(), &numbers.map(u64::to_le_bytes).concat()[..], uuid].concat())
+        };
+
+        // A subvolume of btrfs has inode numbers of its own, and is in the filesystem's own number, as is the
+        // UUID on ext4. On xfs that is the device's.
+        let of_subvolume = if kind == BTRFS { own } else { 0 };
+        let lasting = match sys::filesystem_uuid(entry) {
+            Some(uuid) => (uuid != [0; 16]).then(|| id_of([of_subvolume, 0], &uuid)),
+            None => (kind != XFS && own != 0).then(|| id_of([own, 0], &[])),
+        };
+        let of_device = id_of([own, device], &[]);
+        let id = lasting.unwrap_or(of_device);
         let fd = rustix::io::fcntl_dupfd_cloexec(entry, 0).ok()?;
-        Some(Self { id, fd })
+        Some(Self { id, of_device, fd })
     }
 
-    /// Returns a number that another filesystem has by chance only, and the same one at a later time.
+    /// Returns a number that another filesystem has by chance only, unless one is a copy of the other's disk, and
+    /// the same one at a later time, also where its device has another number then. Only where the kernel tells
+    /// nothing lasting the device's number is in it.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Takes the device's number into the one of [`id`](Self::id): of a filesystem and a copy of it that are
+    /// mounted at once.
+    pub fn with_device(mut self) -> Self {
+        self.id = self.of_device;
+        self
     }
 
     /// Writes everything of the filesystem to the disk. Reports write errors since the file was
@@ -206,7 +228,9 @@ const LOOKS: Duration = Duration::from_millis(1);
 /// Steps of the clock that a file is waited for which changes all the time.
 const SETTLING_TRIES: u32 = 2;
 /// The types that `fstatfs` returns for ext2 to ext4, xfs and btrfs.
-const STABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+const STABLE: [u64; 3] = [0xef53, XFS, BTRFS];
+const XFS: u64 = 0x5846_5342;
+const BTRFS: u64 = 0x9123_683e;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]

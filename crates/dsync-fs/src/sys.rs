@@ -14,7 +14,7 @@ use std::{
 
 use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
 use memmap2::{Mmap, MmapOptions};
-use nix::libc::{c_long, syscall};
+use nix::libc::{c_long, c_void, syscall};
 use rustix::{
     fs::{AtFlags, CWD, Gid, Mode, Uid},
     io::Errno,
@@ -285,6 +285,26 @@ fn fcntl(fd: RawFd, command: nix::libc::c_int, value: nix::libc::c_int) -> nix::
     // SAFETY: these commands of `fcntl` take an integer and touch no memory of ours.
     unsafe { nix::libc::fcntl(fd, command, value) }
 }
+
+/// Returns the UUID of the filesystem of a descriptor; `None` where the kernel (before Linux 6.9) or the
+/// filesystem does not tell it.
+pub(crate) fn filesystem_uuid(fd: impl AsFd) -> Option<[u8; UUID_BYTES]> {
+    let mut answer = [0_u8; 1 + UUID_BYTES];
+    // SAFETY: the kernel writes a length of one byte and 16 bytes after it, which is all of the buffer.
+    let result = unsafe {
+        nix::libc::ioctl(fd.as_fd().as_raw_fd(), FS_IOC_GETFSUUID, answer.as_mut_ptr().cast::<c_void>())
+    };
+    let (len, uuid) = answer.split_first_chunk::<1>()?;
+    if result != 0 || usize::from(len[0]) != UUID_BYTES {
+        return None;
+    }
+    uuid.first_chunk().copied()
+}
+
+/// Bytes of a UUID.
+const UUID_BYTES: usize = 16;
+/// The request of ioctl(2) for it, which the C library's crate lacks: `_IOR(0x15, 0, struct fsuuid2)`.
+const FS_IOC_GETFSUUID: nix::libc::Ioctl = 0x8011_1500_u32 as nix::libc::Ioctl;
 
 /// The command of fcntl(2) that chooses a lease's signal, which the C library's crate lacks.
 const F_SETSIG: nix::libc::c_int = 10;

@@ -1,15 +1,20 @@
 //! The file of a state.
 //!
-//! All numbers are little-endian. `dsync-state 2` and a line feed; the pair's name as a length of 4
+//! All numbers are little-endian. `dsync-state 3` and a line feed; the pair's name as a length of 4
 //! bytes and its bytes; the time when it was written; the number of the system's start in 8 bytes, 0 if
-//! it was unknown; the number of records in 8 bytes; the records; the BLAKE3 hash of all before it. A
+//! it was unknown; the number of filesystems in 4 bytes, and of each its number and that of its device in 8 bytes
+//! each, in the order of the first; the number of records in 8 bytes; the records; the BLAKE3 hash of all before it. A
 //! time is 8 bytes of seconds since 1970 and 4 of nanoseconds. A record has the filesystem's number, the inode's number and the size in 8 bytes each, modification
 //! and change time, and 32 bytes of content hash. Records are in the order of the first two, and no
 //! two have the same.
 //!
+//! The device's number is not in a filesystem's own where that has anything lasting, so that the records of a disk
+//! can be found after it was plugged in again. Whoever takes a record for the content itself compares it as well:
+//! a copy of the disk has the same inodes and times.
+//!
 //! The law: one set of records has one form, and a file with any other byte is refused.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Stamp, Timestamp};
@@ -18,6 +23,9 @@ use super::StateError;
 
 /// A filesystem's number and an inode's.
 pub(super) type Key = (u64, u64);
+
+/// The device's number of each filesystem, by its own number.
+pub(super) type Devices = BTreeMap<u64, u64>;
 
 /// One version of a file, told from all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +50,8 @@ pub(super) struct Content {
     pub(super) saved: Timestamp,
     /// The start of the system that it was written in; 0 if that was unknown.
     pub(super) boot: u64,
+    /// The filesystems of the records, and the device's number of each.
+    pub(super) devices: Devices,
     pub(super) records: Vec<Record>,
 }
 
@@ -88,7 +98,7 @@ impl Record {
 pub(super) fn write(
     pair: &[u8],
     (saved, boot): (Timestamp, u64),
-    records: &[&Record],
+    (devices, records): (&Devices, &[&Record]),
     mut out: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut hasher = ContentHasher::new();
@@ -97,6 +107,12 @@ pub(super) fn write(
     piece.extend(pair);
     piece.extend(time_bytes(saved));
     piece.extend(boot.to_le_bytes());
+    let devices = devices.iter().take(MAX_FILESYSTEMS);
+    piece.extend(u32::try_from(devices.len()).unwrap_or_default().to_le_bytes());
+    for (filesystem, device) in devices {
+        piece.extend(filesystem.to_le_bytes());
+        piece.extend(device.to_le_bytes());
+    }
     piece.extend((records.len() as u64).to_le_bytes());
 
     for record in records {
@@ -150,6 +166,7 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
     rest = after;
     let saved = time(&mut rest)?;
     let boot = u64::from_le_bytes(take(&mut rest)?);
+    let devices = take_devices(&mut rest)?;
     let count = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
     if count > MAX_RECORDS || rest.len() != count * RECORD_BYTES {
         return None;
@@ -163,7 +180,20 @@ fn fields(mut rest: &[u8]) -> Option<Content> {
         }
         records.push(record);
     }
-    Some(Content { pair: pair.to_vec(), saved, boot, records })
+    Some(Content { pair: pair.to_vec(), saved, boot, devices, records })
+}
+
+fn take_devices(rest: &mut &[u8]) -> Option<Devices> {
+    let count = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
+    let mut devices = Devices::new();
+    for _ in 0..Some(count).filter(|count| *count <= MAX_FILESYSTEMS)? {
+        let [filesystem, device] = [take(rest)?, take(rest)?].map(u64::from_le_bytes);
+        if devices.last_key_value().is_some_and(|(last, _)| *last >= filesystem) {
+            return None;
+        }
+        devices.insert(filesystem, device);
+    }
+    Some(devices)
 }
 
 pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -213,16 +243,19 @@ pub(super) fn is_name(name: &[u8], prefix: &[u8]) -> bool {
 /// The first part of the name of a pair's file.
 pub(super) const PREFIX: &[u8] = b"pair-";
 const KIND: &[u8] = b"dsync-state ";
-const MAGIC: &[u8] = b"dsync-state 2\n";
+const MAGIC: &[u8] = b"dsync-state 3\n";
 const VERSION_BYTES: usize = 48;
 const RECORD_BYTES: usize = VERSION_BYTES + 32;
 /// Bytes that are written together.
 const PIECE_BYTES: usize = 256 << 10;
 /// Records of a state: what a run keeps in memory of them is below 64 MiB. Files beyond that are read.
 pub(super) const MAX_RECORDS: usize = 1 << 19;
+/// Filesystems of a state. Files on others are read.
+const MAX_FILESYSTEMS: usize = 1024;
 /// Longest name of a pair: several operands of the longest path.
 pub(super) const MAX_PAIR_BYTES: usize = 1 << 20;
 /// Longest file that is read.
-pub(super) const MAX_FILE_BYTES: usize = MAX_RECORDS * RECORD_BYTES + MAX_PAIR_BYTES + 128;
+pub(super) const MAX_FILE_BYTES: usize =
+    MAX_RECORDS * RECORD_BYTES + MAX_FILESYSTEMS * 16 + MAX_PAIR_BYTES + 128;
 /// States in a directory; the one that was written longest ago goes first.
 pub(super) const MAX_PAIRS: usize = 64;

@@ -190,7 +190,7 @@ mod tests {
             bytes.extend_from_slice(piece);
             Ok(())
         };
-        format::write(pair.as_bytes(), (time(saved), 1), &sorted, push).unwrap();
+        format::write(pair.as_bytes(), (time(saved), 1), (&Default::default(), &sorted), push).unwrap();
         let name = format::name_of(pair.as_bytes()).unwrap();
         let path = dir.join(std::str::from_utf8(name.as_bytes()).unwrap());
         fs::write(&path, bytes).unwrap();
@@ -275,7 +275,7 @@ mod tests {
         bytes[40] ^= 1;
         fs::write(&damaged, &bytes).unwrap();
         let mut bytes = fs::read(&newer).unwrap();
-        bytes[12] = b'3';
+        bytes[12] = b'4';
         fs::write(&newer, &bytes).unwrap();
         fs::rename(&moved, scratch.path().join(format!("pair-{}", "0".repeat(32)))).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o666)).unwrap();

@@ -243,7 +243,7 @@ fn a_newer_versions_file_stays_and_another_pairs_is_none() {
     place.plant("file", "content");
     place.record(&["file"]);
     let path = place.state_file();
-    let newer = b"dsync-state 3\nwhatever it is";
+    let newer = b"dsync-state 4\nwhatever it is";
     let own = fs::read(&path).unwrap();
     fs::write(&path, newer).unwrap();
     assert!(matches!(State::open(&place.state_dir(), Some(b"pair")), Err(StateError::Newer)));
@@ -289,19 +289,39 @@ fn what_another_filesystem_has_is_not_known() {
     let place = Place::new();
     place.plant("file", "content");
     place.record(&["file"]);
+    let changed = |change: &dyn Fn(&mut Content)| {
+        let mut content = format::parse(&fs::read(place.state_file()).unwrap()).unwrap();
+        change(&mut content);
+        let mut bytes = Vec::new();
+        let all: Vec<_> = content.records.iter().collect();
+        format::write(b"pair", (content.saved, content.boot), (&content.devices, &all), |piece| {
+            bytes.extend(piece);
+            Ok(())
+        })
+        .unwrap();
+        fs::write(place.state_file(), bytes).unwrap();
+    };
+    changed(&|_| {});
+    assert!(place.knows("file"));
+
     // As if the device's number had been given to another filesystem, with that inode and those times.
-    let Content { saved, boot, mut records, .. } =
-        format::parse(&fs::read(place.state_file()).unwrap()).unwrap();
-    records[0].version.key.0 ^= 1;
-    let mut bytes = Vec::new();
-    let all: Vec<_> = records.iter().collect();
-    format::write(b"pair", (saved, boot), &all, |piece| {
-        bytes.extend(piece);
-        Ok(())
-    })
-    .unwrap();
-    fs::write(place.state_file(), bytes).unwrap();
+    changed(&|content| content.records[0].version.key.0 ^= 1);
     assert!(!place.knows("file"));
+
+    // A copy of the disk has another device.
+    place.record(&["file"]);
+    changed(&|content| content.devices.values_mut().for_each(|device| *device ^= 1));
+    let recorded = State::recorded(&place.state_dir()).0;
+    assert!(!place.knows("file"));
+
+    // For whoever compares contents with records the device says nothing.
+    let file = place.source("file");
+    let filesystem = file.stable_filesystem().unwrap().id();
+    assert!(matches!(recorded.standing(filesystem, &file.stamp()), Standing::Recorded(..)));
+
+    // One record has one device.
+    place.record(&["file"]);
+    assert!(place.knows("file"));
 }
 
 #[test]
