@@ -3,13 +3,18 @@
 //! Takes names as the kernel lists them, from all layers of a merged directory. Up to [`MAX_FEW`]
 //! are simply sorted. More are sorted in runs, which go to a [`Spool`] and are merged from there
 //! into chunks of some [`CHUNK`] names. Chunks can be read in any order and by any thread. So a
-//! directory of ten million names takes the memory of one run ([`RUN_BYTES`]) and a few bytes for
-//! each name on the spool.
+//! directory of ten million names takes the memory of one run ([`RUN_BYTES`]), or of the heads of
+//! [`MAX_RUNS`] that are merged, and a few bytes for each name on the spool.
 //!
 //! Law: the chunks, one after the other, are all names in order of (name, layer). Names that differ
 //! only in their layer are in one chunk.
 
-use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, mem};
+use std::{
+    borrow::Cow,
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+    mem,
+};
 
 use crate::{
     component::Component,
@@ -63,6 +68,10 @@ impl NameSorter {
         if self.run.records.len() >= RUN_BYTES {
             let run = mem::take(&mut self.run).spool(&self.home)?;
             self.runs.push(run);
+            if self.runs.len() >= MAX_RUNS {
+                let merged = merge(&mem::take(&mut self.runs), &self.home)?;
+                self.runs.push(merged);
+            }
         }
         Ok(())
     }
@@ -166,11 +175,12 @@ fn merge(runs: &[SpooledNames], home: &SpoolHome) -> Result<SpooledNames, SpoolE
         }
     }
     let mut writer = ChunkWriter::new(home);
-    while let Some(Reverse(mut head)) = heads.pop() {
+    while let Some(mut first) = heads.peek_mut() {
+        let Reverse(head) = &mut *first;
         writer.push(&head.name, head.layer)?;
-        if let Some(layer) = head.cursor.next(&mut head.name)? {
-            head.layer = layer;
-            heads.push(Reverse(head));
+        match head.cursor.next(&mut head.name)? {
+            Some(layer) => head.layer = layer,
+            None => drop(PeekMut::pop(first)),
         }
     }
     writer.finish()
@@ -309,11 +319,15 @@ const MAX_FEW: usize = 8192;
 /// Names in a chunk: one unit of work for a thread, one or two messages on the wire.
 pub(crate) const CHUNK: usize = 4096;
 
-/// Bytes of names that are sorted at once: at 20 bytes each, some three million.
+/// Bytes of names that are sorted at once: at 20 bytes each, some 400,000. Both ends of a local run have one.
 #[cfg(not(test))]
-const RUN_BYTES: usize = 64 << 20;
+const RUN_BYTES: usize = 8 << 20;
 #[cfg(test)]
 const RUN_BYTES: usize = 64 << 10;
+
+/// Sorted runs that are merged into one, each with a chunk in memory and a descriptor. Thirteen million names
+/// are merged once, more of them again.
+const MAX_RUNS: usize = 32;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -363,5 +377,20 @@ mod tests {
             assert!(found == names, "{count} names");
             assert!(chunks.contains(&found_chunks), "{count} names in {found_chunks} chunks");
         }
+    }
+
+    #[test]
+    fn a_sorter_holds_one_run_and_few_others_however_many_names_there_are() {
+        let mut sorter = NameSorter::default();
+        for number in 0..200_000_u32 {
+            // In an order that leaves each run names of the whole directory.
+            let name = format!("{:08x}-of-many", number.wrapping_mul(2_654_435_761));
+            let name = Component::new(name.as_bytes()).unwrap();
+            sorter.push(Name { name, layer: 0, ino: 0 }).unwrap();
+            assert!(sorter.run.records.len() < RUN_BYTES && sorter.runs.len() < MAX_RUNS, "{number}");
+            assert!(sorter.few.len() <= MAX_FEW && (sorter.few.is_empty() || sorter.run.is_empty()));
+        }
+        let Names::Many(names) = sorter.finish().unwrap() else { panic!("they are many") };
+        assert_eq!(names.chunk_count(), 200_000_usize.div_ceil(CHUNK));
     }
 }
