@@ -230,17 +230,36 @@ fn a_destination_lists_each_directory_once() {
 }
 
 #[test]
+fn a_local_run_has_no_spans() {
+    needs_dsync!();
+    let (scratch, mut dice) = (Scratch::new(), Dice(9));
+    plant_dense(&scratch.src(), &mut dice);
+    copy(&scratch.src(), &scratch.dst());
+    let listed = |options: &[&str]| {
+        let run = Run::dsync().args(["-a", "--stats"]).args(options);
+        bytes(&run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0))
+    };
+    // Spans do not go with this option.
+    let (local, whole) = (listed(&[]), listed(&["--one-file-system"]));
+    assert!(whole > 3 * SIGNS_OF_LIFE && local > whole / 2, "{local} of {whole}");
+}
+
+/// Plants entries whose names and times no compression makes small.
+fn plant_dense(root: &Path, dice: &mut Dice) {
+    for directory in 0..40 {
+        let directory = root.join(format!("directory{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..400 {
+            write(&directory.join(format!("{:x}-{file}", dice.below(1 << 30))), dice);
+        }
+    }
+}
+
+#[test]
 fn a_run_without_changes_sends_digests() {
     needs_dsync!();
     let (scratch, sshd, mut dice) = (Scratch::new(), Sshd::shared(), Dice(9));
-    for directory in 0..40 {
-        let directory = scratch.src().join(format!("directory{directory}"));
-        fs::create_dir_all(&directory).unwrap();
-        // Names and times that no compression makes small.
-        for file in 0..400 {
-            write(&directory.join(format!("{:x}-{file}", dice.below(1 << 30))), &mut dice);
-        }
-    }
+    plant_dense(&scratch.src(), &mut dice);
     copy(&scratch.src(), &scratch.dst());
     let run = |options: &[&str]| {
         let run = sshd.run(Via::Ssh).args(["-a", "--stats"]).args(options);

@@ -153,7 +153,8 @@ pub(crate) fn run(
         let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx), call);
 
         let beside = (start, spools);
-        let spans = mail.spans.take().filter(|_| session.options.allows_spans());
+        let is_remote = local.is_none();
+        let spans = mail.spans.take().filter(|_| is_remote && session.options.allows_spans());
         if spans.is_some() {
             mail.order.allow_spans();
         }

@@ -143,7 +143,9 @@ pub(crate) fn run(
                     shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
                 });
             }
-            let key = mail.spans.take().filter(|_| session.options.allows_spans() && !is_recorded);
+            // In one process a listing costs less than the digests that would spare it.
+            let can_pay = !in_process && !is_recorded;
+            let key = mail.spans.take().filter(|_| can_pay && session.options.allows_spans());
             halt.spawn(scope, "list", move || match origin {
                 Origin::Walk { operands, walk, is_one } => {
                     listing::run(shared, (&operands, *walk), manifest.as_ref(), key.filter(|_| is_one))
