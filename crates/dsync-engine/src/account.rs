@@ -5,7 +5,7 @@
 //! The law (invariant D14): the report's counts are those of the planned actions that did not fail.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -69,7 +69,7 @@ pub(crate) struct Account<'a> {
     announced: AtomicU64,
     report: Mutex<Report>,
     /// Counters of [`Progress`].
-    pub(crate) progress: ProgressCounters,
+    pub(crate) progress: Arc<ProgressCounters>,
     /// The counts of the session.
     tally: Tally,
     /// Bytes of new files that came over the wire, and that came from the basis.
@@ -97,6 +97,15 @@ pub(crate) struct ProgressCounters {
 }
 
 impl ProgressCounters {
+    /// Returns what sends the progress to the peer, as a sign of life.
+    pub(crate) fn shown_by(
+        self: &Arc<Self>,
+        control: &Arc<ControlOut>,
+    ) -> impl Fn() -> Result<(), SyncError> + Send + 'static {
+        let (progress, control) = (Arc::clone(self), Arc::clone(control));
+        move || control.send(&ControlMessage::Progress(progress.snapshot()))
+    }
+
     /// Returns the counters as they are now.
     pub(crate) fn snapshot(&self) -> Progress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -123,7 +132,7 @@ impl<'a> Account<'a> {
             done: options.event_done && !options.dry_run,
             announced: AtomicU64::new(0),
             report: Mutex::new(Report::default().linked(Some(0)).cloned(Some(0))),
-            progress: ProgressCounters::default(),
+            progress: Arc::default(),
             tally,
             literal_bytes: AtomicU64::new(0),
             matched_bytes: AtomicU64::new(0),

@@ -734,9 +734,10 @@ fn with_remote(
     cancel: &CancelToken,
     mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>, Arc<Budget>) -> Result<Report, SyncError>,
 ) -> Result<Outcome, SyncError> {
+    let carriers = resources.workers.carriers();
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let mut reached = way.connect(connect, (&budget, throttle), (observer, cancel))?;
+        let mut reached = way.connect(connect, (&budget, throttle, carriers), (observer, cancel))?;
         attempt.connected(&reached.connection);
         let result = session(Arc::clone(&reached.link), attempt, budget);
         let traffic = reached.link.traffic();

@@ -202,22 +202,20 @@ impl Halt {
         lock(&self.end).first.as_ref().is_some_and(like)
     }
 
-    /// Returns the error that ended the run, if one did.
-    pub(crate) fn into_result(self) -> Result<(), SyncError> {
-        match self.end.into_inner().unwrap_or_else(PoisonError::into_inner).first {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+    /// Takes the error that ended the run, if one did.
+    pub(crate) fn result(&self) -> Result<(), SyncError> {
+        lock(&self.end).first.take().map_or(Ok(()), Err)
     }
 
     /// Runs `work`; its error, or its panic, ends the run.
     pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T, SyncError>) -> Option<T> {
-        match panic::catch_unwind(AssertUnwindSafe(work)) {
-            Ok(Ok(done)) => return Some(done),
-            Ok(Err(error)) => self.fail(error),
-            Err(payload) => self.fail(SyncError::Aborted { message: panic_text(payload.as_ref()) }),
-        }
-        None
+        caught(work).map_err(|error| self.fail(error)).ok()
+    }
+
+    /// Runs `work`, whose error or panic ends the run when the caller fails with it: the others stop
+    /// already.
+    pub(crate) fn attempt<T>(&self, work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+        self.stop_if_failed(caught(work))
     }
 
     /// Runs `work` on a named thread; its error, or its panic, ends the run.
@@ -250,6 +248,12 @@ impl Halt {
             self.stop_if_failed(work())
         }
     }
+}
+
+/// Runs `work`; a panic is an error.
+fn caught<T>(work: impl FnOnce() -> Result<T, SyncError>) -> Result<T, SyncError> {
+    panic::catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|payload| Err(SyncError::Aborted { message: panic_text(payload.as_ref()) }))
 }
 
 /// Returns whether no cause is known: a broken link is only a symptom.
@@ -290,7 +294,7 @@ mod tests {
         halt.fail(SyncError::BothRemote);
         assert!(halt.stopped());
         assert!(there.accept_lane().and_then(|_| there.accept_lane()).is_err());
-        assert!(matches!(halt.into_result(), Err(SyncError::Cancelled)));
+        assert!(matches!(halt.result(), Err(SyncError::Cancelled)));
     }
 
     #[test]
@@ -298,7 +302,7 @@ mod tests {
         let (halt, _there) = halt();
         halt.fail(SyncError::Link(LinkError::Closed));
         halt.fail(SyncError::BothRemote);
-        assert!(matches!(halt.into_result(), Err(SyncError::BothRemote)));
+        assert!(matches!(halt.result(), Err(SyncError::BothRemote)));
     }
 
     #[test]
@@ -312,7 +316,7 @@ mod tests {
             }
             halt.fail(SyncError::Peer { exit_code: 11, text: "the disk is full".to_owned() });
         });
-        assert!(matches!(halt.into_result(), Err(SyncError::Peer { exit_code: 11, .. })));
+        assert!(matches!(halt.result(), Err(SyncError::Peer { exit_code: 11, .. })));
     }
 
     #[test]
@@ -322,7 +326,7 @@ mod tests {
             let halt = &halt;
             let _ = halt.spawn(scope, "panics", || panic!("an observer fell over"));
         });
-        let error = halt.into_result().unwrap_err();
+        let error = halt.result().unwrap_err();
         assert!(matches!(error, SyncError::Aborted { message } if message == "an observer fell over"));
     }
 }

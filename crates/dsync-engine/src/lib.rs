@@ -7,6 +7,7 @@ mod callbacks;
 pub mod cancel;
 mod check;
 mod choice;
+mod clock;
 mod content;
 mod destination;
 pub mod endpoint;

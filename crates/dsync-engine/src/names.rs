@@ -73,9 +73,12 @@ impl Session {
         work: impl FnOnce() -> Result<T, SyncError>,
     ) -> Result<T, SyncError> {
         let (over_tx, over) = bounded::<()>(0);
+        // The watch of the session hears of a link that broke.
+        let say = || _ = self.control.send(sign);
+        // On a thread that ends here: those of the clock start in the cage, which comes later.
         let saying = || {
             std::thread::scope(|scope| {
-                threads::spawn_scoped(scope, "pulse", || self.beat(&over, || self.control.send(sign)))?;
+                threads::spawn_scoped(scope, "pulse", || self.tell_until(&over, say))?;
                 let done = work();
                 drop(over_tx);
                 done

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
-use dsync_transport::{Stream, StreamEnd, paced};
+use dsync_transport::{Stream, StreamEnd, paced, shared_link};
 use dsync_wire::budget::Budget;
 
 use crate::{
@@ -139,10 +139,8 @@ impl Server {
     }
 
     fn serve_guarded(self, observer: &Guarded<'_>) -> Result<(), SyncError> {
-        let budget = Budget::new(self.resources.max_alloc);
-        let link = self
-            .stream
-            .into_link(StreamEnd::Server, self.timeout, Arc::clone(&budget))
+        let (budget, carriers) = (Budget::new(self.resources.max_alloc), self.resources.workers.carriers());
+        let link = shared_link(self.stream, carriers, StreamEnd::Server, self.timeout, Arc::clone(&budget))
             .map_err(SyncError::of_stream)?;
         let link = paced(link, self.bytes_per_second);
         let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());

@@ -28,7 +28,7 @@ use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender, RecvError},
     limits::{MAX_READY_TEXT, MAX_START},
-    link::{CloseReason, Link, LinkError},
+    link::{Carrier, CloseReason, Link, LinkError},
     message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
@@ -43,6 +43,7 @@ use self::{
 use crate::{
     CancelToken, Grant, State, SyncError, Tally, Workers,
     batch::Recording,
+    clock::Beating,
     content::Contents,
     error::Wording,
     halt::{Halt, lock},
@@ -51,6 +52,7 @@ use crate::{
     resources::Allowance,
     schedule::{Point, point},
     span::SpanKey,
+    workers::Extra,
 };
 
 /// Interval of progress messages and signs of life.
@@ -164,13 +166,16 @@ pub(crate) struct Session {
     /// end of that one may not have noticed yet.
     pub(crate) begun: Option<Timestamp>,
     pub(crate) control: Arc<ControlOut>,
-    pub(crate) halt: Halt,
+    pub(crate) halt: Arc<Halt>,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
     /// The bytes of a long task that the controller sent.
     #[expect(dead_code, reason = "held for the session, and dropped with it")]
     task: Option<Held>,
-    /// The threads for sums and details.
+    /// The places of this end's lanes beyond the first one.
+    #[expect(dead_code, reason = "held for the session, and dropped with it")]
+    further_lanes: Vec<Extra>,
+    /// The threads for sums and details, and for what sessions do now and then.
     pub(crate) workers: Workers,
     /// The speed of what is copied without a link.
     pub(crate) throttle: Option<Throttle>,
@@ -184,7 +189,7 @@ pub(crate) struct Session {
     peer_lacks: Mutex<Vec<String>>,
     /// The token that ends the session before its watch begins.
     cancel: CancelToken,
-    vitals: Vitals,
+    vitals: Arc<Vitals>,
 }
 
 /// The peer's signs of life and its progress.
@@ -321,7 +326,7 @@ impl Session {
         if terms.is_recorded {
             ours.features &= !SPANS;
         }
-        let data_lanes = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
+        let (data_lanes, further_lanes) = lanes(link.as_ref(), &terms.allowance.workers);
         let start = Start {
             role: terms.role.clone(),
             options: terms.options.clone(),
@@ -331,7 +336,8 @@ impl Session {
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send_start(start)?;
-        Ok((Self::assemble((link, life), data_lanes, sender, terms), receiver, ours))
+        let session = Self::assemble((link, life), data_lanes, sender, terms);
+        Ok((Self { further_lanes, ..session }, receiver, ours))
     }
 
     /// Hears what a step of the session's beginning waits for, unless the run is cancelled meanwhile:
@@ -485,10 +491,11 @@ impl Session {
         let control = Arc::new(ControlOut::new(sender));
 
         Self {
-            halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
+            halt: Arc::new(Halt::new(Arc::clone(&link), Arc::clone(&control))),
             link,
             budget,
             task: None,
+            further_lanes: Vec::new(),
             workers,
             throttle,
             state,
@@ -500,14 +507,14 @@ impl Session {
             tally: Tally::default(),
             peer_lacks: Mutex::default(),
             cancel,
-            vitals: Vitals {
+            vitals: Arc::new(Vitals {
                 life,
                 aside: AtomicBool::new(false),
                 timeout,
                 stall,
                 longest: AtomicU64::new(0),
                 told: AtomicU64::new(0),
-            },
+            }),
         }
     }
 
@@ -541,15 +548,6 @@ impl Session {
         self.vitals.longest.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the longest time without progress at either end: longer if long files are read at a
-    /// go.
-    fn patience(&self) -> Duration {
-        let reading = Duration::from_secs(self.vitals.longest.load(Ordering::Relaxed) / SLOWEST_READ);
-        // The files that a source hashes before it lists them are not known yet.
-        let hashing = if self.options.checksum { UNSEEN_HASHING } else { Duration::ZERO };
-        self.vitals.stall.saturating_add(reading).saturating_add(hashing)
-    }
-
     /// Returns the contents of this end's files.
     pub(crate) fn contents(&self) -> Contents<'_> {
         let from_disk = self.options.contents_from_disk;
@@ -576,49 +574,56 @@ impl Session {
         told
     }
 
-    /// Watches until `over` disconnects: ends the run when it is cancelled, the peer is silent, or
+    /// Watches until the guard is dropped: ends the run when it is cancelled, the peer is silent, or
     /// neither end makes progress though the peer shows signs of life.
-    pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
-        let mut moved = Instant::now();
-        // Nobody may have listened before.
-        self.note_alive();
-
-        while !self.halt.stopped() {
-            if cancel.is_cancelled() {
-                return Err(cancel.reason());
-            }
-            self.check_hours()?;
-            // Read before the time, which is set before this is.
-            let aside = self.vitals.aside.load(Ordering::Acquire);
-            if self.vitals.life.silence() > self.vitals.timeout && !aside {
-                return Err(SyncError::Timeout { after: self.vitals.timeout });
-            }
-            if self.control.moved.swap(false, Ordering::Relaxed) {
-                moved = Instant::now();
-            }
-            if moved.elapsed() > self.patience() {
-                return Err(SyncError::Stalled { after: moved.elapsed() });
-            }
-            if over.recv_timeout(crate::halt::POLL) == Err(RecvTimeoutError::Disconnected) {
-                break;
-            }
-        }
-        Ok(())
+    ///
+    /// # Errors
+    /// [`SyncError::Thread`].
+    pub(crate) fn watch(&self, cancel: &CancelToken) -> Result<Beating, SyncError> {
+        let mut watch = self.watcher(cancel);
+        self.every(crate::halt::POLL, move || watch.look())
     }
 
-    /// Calls `pulse` at every [`PULSE`] until `over` disconnects.
+    /// Begins to watch. Nobody may have listened before.
+    fn watcher(&self, cancel: &CancelToken) -> Watch {
+        self.note_alive();
+        // The files that a source hashes before it lists them are not known yet.
+        let hashing = if self.options.checksum { UNSEEN_HASHING } else { Duration::ZERO };
+        Watch {
+            control: Arc::clone(&self.control),
+            vitals: Arc::clone(&self.vitals),
+            grant: self.grant.clone(),
+            cancel: cancel.clone(),
+            hashing,
+            moved: Instant::now(),
+        }
+    }
+
+    /// Calls `pulse` at every [`PULSE`] until the guard is dropped; an error ends the run.
+    ///
+    /// # Errors
+    /// [`SyncError::Thread`].
     pub(crate) fn beat(
         &self,
-        over: &Receiver<()>,
-        mut pulse: impl FnMut() -> Result<(), SyncError>,
-    ) -> Result<(), SyncError> {
-        while !self.halt.stopped() {
-            if over.recv_timeout(PULSE) == Err(RecvTimeoutError::Disconnected) {
-                break;
-            }
-            pulse()?;
+        pulse: impl FnMut() -> Result<(), SyncError> + Send + 'static,
+    ) -> Result<Beating, SyncError> {
+        self.every(PULSE, pulse)
+    }
+
+    fn every(
+        &self,
+        interval: Duration,
+        mut work: impl FnMut() -> Result<(), SyncError> + Send + 'static,
+    ) -> Result<Beating, SyncError> {
+        let halt = Arc::clone(&self.halt);
+        self.workers.clock().start(interval, move || !halt.stopped() && halt.guard(&mut work).is_some())
+    }
+
+    /// Calls `tell` on this thread at every [`PULSE`] until `over` disconnects.
+    pub(crate) fn tell_until(&self, over: &Receiver<()>, mut tell: impl FnMut()) {
+        while !self.halt.stopped() && over.recv_timeout(PULSE) != Err(RecvTimeoutError::Disconnected) {
+            tell();
         }
-        Ok(())
     }
 
     /// Ends the session: the destination's report if there is one, else the error that ended the run.
@@ -630,7 +635,7 @@ impl Session {
                 Ok(report)
             }
             None => {
-                self.halt.into_result()?;
+                self.halt.result()?;
                 Err(SyncError::Link(LinkError::Closed))
             }
         }
@@ -639,10 +644,66 @@ impl Session {
     /// Ends the session before it began.
     pub(crate) fn refuse(self, error: SyncError) -> SyncError {
         self.halt.fail(error);
-        match self.halt.into_result() {
+        match self.halt.result() {
             Err(error) => error,
             Ok(()) => SyncError::Link(LinkError::Closed),
         }
+    }
+}
+
+/// Returns the number of data lanes of a session, and the places of those beyond the first one.
+///
+/// Lanes of a caller's stream share it: more of them only keep more threads busy, which many sessions
+/// at once do by themselves.
+fn lanes(link: &dyn Link, workers: &Workers) -> (usize, Vec<Extra>) {
+    let most = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
+    if link.carrier() != Carrier::Stream {
+        return (most, Vec::new());
+    }
+    let further: Vec<_> = (1..most).map_while(|_| workers.extra()).collect();
+    (1 + further.len(), further)
+}
+
+/// The watch over a session.
+struct Watch {
+    control: Arc<ControlOut>,
+    vitals: Arc<Vitals>,
+    grant: Option<Arc<Grant>>,
+    cancel: CancelToken,
+    /// Time that the source may hash before anything of it is heard.
+    hashing: Duration,
+    /// The time of the last progress.
+    moved: Instant,
+}
+
+impl Watch {
+    /// Looks whether the session may go on.
+    fn look(&mut self) -> Result<(), SyncError> {
+        let Self { vitals, .. } = self;
+        if self.cancel.is_cancelled() {
+            return Err(self.cancel.reason());
+        }
+        self.grant.as_ref().map_or(Ok(()), |grant| grant.check_time())?;
+
+        // Read before the time, which is set before this is.
+        let aside = vitals.aside.load(Ordering::Acquire);
+        if vitals.life.silence() > vitals.timeout && !aside {
+            return Err(SyncError::Timeout { after: vitals.timeout });
+        }
+        if self.control.moved.swap(false, Ordering::Relaxed) {
+            self.moved = Instant::now();
+        }
+        if self.moved.elapsed() > self.patience() {
+            return Err(SyncError::Stalled { after: self.moved.elapsed() });
+        }
+        Ok(())
+    }
+
+    /// Returns the longest time without progress at either end: longer if long files are read at a
+    /// go.
+    fn patience(&self) -> Duration {
+        let reading = Duration::from_secs(self.vitals.longest.load(Ordering::Relaxed) / SLOWEST_READ);
+        self.vitals.stall.saturating_add(reading).saturating_add(self.hashing)
     }
 }
 
@@ -709,7 +770,7 @@ fn hear_start(
 fn tell(link: &Arc<dyn Link>, sender: ControlSender, error: SyncError) -> SyncError {
     let halt = Halt::new(Arc::clone(link), Arc::new(ControlOut::new(sender)));
     halt.fail(error);
-    match halt.into_result() {
+    match halt.result() {
         Err(error) => error,
         Ok(()) => SyncError::Link(LinkError::Closed),
     }
@@ -774,7 +835,6 @@ const MAX_FATAL_CHARS: usize = 500;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crossbeam_channel::bounded;
     use dsync_wire::limits::MAX_START_PART;
 
     use super::*;
@@ -831,18 +891,13 @@ mod tests {
     #[test]
     fn time_in_the_observer_is_no_silence_of_the_peer() {
         let session = impatient();
-        let (over_tx, over) = bounded::<()>(0);
+        let mut watch = session.watcher(&CancelToken::new());
         session.aside(|| {
-            std::thread::scope(|scope| {
-                let watch = scope.spawn(|| session.watch(&CancelToken::new(), &over));
-                // Several looks at the clock later.
-                std::thread::sleep(4 * crate::halt::POLL);
-                drop(over_tx);
-                watch.join().unwrap().unwrap();
-            });
+            std::thread::sleep(Duration::from_millis(2));
+            watch.look().unwrap();
         });
-        let (_over_tx, over) = bounded::<()>(0);
-        let ended = session.watch(&CancelToken::new(), &over);
+        std::thread::sleep(Duration::from_millis(2));
+        let ended = watch.look();
         assert!(matches!(ended, Err(SyncError::Timeout { .. })), "{ended:?}");
     }
 }

@@ -5,7 +5,7 @@ mod shell;
 
 use std::{io, sync::Arc};
 
-use dsync_transport::{Sides, Stream, StreamEnd, Throttle, paced, throttled};
+use dsync_transport::{Carriers, Sides, Stream, StreamEnd, Throttle, paced, shared_link, throttled};
 use dsync_wire::{budget::Budget, link::Link};
 
 #[cfg(feature = "ssh")]
@@ -107,7 +107,7 @@ impl<'a> Way<'a> {
     pub(crate) fn connect(
         self,
         options: &ConnectOptions,
-        (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
+        (budget, throttle, carriers): (&Arc<Budget>, Option<&Throttle>, &Carriers),
         (observer, cancel): (&dyn Observer, &CancelToken),
     ) -> Result<Reached, SyncError> {
         #[cfg(not(feature = "ssh"))]
@@ -115,14 +115,14 @@ impl<'a> Way<'a> {
         match self {
             #[cfg(feature = "ssh")]
             Self::Shell(host) => {
-                let shell = shell::connect(host, options, (budget, throttle), (observer, cancel))?;
+                let shell = shell::connect(host, options, (budget, throttle, carriers), (observer, cancel))?;
                 let link = Arc::clone(&shell.link);
                 let (carrier, reason) = (link.carrier(), shell.reason.clone());
                 let connection = Connection { carrier, reason, moves: Vec::new() };
                 Ok(Reached { link, connection, shell: Some(shell) })
             }
             Self::Own(connector) => {
-                let link = own(connector, options, budget, cancel)?;
+                let link = own(connector, options, (budget, carriers), cancel)?;
                 let link = match throttle {
                     Some(throttle) => throttled(link, throttle, Sides::Both),
                     None => paced(link, options.bytes_per_second),
@@ -144,12 +144,13 @@ impl<'a> Way<'a> {
 fn own(
     connector: &dyn Connector,
     options: &ConnectOptions,
-    budget: &Arc<Budget>,
+    (budget, carriers): (&Arc<Budget>, &Carriers),
     cancel: &CancelToken,
 ) -> Result<Arc<dyn Link>, SyncError> {
     let connect = || {
         let stream = connector.connect(cancel).map_err(|source| SyncError::Connector { source })?;
-        let link = stream.into_link(StreamEnd::Controller, options.timeout, Arc::clone(budget));
+        let (end, budget) = (StreamEnd::Controller, Arc::clone(budget));
+        let link = shared_link(stream, carriers, end, options.timeout, budget);
         link.map_err(SyncError::of_stream)
     };
     let connected = caught(|| Ok(connect()))?;

@@ -1,5 +1,6 @@
-//! The threads for work that fills processors: sums of old files, hashes and attributes of a
-//! listing.
+//! The threads that runs share: those for work that fills processors (sums of old files, hashes and
+//! attributes of a listing), those that carry the bytes of connections, and those for what is done now
+//! and then.
 //!
 //! They belong to whoever made the value, not to the process: a program that embeds the engine
 //! keeps its own pools, and runs that are given clones of one value share its threads.
@@ -7,14 +8,22 @@
 use std::{
     fmt, io,
     num::NonZero,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::available_parallelism,
 };
 
-use crate::SyncError;
+use dsync_transport::Carriers;
 
-/// A pool of threads that runs can share; clones are the same pool. The threads start with the
-/// first work and end with the last clone.
+use crate::{SyncError, clock::Clock};
+
+/// Threads that runs can share; clones are the same threads. They start with the first work and end
+/// with the last clone.
+///
+/// Beside the pool for work that fills processors there are threads that carry the bytes of connections, at
+/// most one for each processor, and a few that watch peers and show signs of life.
 ///
 /// ```
 /// use dsync_engine::{Resources, Workers};
@@ -29,22 +38,46 @@ use crate::SyncError;
 #[derive(Clone)]
 pub struct Workers(Arc<Inner>);
 
+#[derive(Default)]
 struct Inner {
     /// The number of threads; one for each processor if it is not set.
     threads: Option<NonZero<usize>>,
     pool: OnceLock<Option<rayon::ThreadPool>>,
+    carriers: Carriers,
+    clock: Clock,
+    /// The number of threads beyond the first of their kind that sessions have.
+    extras: AtomicUsize,
 }
 
 impl Workers {
     /// Makes a pool of so many threads, none of which runs yet.
     pub fn new(threads: NonZero<usize>) -> Self {
-        Self(Arc::new(Inner { threads: Some(threads), pool: OnceLock::new() }))
+        Self(Arc::new(Inner { threads: Some(threads), ..Inner::default() }))
     }
 
     /// Makes another pool of as many threads, none of which runs yet: they get the rights of the thread
     /// that gives them their first work.
     pub(crate) fn apart(&self) -> Self {
-        Self(Arc::new(Inner { threads: self.0.threads, pool: OnceLock::new() }))
+        Self(Arc::new(Inner { threads: self.0.threads, ..Inner::default() }))
+    }
+
+    /// Returns the threads that carry bytes for connections.
+    pub(crate) fn carriers(&self) -> &Carriers {
+        &self.0.carriers
+    }
+
+    /// Returns the threads for what sessions do now and then.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Returns a place for a further thread of a kind that a session has one of, if there is one left.
+    pub(crate) fn extra(&self) -> Option<Extra> {
+        let most = (2 * dsync_fs::processors()).max(MIN_EXTRAS);
+        let one_more = |extras: usize| (extras < most).then_some(extras + 1);
+        let extras = &self.0.extras;
+        extras.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Extra(Arc::clone(&self.0)))
     }
 
     /// Runs `work` on the pool, where its parallel iterators use all threads; returns its result.
@@ -65,10 +98,19 @@ impl Workers {
     }
 }
 
+/// A place for a further thread, as long as this lives.
+pub(crate) struct Extra(Arc<Inner>);
+
+impl Drop for Extra {
+    fn drop(&mut self) {
+        self.0.extras.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Default for Workers {
     /// Makes a pool with a thread for each processor; two where their number is not known.
     fn default() -> Self {
-        Self(Arc::new(Inner { threads: None, pool: OnceLock::new() }))
+        Self(Arc::default())
     }
 }
 
@@ -77,3 +119,6 @@ impl fmt::Debug for Workers {
         f.debug_struct("Workers").field("threads", &self.0.threads).finish_non_exhaustive()
     }
 }
+
+/// Places for further threads, at the least: two sessions have all that they can use.
+const MIN_EXTRAS: usize = 8;

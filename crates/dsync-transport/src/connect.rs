@@ -39,7 +39,7 @@ use crate::{
     mux::{Role, Seat},
     pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
-    reactor::Reactor,
+    reactor::Carriers,
     shell::{EXIT_TIME, ShellLines, ShellProcess},
     text::printable,
     waits::{LONGEST_PORT_WAIT, NEAR, SHORTEST_IDLE},
@@ -88,6 +88,8 @@ pub struct ConnectOptions {
     /// The lines that the remote shell writes to standard error meanwhile, for another thread. Default: nobody
     /// reads them.
     pub shell_lines: ShellLines,
+    /// The threads that carry bytes. Default: ones that no other link has.
+    pub carriers: Carriers,
 }
 
 /// The way to give up a [`connect()`] that another thread waits in; clones share it.
@@ -116,6 +118,7 @@ impl Default for ConnectOptions {
             throttle: None,
             abandon: Abandon::default(),
             shell_lines: ShellLines::default(),
+            carriers: Carriers::default(),
         }
     }
 }
@@ -194,7 +197,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         .in_this_build()
         .map_err(|(protocol, reason)| ConnectError::OnlyPipe { host: shell.host_text(), protocol, reason })?;
     let (process, input, output) = ShellProcess::start(shell, &shell.argv()?, &options.shell_lines)?;
-    let reactor = Reactor::start().map_err(system)?;
+    let reactor = options.carriers.share().map_err(system)?;
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
     options.transport = transport;

@@ -16,7 +16,7 @@
 //! `accept()` is its other end. Nothing here touches a file of a tree, reads the environment, or
 //! prints.
 //!
-//! tokio lives only in here, on one thread per link; every call of the API blocks.
+//! tokio lives only in here, on threads that links share ([`Carriers`]); every call of the API blocks.
 
 #[cfg(feature = "ssh")]
 mod accept;
@@ -90,12 +90,19 @@ pub use error::{AcceptError, ConnectError, ShellStatus};
 #[cfg(feature = "tls")]
 pub use identity::cryptography;
 pub use pace::{Sides, Throttle, paced, throttled};
+#[cfg(feature = "stream")]
+pub use reactor::Carriers;
 #[cfg(feature = "ssh")]
 pub use shell::{RemoteShell, ShellLines};
-pub use stream::{Stream, StreamEnd};
+pub use stream::{Stream, StreamEnd, shared_link};
 
 #[cfg(all(feature = "ssh", not(feature = "tls")))]
 use keyless::{identity, offers};
+
+/// The threads that carry bytes: none in a build without streams.
+#[cfg(not(feature = "stream"))]
+#[derive(Debug, Clone, Default)]
+pub struct Carriers;
 
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

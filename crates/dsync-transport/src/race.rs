@@ -8,6 +8,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::reactor::as_own;
+
 /// The reason why no address was reached.
 #[derive(Debug)]
 pub(crate) enum DialError {
@@ -85,7 +87,7 @@ where
 
     let mut attempts = JoinSet::new();
     for address in &tried {
-        attempts.spawn(attempt(*address));
+        attempts.spawn(as_own(attempt(*address)));
     }
 
     let head_start = if tried.is_empty() { Duration::ZERO } else { STAGGER };
@@ -103,7 +105,7 @@ where
                 for address in addresses {
                     if !tried.contains(&address) && tried.len() < MAX_ADDRESSES {
                         tried.push(address);
-                        attempts.spawn(attempt(address));
+                        attempts.spawn(as_own(attempt(address)));
                     }
                 }
             }

@@ -1,37 +1,84 @@
-//! The home of async code: one tokio runtime on one thread per link, and the way from a blocking
-//! call into it and back.
+//! The home of async code: tokio runtimes of one thread each, shared by links, and the way from a
+//! blocking call into them and back.
 //!
-//! The runtime's thread does all input and output and all packet crypto of its link. Engine threads
+//! A runtime's thread does all input and output and all packet crypto of its links. Engine threads
 //! poll a stream's future themselves and park until it is ready ([`block_on`]), so outgoing data
 //! does not pass through another queue or thread. Incoming data does only if a thread waits for
 //! much.
+//!
+//! The laws: a link has a runtime of its own as long as there are no more links than processors.
+//! A link's tasks end with it, whoever else uses the runtime: all of them are started by its
+//! [`Reactor`], or by [`spawn`] within one of them.
+
+#[cfg(feature = "quic")]
+mod for_quinn;
 
 use std::{
     cell::RefCell,
+    fmt,
     future::Future,
     io,
     os::unix::net::UnixStream,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
-    thread::{self, JoinHandle, Thread},
+    thread::{self, JoinHandle, Thread, available_parallelism},
 };
 
-use tokio::{runtime, sync::oneshot};
+use tokio::{
+    runtime::{self, Handle},
+    sync::oneshot,
+    task::{AbortHandle, JoinSet},
+};
 
-/// A runtime on its own thread. Dropping it drops all of its tasks and joins the thread.
-pub(crate) struct Reactor {
-    handle: runtime::Handle,
+#[cfg(feature = "quic")]
+pub(crate) use self::for_quinn::ForQuinn;
+
+/// The threads that carry bytes for links; clones are the same threads. They start when links need
+/// them, one for each processor at most, and end with the last clone and the last link.
+#[derive(Clone, Default)]
+pub struct Carriers(Arc<Mutex<Vec<Arc<Running>>>>);
+
+impl Carriers {
+    /// Takes a share of the runtime that has the fewest links. Starts one if all are in use and
+    /// there are processors left.
+    pub(crate) fn share(&self) -> io::Result<Reactor> {
+        let mut all = lock(&self.0);
+        let processors = available_parallelism().map_or(1, usize::from);
+        let least = all.iter().min_by_key(|running| Arc::strong_count(running));
+        let least = least.filter(|running| Arc::strong_count(running) == 1 || all.len() >= processors);
+        let running = match least {
+            Some(running) => Arc::clone(running),
+            None => {
+                let started = Arc::new(Running::start()?);
+                all.push(Arc::clone(&started));
+                started
+            }
+        };
+        let tasks = Tasks { handle: running.handle.clone(), set: Mutex::new(Some(JoinSet::new())) };
+        Ok(Reactor { tasks: Arc::new(tasks), _running: running })
+    }
+}
+
+impl fmt::Debug for Carriers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carriers").field("started", &lock(&self.0).len()).finish()
+    }
+}
+
+/// A runtime on its own thread, which ends with it.
+struct Running {
+    handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reactor {
+impl Running {
     /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
         probe_descriptors()?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -44,6 +91,30 @@ impl Reactor {
         })?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread's hook has printed a panic; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A link's share of a runtime. Dropping it drops all of the link's tasks, and waits for that.
+pub(crate) struct Reactor {
+    tasks: Arc<Tasks>,
+    _running: Arc<Running>,
+}
+
+impl Reactor {
+    /// Starts a runtime that nobody shares.
+    #[cfg(any(feature = "ssh", test))]
+    pub(crate) fn start() -> io::Result<Self> {
+        Carriers::default().share()
+    }
 
     /// Runs `future` on the runtime's thread and waits for it; returns `None` if it panicked.
     pub(crate) fn run<F>(&self, future: F) -> Option<F::Output>
@@ -51,13 +122,13 @@ impl Reactor {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        block_on(self.handle.spawn(future)).ok()
+        self.tasks.run(future)
     }
 
-    /// Returns the handle with which lanes start futures of their own.
+    /// Returns the link's tasks, with which lanes start futures of their own.
     #[cfg(feature = "quic")]
-    pub(crate) fn handle(&self) -> runtime::Handle {
-        self.handle.clone()
+    pub(crate) fn tasks(&self) -> Arc<Tasks> {
+        Arc::clone(&self.tasks)
     }
 
     /// Starts `future` on the runtime's thread and leaves it there.
@@ -65,8 +136,79 @@ impl Reactor {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.handle.spawn(future);
+        let _ = self.tasks.spawn(future);
     }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        let tasks = lock(&self.tasks.set).take();
+        if let Some(mut tasks) = tasks {
+            block_on(tasks.shutdown());
+        }
+    }
+}
+
+/// The tasks of one link.
+pub(crate) struct Tasks {
+    handle: Handle,
+    /// `None` once the link has ended.
+    set: Mutex<Option<JoinSet<()>>>,
+}
+
+impl Tasks {
+    /// Starts a task; `None` if the link has ended.
+    fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        let mut set = lock(&self.set);
+        let set = set.as_mut()?;
+        // The set keeps what has ended until somebody asks.
+        while set.try_join_next().is_some() {}
+        Some(set.spawn_on(OWN.scope(Arc::clone(self), future), &self.handle))
+    }
+
+    /// Runs a task and waits for it; returns `None` if it panicked, or the link has ended.
+    pub(crate) fn run<F>(self: &Arc<Self>, future: F) -> Option<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (done, outcome) = oneshot::channel();
+        let _ = self.spawn(async move {
+            let _ = done.send(future.await);
+        });
+        block_on(outcome).ok()
+    }
+}
+
+tokio::task_local! {
+    /// The tasks of the link that the current one belongs to.
+    static OWN: Arc<Tasks>;
+}
+
+/// Returns a future that belongs to the link that the current task belongs to, whoever polls it.
+#[cfg(feature = "tls")]
+pub(crate) fn as_own<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let own = OWN.try_with(Arc::clone).ok();
+    async move {
+        match own {
+            Some(own) => OWN.scope(own, future).await,
+            None => future.await,
+        }
+    }
+}
+
+/// Starts a task of the link that the current task belongs to.
+///
+/// # Errors
+/// The link has ended, or the caller is no task of a link.
+#[cfg(feature = "tls")]
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> io::Result<AbortHandle> {
+    let own = OWN.try_with(Arc::clone).ok();
+    own.and_then(|tasks| tasks.spawn(future)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the system's error where there are too few descriptors for a runtime, which panics over those that it
@@ -75,16 +217,6 @@ fn probe_descriptors() -> io::Result<()> {
     // More than the six that it opens: others take some meanwhile.
     let _room = [UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?];
     Ok(())
-}
-
-impl Drop for Reactor {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // The thread's hook has printed a panic; there is nothing to add.
-            let _ = thread.join();
-        }
-    }
 }
 
 /// Polls `future` on the calling thread, parking it in between.
@@ -161,6 +293,57 @@ mod tests {
         });
         assert_eq!(block_on(receiver), Ok(7));
         assert_eq!(reactor.run(async { 8 }), Some(8));
+    }
+
+    /// Tells when it is dropped.
+    struct Dropped(Arc<AtomicBool>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn no_more_threads_than_processors_carry_links_and_the_first_ones_have_their_own() {
+        let (carriers, processors) = (Carriers::default(), available_parallelism().unwrap().get());
+        let mut links: Vec<_> = (0..processors).map(|_| carriers.share().unwrap()).collect();
+        assert_eq!(lock(&carriers.0).len(), processors);
+        links.extend((0..2 * processors).map(|_| carriers.share().unwrap()));
+        let shares = |links: &[Reactor], running: &Arc<Running>| {
+            links.iter().filter(|link| Arc::ptr_eq(&link._running, running)).count()
+        };
+        let started = lock(&carriers.0).clone();
+        assert!(started.len() == processors && started.iter().all(|running| shares(&links, running) == 3));
+        drop(started);
+
+        // What ran once is there for the next link.
+        links.clear();
+        drop(carriers.share().unwrap());
+        assert_eq!(lock(&carriers.0).len(), processors);
+    }
+
+    #[test]
+    fn the_tasks_of_a_link_end_with_it_and_those_of_another_go_on() {
+        let carriers = Carriers::default();
+        let links: Vec<_> = (0..=available_parallelism().unwrap().get()).map(|_| carriers.share()).collect();
+        let mut links: Vec<_> = links.into_iter().map(Result::unwrap).collect();
+        // The last one shares a thread with one of the others.
+        let last = links.pop().unwrap();
+        let gone = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let [own, started_by_it] = gone.clone().map(Dropped);
+        last.run(async move {
+            let forever = |held| async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            };
+            drop(spawn(forever(own)).unwrap());
+            drop(spawn(async move { drop(spawn(forever(started_by_it))) }).unwrap());
+        });
+
+        drop(last);
+        assert!(gone.iter().all(|gone| gone.load(Ordering::SeqCst)));
+        assert!(links.iter().all(|link| link.run(async { 5 }) == Some(5)));
     }
 
     #[test]

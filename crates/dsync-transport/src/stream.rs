@@ -15,6 +15,8 @@ use std::{io, sync::Arc, time::Duration};
 
 use dsync_wire::{budget::Budget, link::Link};
 
+use crate::Carriers;
+
 /// The end of a stream that this is. The two ends of one stream must differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamEnd {
@@ -55,29 +57,45 @@ impl Stream {
         Self(Form::Link(link))
     }
 
-    /// Makes the link that a session runs over. The peer's data that waits for a reader is taken
+    /// Makes the link that a session runs over, on a thread of its own. The peer's data that waits for a reader is taken
     /// from `budget`; the link counts as lost after `idle_timeout` of silence, at least 3 s.
     ///
     /// # Errors
     /// The system's error: no thread, or a descriptor that cannot be waited for (a regular file).
-    #[cfg_attr(
-        not(feature = "stream"),
-        expect(
-            unused_variables,
-            clippy::needless_pass_by_value,
-            reason = "a link of the caller's keeps to terms of its own"
-        )
-    )]
     pub fn into_link(
         self,
         end: StreamEnd,
         idle_timeout: Duration,
         budget: Arc<Budget>,
     ) -> io::Result<Arc<dyn Link>> {
-        match self.0 {
-            Form::Link(link) => Ok(link),
-            #[cfg(feature = "stream")]
-            Form::Descriptors { input, output } => bytes::link((input, output), end, idle_timeout, budget),
+        shared_link(self, &Carriers::default(), end, idle_timeout, budget)
+    }
+}
+
+/// Makes the link of a stream as [`Stream::into_link`] does, on threads that it shares with other links.
+///
+/// # Errors
+/// As [`Stream::into_link`].
+#[cfg_attr(
+    not(feature = "stream"),
+    expect(
+        unused_variables,
+        clippy::needless_pass_by_value,
+        reason = "a link of the caller's keeps to terms of its own"
+    )
+)]
+pub fn shared_link(
+    stream: Stream,
+    carriers: &Carriers,
+    end: StreamEnd,
+    idle_timeout: Duration,
+    budget: Arc<Budget>,
+) -> io::Result<Arc<dyn Link>> {
+    match stream.0 {
+        Form::Link(link) => Ok(link),
+        #[cfg(feature = "stream")]
+        Form::Descriptors { input, output } => {
+            bytes::link(carriers, (input, output), end, idle_timeout, budget)
         }
     }
 }

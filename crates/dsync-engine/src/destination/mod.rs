@@ -189,22 +189,18 @@ fn converse<'a>(
         let (over_tx, over) = bounded::<()>(0);
         let (listed_tx, listed) = unbounded();
         let (refinements_tx, refinements) = unbounded();
-        let show_life = || site.session.control.send(&ControlMessage::Progress(site.account.progress()));
+        let mut beating = None;
+        let show_life = site.account.progress.shown_by(&site.session.control);
         if local.is_some() {
             // No peer waits for a sign of life: one thread does for both.
             halt.spawn(scope, "watch", move || watch_and_beat(site, cancel, &over));
         } else {
             halt.writers().expect();
-            let (pulse_over, tell_over) = (over.clone(), over.clone());
-            halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
-            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, show_life));
+            beating = halt.guard(|| Ok((site.session.watch(cancel)?, site.session.beat(show_life)?)));
             if site.account.is_heard_here() {
                 // Whoever listens may take his time; the peer hears of life meanwhile.
-                let tell = || {
-                    site.account.tell_observer();
-                    Ok(())
-                };
-                halt.spawn(scope, "tell", move || site.session.beat(&tell_over, tell));
+                let tell = || site.account.tell_observer();
+                halt.spawn(scope, "tell", move || Ok(site.session.tell_until(&over, tell)));
             }
         }
         let inbox = halt.spawn(scope, "inbox", move || {
@@ -221,7 +217,7 @@ fn converse<'a>(
         if let Some(inbox) = inbox {
             let _ = inbox.join();
         }
-        drop(over_tx);
+        drop((over_tx, beating));
     });
     report
 }
@@ -295,18 +291,13 @@ fn work<'a>(
         if let Some(written) = written {
             halt.spawn(scope, "record", halt.as_writer(move || written::run(site, &written)));
         }
-        let recording = record.clone();
-        let commit = move || {
-            *group = Some(commit::run(transfers, commits, recording.as_ref())?);
-            Ok(())
-        };
-        halt.spawn(scope, "commit", halt.as_writer(commit));
         let lanes = if local.is_some() { 0 } else { site.session.data_lanes };
         for _ in 0..lanes {
             let own = outbox();
             halt.spawn(scope, "receive", move || receive::run(transfers, own));
         }
-        let workers = if local.is_some() { local::workers() } else { 0..SIGNERS };
+        let second = if local.is_some() { None } else { site.session.workers.extra() };
+        let workers = if local.is_some() { local::workers() } else { 0..1 + usize::from(second.is_some()) };
         for _ in workers {
             let (readers, own) = (readers.clone(), outbox());
             match local {
@@ -322,8 +313,15 @@ fn work<'a>(
         }
         // The planner may not wait for readers that are gone, nor the committer for an outbox that
         // nobody has.
-        drop((readers, committer, record));
+        drop((readers, committer));
+        // On the calling thread, which has nothing else to do: it lets the destination go before it tells of
+        // a failure of its own.
+        let committed = halt.attempt(halt.as_writer(move || {
+            *group = Some(commit::run(transfers, commits, record.as_ref())?);
+            Ok(())
+        }));
         let_go_after_failure(transfers);
+        halt.guard(|| committed);
     });
 
     (leftover, group)
@@ -414,8 +412,6 @@ fn report(transfers: &Transfers<'_>, target: Target) -> Result<Report, SyncError
     Ok(report)
 }
 
-/// Signers: two keep a disk and the processors busy; each signature is parallel in itself.
-const SIGNERS: usize = 2;
 /// Batches of files that wait for a signer or a copier, by reference.
 const QUEUED_FILES: usize = 8;
 /// Batches of finished files that wait for the committer, each file with a name only.

@@ -1,7 +1,7 @@
 //! The source role: lists its tree, answers requests for files.
 //!
 //! Threads: a lister (stage 1), an inbox for the destination's requests, one worker per data lane
-//! (stages 4 to 6), a watch and a pulse. They share the [`Catalogue`] of listed entries and the
+//! (stages 4 to 6). A watch and a pulse are [beats](crate::clock). They share the [`Catalogue`] of listed entries and the
 //! [`Queue`] of requested files; both are bounded by the destination's own credit.
 
 mod catalogue;
@@ -25,7 +25,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crossbeam_channel::bounded;
 use dsync_delta::Key;
 use dsync_fs::{SourceFile, Walk};
 use dsync_wire::{
@@ -134,15 +133,13 @@ pub(crate) fn run(
         let (shared, halt, report) = (&shared, &session.halt, &mut report);
 
         std::thread::scope(|scope| {
-            let (over_tx, over) = bounded::<()>(0);
             // A destination in this process watches for both ends, and waits for no sign of life.
-            if !in_process {
-                let pulse_over = over.clone();
-                halt.spawn(scope, "watch", move || shared.session.watch(cancel, &over));
-                halt.spawn(scope, "pulse", move || {
-                    shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
-                });
-            }
+            let watched = || {
+                let control = Arc::clone(&shared.session.control);
+                let pulse = move || control.send(&ControlMessage::Alive);
+                Ok((shared.session.watch(cancel)?, shared.session.beat(pulse)?))
+            };
+            let beating = if in_process { None } else { halt.guard(watched) };
             // In one process a listing costs less than the digests that would spare it.
             let can_pay = !in_process && !is_recorded;
             let key = mail.spans.take().filter(|_| can_pay && session.options.allows_spans());
@@ -163,8 +160,8 @@ pub(crate) fn run(
             };
             halt.guard(|| {
                 let outcome = inbox::run(shared, mail, start_lanes);
-                drop(over_tx);
                 shared.queue.close();
+                drop(beating);
                 *report = Some(outcome?);
                 Ok(())
             });

@@ -110,5 +110,5 @@ fn a_refused_farewell_still_ends_the_run() {
     });
     assert!(began.elapsed() < HANGS && halt.stopped());
     assert!(matches!(there.accept_lane().map(drop), Err(LinkError::PeerClosed { .. })));
-    assert!(matches!(halt.into_result(), Err(SyncError::Thread { .. })));
+    assert!(matches!(halt.result(), Err(SyncError::Thread { .. })));
 }

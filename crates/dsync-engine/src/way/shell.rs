@@ -9,7 +9,7 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_transport::{
-    Abandon, ConnectError, Connected, HostAnswer, RemoteShell, ShellLines, Throttle, TransportChoice,
+    Carriers, ConnectError, Connected, HostAnswer, RemoteShell, Throttle, TransportChoice,
 };
 use dsync_wire::budget::Budget;
 
@@ -19,10 +19,14 @@ use crate::{CancelToken, ConnectOptions, Observer, RemoteHost, SyncError, halt::
 pub(super) fn connect(
     host: &RemoteHost,
     options: &ConnectOptions,
-    (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
+    (budget, throttle, carriers): (&Arc<Budget>, Option<&Throttle>, &Carriers),
     (observer, cancel): (&dyn Observer, &CancelToken),
 ) -> Result<Connected, SyncError> {
-    let carrier = carrier_options(options, budget, throttle);
+    let carrier = dsync_transport::ConnectOptions {
+        throttle: throttle.cloned(),
+        carriers: carriers.clone(),
+        ..carrier_options(options, budget)
+    };
     connect_or_cancel(&remote_shell(host, options), &carrier, (observer, cancel))
 }
 
@@ -93,11 +97,7 @@ fn remote_shell(host: &RemoteHost, options: &ConnectOptions) -> RemoteShell {
     }
 }
 
-fn carrier_options(
-    options: &ConnectOptions,
-    budget: &Arc<Budget>,
-    throttle: Option<&Throttle>,
-) -> dsync_transport::ConnectOptions {
+fn carrier_options(options: &ConnectOptions, budget: &Arc<Budget>) -> dsync_transport::ConnectOptions {
     dsync_transport::ConnectOptions {
         transport: options.transport,
         further: options.further,
@@ -107,9 +107,7 @@ fn carrier_options(
         ports: options.ports,
         bytes_per_second: options.bytes_per_second,
         budget: Arc::clone(budget),
-        throttle: throttle.cloned(),
-        abandon: Abandon::default(),
-        shell_lines: ShellLines::default(),
+        ..dsync_transport::ConnectOptions::default()
     }
 }
 

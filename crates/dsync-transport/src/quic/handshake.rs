@@ -34,6 +34,7 @@ use crate::{
     crowd::Crowd,
     identity::Identity,
     race::{Addresses, DialError, race},
+    reactor::{ForQuinn, spawn},
 };
 
 /// A UDP port that accepts one client, once.
@@ -69,13 +70,13 @@ impl Offer {
             client_address,
             accepted: Arc::clone(&accepted),
         });
-        let serving = tokio::spawn(async move {
+        let serving = spawn(async move {
             // Either way the port accepts nobody else from here on.
             let _ = timeout(window, serve(&server)).await;
             server.endpoint.set_server_config(None);
-        });
+        })?;
 
-        Ok(Self { endpoint, accepted, serving: serving.abort_handle() })
+        Ok(Self { endpoint, accepted, serving })
     }
 
     /// Returns the port.
@@ -211,7 +212,7 @@ pub(crate) fn open_served(
 /// Makes an endpoint on a socket. Must be called on the runtime's thread.
 fn endpoint(socket: UdpSocket, config: EndpointConfig, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = Steady::new(socket)?;
-    let turns = Turns::new(Arc::clone(&socket));
+    let turns = Turns::new(Arc::clone(&socket), ForQuinn::current()?);
     Endpoint::new_with_abstract_socket(config, server, socket, turns)
 }
 

@@ -90,7 +90,7 @@ impl QuicLink {
     fn lane(&self, (send, receive): (SendStream, RecvStream)) -> Lane {
         Lane {
             tx: Box::new(Writer { stream: send, finished: false, shared: Arc::clone(&self.shared) }),
-            rx: Box::new(Reader::new(receive, self.reactor.handle(), Arc::clone(&self.shared))),
+            rx: Box::new(Reader::new(receive, self.reactor.tasks(), Arc::clone(&self.shared))),
         }
     }
 }

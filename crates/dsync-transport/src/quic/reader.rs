@@ -17,17 +17,16 @@ use std::{
 use bytes::Bytes;
 use dsync_wire::link::{LaneRead, LinkError};
 use quinn::{ReadError, RecvStream};
-use tokio::runtime::Handle;
 
 use super::{ABANDONED, Shared};
-use crate::reactor::block_on;
+use crate::reactor::{Tasks, block_on};
 
 pub(super) struct Reader {
     /// Lent to the runtime's thread while it gathers; gone after that thread has ended.
     stream: Option<RecvStream>,
     /// Whether a wake-up brings less than [`MUCH`].
     sparse: bool,
-    runtime: Handle,
+    tasks: Arc<Tasks>,
     shared: Arc<Shared>,
 }
 
@@ -41,8 +40,8 @@ struct Gathered {
 }
 
 impl Reader {
-    pub(super) fn new(stream: RecvStream, runtime: Handle, shared: Arc<Shared>) -> Self {
-        Self { stream: Some(stream), sparse: false, runtime, shared }
+    pub(super) fn new(stream: RecvStream, tasks: Arc<Tasks>, shared: Arc<Shared>) -> Self {
+        Self { stream: Some(stream), sparse: false, tasks, shared }
     }
 
     /// Reads without waiting; returns pending if there is nothing.
@@ -75,8 +74,8 @@ impl Reader {
     fn gather(&mut self, wanted: usize) -> Result<(Vec<Bytes>, usize), LinkError> {
         let stream = self.stream.take().ok_or(LinkError::Closed)?;
         // Fails only if the runtime has ended, and the link with it.
-        let gathered = block_on(self.runtime.spawn(gather(stream, wanted)));
-        let Gathered { stream, pieces, wakes, outcome } = gathered.map_err(|_| self.shared.gone())?;
+        let gathered = self.tasks.run(gather(stream, wanted));
+        let Gathered { stream, pieces, wakes, outcome } = gathered.ok_or_else(|| self.shared.gone())?;
         self.stream = Some(stream);
         outcome.map_err(|error| self.shared.unread(error))?;
         Ok((pieces, wakes))

@@ -1,4 +1,4 @@
-//! The runtime that quinn's tasks run on: tokio's, with longer turns.
+//! The runtime that quinn's tasks run on: that of the link, with longer turns.
 //!
 //! A connection's task hands over twenty packets and then lets others run. Here it gets several turns in a row
 //! while it has more, and at the end of them the socket sends what they left in its batch. So a batch never
@@ -13,30 +13,32 @@ use std::{
     time::Instant,
 };
 
-use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
 use super::steady::Steady;
+use crate::reactor::ForQuinn;
 
 /// A runtime for the endpoint of one socket.
 #[derive(Debug)]
 pub(super) struct Turns {
     socket: Arc<Steady>,
+    runtime: Arc<ForQuinn>,
 }
 
 impl Turns {
-    pub(super) fn new(socket: Arc<Steady>) -> Arc<Self> {
-        Arc::new(Self { socket })
+    pub(super) fn new(socket: Arc<Steady>, runtime: Arc<ForQuinn>) -> Arc<Self> {
+        Arc::new(Self { socket, runtime })
     }
 }
 
 impl Runtime for Turns {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
-        TokioRuntime.new_timer(at)
+        self.runtime.new_timer(at)
     }
 
     fn spawn(&self, mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let socket = Arc::clone(&self.socket);
-        TokioRuntime.spawn(Box::pin(poll_fn(move |context| {
+        self.runtime.spawn(Box::pin(poll_fn(move |context| {
             let mut turns = MOST_TURNS;
             let polled = loop {
                 let before = socket.handed();
@@ -52,7 +54,7 @@ impl Runtime for Turns {
     }
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        TokioRuntime.wrap_udp_socket(socket)
+        self.runtime.wrap_udp_socket(socket)
     }
 }
 

@@ -20,7 +20,7 @@ use super::{Form, Stream, StreamEnd};
 use crate::{
     mux::{MuxLink, Role, Seat},
     pipe,
-    reactor::Reactor,
+    reactor::Carriers,
     waits::SHORTEST_IDLE,
 };
 
@@ -156,12 +156,13 @@ impl Drop for Half {
 
 /// Makes the lanes over two descriptors.
 pub(super) fn link(
+    carriers: &Carriers,
     (input, output): (OwnedFd, OwnedFd),
     end: StreamEnd,
     idle_timeout: Duration,
     budget: Arc<Budget>,
 ) -> io::Result<Arc<dyn Link>> {
-    let reactor = Reactor::start()?;
+    let reactor = carriers.share()?;
     let opened = reactor.run(async move { pipe::open(input, output) });
     let (reader, writer) = opened.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))?;
     let role = match end {

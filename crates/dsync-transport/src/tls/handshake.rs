@@ -50,6 +50,7 @@ use crate::{
     identity::Identity,
     ports,
     race::{Addresses, DialError, race},
+    reactor::spawn,
     waits::NEAR,
 };
 
@@ -101,14 +102,14 @@ impl Offer {
         });
 
         let serving = Arc::clone(&server);
-        let listening = tokio::spawn(async move {
+        let listening = spawn(async move {
             tokio::select! {
                 () = serve(&serving, &listener) => {}
                 () = expire(&serving, window) => {}
             }
-        });
+        })?;
 
-        Ok(Self { server, port, listening: Some(listening.abort_handle()) })
+        Ok(Self { server, port, listening: Some(listening) })
     }
 
     /// Returns the port.
