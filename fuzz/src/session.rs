@@ -98,7 +98,7 @@ fn talk(role: Role, link: MemoryLink, arena: &Arena, mut script: Script<'_>) {
         Role::Source => destination::play(&mut peer, &mut script),
     }
     // The other end acts on this at once, so it waits for no other.
-    peer.say(&ControlMessage::Fatal(Fatal { exit_code: 20, text: b"enough".to_vec() }), None);
+    peer.say(&ControlMessage::Fatal(Fatal { exit_code: 20, text: b"enough".to_vec(), reason: None }), None);
     // Damage may have left the other end inside a frame; there it hears the end of the lane.
     let _ = peer.control.finish();
     // Wait until it hangs up.

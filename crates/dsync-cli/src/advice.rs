@@ -343,11 +343,15 @@ fn is_full(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dsync_engine::Reason;
+
     use super::*;
 
     #[test]
     fn an_option_that_an_older_end_lacks_is_named_with_the_end_to_upgrade() {
-        let said = |text: &str| in_options(&SyncError::Peer { exit_code: 12, text: text.to_owned() });
+        let said = |text: &str| {
+            in_options(&SyncError::Peer { exit_code: 12, text: text.to_owned(), reason: Reason::Other })
+        };
         let refusal = |field: &str| {
             format!(
                 "protocol error: message Start: its options are not understood: unknown field `{field}`, expected one of `a`"

@@ -330,6 +330,8 @@ const IS_A_DIRECTORY: i32 = 21;
 
 #[cfg(test)]
 mod tests {
+    use dsync_engine::Reason;
+
     use super::*;
 
     fn of(operation: Operation, path: &[u8], cause: Cause) -> String {
@@ -371,7 +373,7 @@ mod tests {
         let unreadable =
             SyncError::SourceUnreadable { path: "X".into(), source: io::Error::from_raw_os_error(13) };
         assert_eq!(failure(&unreadable, &Rules::default()), "cannot open source 'X': Permission denied");
-        let peer = SyncError::Peer { exit_code: 3, text: "a\nb".into() };
+        let peer = SyncError::Peer { exit_code: 3, text: "a\nb".into(), reason: Reason::Other };
         assert_eq!(failure(&peer, &Rules::default()), "a\\#012b");
     }
 

@@ -11,7 +11,7 @@ use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     budget::OverBudget,
     link::{Carrier, CloseReason, LinkError},
-    message::{Cause, Operation},
+    message::{Cause, Operation, Reason},
     options::AlternateUse,
 };
 
@@ -351,6 +351,8 @@ pub enum SyncError {
         exit_code: u8,
         /// Its message, unescaped: escape before printing.
         text: String,
+        /// The kind of reason; of a peer that does not say, what its exit code tells.
+        reason: Reason,
     },
     /// The filesystem failed in a way that ends the run (disk full, read-only, a failed sync).
     #[error("cannot {} '{}'", operation_words(*operation), path.display())]
@@ -669,6 +671,60 @@ impl SyncError {
         }
     }
 
+    /// Returns the kind of reason, which is the same at the end where something failed and at the one that
+    /// hears of it.
+    ///
+    /// ```
+    /// use dsync_engine::{Reason, SyncError};
+    ///
+    /// fn advice(error: &SyncError) -> &'static str {
+    ///     match error.reason() {
+    ///         Reason::NoSpace => "make room, at whichever end it is",
+    ///         Reason::Busy => "try again when the other run is over",
+    ///         Reason::NotGranted | Reason::Limit => "ask whoever runs the service",
+    ///         _ => "see the message",
+    ///     }
+    /// }
+    /// let error = SyncError::Locked { path: "/vault".into() };
+    /// assert_eq!(advice(&error), "try again when the other run is over");
+    /// ```
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Peer { reason, .. } => *reason,
+            Self::GaveUp { source, .. } => source.reason(),
+            Self::SourceMissing { .. }
+            | Self::ListRootMissing { .. }
+            | Self::DestinationParentMissing { .. }
+            | Self::AlternatesMissing { .. } => Reason::Missing,
+            Self::EmptySource { .. } => Reason::EmptySource,
+            Self::NotGranted { .. } | Self::LeadsOut { .. } => Reason::NotGranted,
+            Self::LimitExceeded { .. } => Reason::Limit,
+            Self::Locked { .. } => Reason::Busy,
+            Self::UntrustedLink { .. }
+            | Self::DestinationIsSource { .. }
+            | Self::DestinationInsideSource { .. }
+            | Self::SourceInsideDestination { .. }
+            | Self::DestinationPrecious { .. } => Reason::Unsafe,
+
+            Self::SourceUnreadable { source, .. }
+            | Self::DestinationUnusable { source, .. }
+            | Self::DirectoryUnusable { source, .. }
+            | Self::Filesystem { source, .. } => reason_of_system(source),
+            Self::RuleFile { cause: Cause::Os(errno), .. } => {
+                reason_of_system(&io::Error::from_raw_os_error(*errno))
+            }
+            Self::ActingUser { .. } => Reason::NoPermission,
+
+            Self::PeerMisbehaved(PeerMisbehaved::OtherVersion { .. }) => Reason::Version,
+            Self::PeerMisbehaved(_) | Self::NotAskedFor { .. } => Reason::Protocol,
+            Self::OverBudget(_) | Self::NoSpool { .. } => Reason::Memory,
+            Self::Timeout { .. } | Self::Stalled { .. } | Self::Link(LinkError::TimedOut) => Reason::Timeout,
+            Self::Cancelled => Reason::Cancelled,
+            Self::Aborted { .. } => Reason::Aborted,
+            other => reason_of_fault(other),
+        }
+    }
+
     /// Returns the exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
@@ -732,6 +788,30 @@ impl SyncError {
     }
 }
 
+/// Returns the reason of an error that has none of its own, by who is to mend it.
+fn reason_of_fault(error: &SyncError) -> Reason {
+    match (error.exit_code(), error.fault()) {
+        (exit_code::INCOMPATIBLE, _) => Reason::Version,
+        (exit_code::LOCKED, _) => Reason::Busy,
+        (_, Fault::Caller) => Reason::Invalid,
+        (_, Fault::System) => Reason::System,
+        (_, Fault::Connection) => Reason::Connection,
+        (_, Fault::Peer) => Reason::Protocol,
+        (_, Fault::Engine) => Reason::Aborted,
+    }
+}
+
+/// Returns the reason that an error of the system stands for.
+fn reason_of_system(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::NoSpace,
+        io::ErrorKind::PermissionDenied => Reason::NoPermission,
+        io::ErrorKind::ReadOnlyFilesystem => Reason::ReadOnly,
+        io::ErrorKind::NotFound => Reason::Missing,
+        _ => Reason::System,
+    }
+}
+
 /// Returns the exit code for a destination that cannot be used: one without room is no wrong one.
 fn code_of_destination(source: &io::Error) -> u8 {
     match source.kind() {
@@ -779,7 +859,8 @@ mod tests {
         let lost = || SyncError::Link(LinkError::Lost);
         let gave_up = SyncError::GaveUp { retries: 5, exit_code: 10, source: Box::new(lost()) };
         let locked = SyncError::Locked { path: "/vault".into() };
-        let locked_there = SyncError::Peer { exit_code: exit_code::LOCKED, text: String::new() };
+        let locked_there =
+            SyncError::Peer { exit_code: exit_code::LOCKED, text: String::new(), reason: Reason::Busy };
         assert!(lost().is_retryable() && lost().may_reconnect());
         for error in [gave_up, locked, locked_there] {
             assert!(error.is_retryable() && !error.may_reconnect(), "{error:?}");

@@ -11,7 +11,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
     time::{Duration, Instant},
@@ -49,6 +49,8 @@ pub(crate) struct Halt {
     end: Mutex<End>,
     changed: Condvar,
     wording: OnceLock<Wording>,
+    /// The features of the peer, as far as they are known.
+    peer_features: AtomicU64,
     writers: Writers,
 }
 
@@ -61,13 +63,18 @@ struct End {
 impl Halt {
     /// Makes the halt of a run over `link`.
     pub(crate) fn new(link: Arc<dyn Link>, control: Arc<ControlOut>) -> Self {
-        let (stopped, end, wording, writers) = Default::default();
-        Self { link, control, stopped, end, changed: Condvar::new(), wording, writers }
+        let (stopped, end, wording, writers, peer_features) = Default::default();
+        Self { link, control, stopped, end, changed: Condvar::new(), wording, peer_features, writers }
     }
 
     /// Sets the words in which the peer is told why a run ends; the first ones stay.
     pub(crate) fn set_wording(&self, wording: Wording) {
         let _ = self.wording.set(wording);
+    }
+
+    /// Takes the features that the peer's hello names.
+    pub(crate) fn know_peer(&self, features: u64) {
+        self.peer_features.store(features, Ordering::Release);
     }
 
     /// Returns the flag behind [`stopped`](Self::stopped), for work that knows of no run.
@@ -127,7 +134,8 @@ impl Halt {
         let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });
         let fatal = (!silent).then(|| {
             let wording = self.wording.get().copied().unwrap_or_default();
-            crate::session::fatal(&cause, wording)
+            let peer_features = self.peer_features.load(Ordering::Acquire);
+            crate::session::fatal(&cause, wording, peer_features)
         });
 
         {
@@ -276,7 +284,7 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> Mute
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_wire::frame::ControlSender;
+    use dsync_wire::{frame::ControlSender, message::Reason};
 
     use super::*;
 
@@ -314,7 +322,11 @@ mod tests {
             while !halt.stopped() {
                 std::thread::yield_now();
             }
-            halt.fail(SyncError::Peer { exit_code: 11, text: "the disk is full".to_owned() });
+            halt.fail(SyncError::Peer {
+                exit_code: 11,
+                text: "the disk is full".to_owned(),
+                reason: Reason::NoSpace,
+            });
         });
         assert!(matches!(halt.result(), Err(SyncError::Peer { exit_code: 11, .. })));
     }

@@ -86,7 +86,7 @@ pub use dsync_wire::{
     },
     limits::{MAX_ALTERNATES, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES},
     link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic},
-    message::{Cause, Operation, Problem, Timestamp},
+    message::{Cause, Operation, Problem, Reason, Timestamp},
     options::{
         ActAs, AlternateUse, Alternates, Append, Backup, Compression, CopiedBits, CopyAs, DeleteLimit,
         DeleteTiming, DetectRenamed, Durability, EventLevel, FakeSuper, FilterRule, IdMatch, IdRule,

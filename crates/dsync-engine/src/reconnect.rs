@@ -270,7 +270,7 @@ const STEADY: Duration = Duration::from_secs(60);
 mod tests {
     use std::cell::Cell;
 
-    use dsync_wire::link::LinkError;
+    use dsync_wire::{link::LinkError, message::Reason};
 
     use super::*;
     use crate::Silent;
@@ -352,7 +352,11 @@ mod tests {
         let result = run(5, |attempt| {
             attempt.begin();
             tries.set(tries.get() + 1);
-            Err::<(), _>(SyncError::Peer { exit_code: 11, text: "the disk is full".into() })
+            Err::<(), _>(SyncError::Peer {
+                exit_code: 11,
+                text: "the disk is full".into(),
+                reason: Reason::NoSpace,
+            })
         });
         assert_eq!(result.unwrap_err().exit_code(), 11);
         assert_eq!(tries.get(), 1);

@@ -5,7 +5,9 @@
 //! |---|---|---|
 //! | [`Event`](crate::Event) | one of the events | yes |
 //! | [`Progress`], [`Connection`] | `progress`, `connected`, without `event` | yes |
+//! | [`Reconnect`] | `retry`, without `event` | no: its cause is its words |
 //! | [`FileProgress`] | `file` | yes |
+//! | [`Carrier`], [`Move`], [`MoveCause`](crate::MoveCause), [`Traffic`] | as in `connected` and `totals` | yes |
 //! | [`Report`], [`TypeCounts`](crate::TypeCounts) | the counts of `totals`, `counts` | yes |
 //! | [`Summary`] | `totals` | yes, its time in whole milliseconds |
 //! | [`RunOutcome`] | `outcome` | no: an error is its words |
@@ -72,12 +74,13 @@ pub use dsync_wire::schema::{Name, Told, Worded, errno_name};
 use dsync_wire::{
     event::{Changes, Progress, Report},
     link::{Carrier, Move, Traffic},
+    message::Reason,
     path::EntryPath,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::{
-    Connection, Fault, FileProgress, RunOutcome, Summary, SyncError,
+    Connection, Fault, FileProgress, Reconnect, RunOutcome, Summary, SyncError,
     error::with_causes,
     verify::{Difference, Finding},
 };
@@ -168,12 +171,30 @@ impl<'de> Deserialize<'de> for FileProgress {
 }
 
 #[derive(Serialize)]
+struct RetryFields {
+    number: u32,
+    limit: u32,
+    wait_ms: u64,
+    text: String,
+}
+
+impl Serialize for Reconnect<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { cause, number, limit, wait } = *self;
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        RetryFields { number, limit, wait_ms, text: with_causes(cause) }.serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
 struct OutcomeFields<'a> {
     exit_code: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<Fault>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retryable: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,6 +210,7 @@ impl Serialize for RunOutcome {
             exit_code: error.map(SyncError::exit_code).or_else(|| summary.map(Summary::exit_code)),
             error: error.map(|error| with_causes(error)),
             fault: error.map(SyncError::fault),
+            reason: error.map(SyncError::reason),
             retryable: error.map(SyncError::is_retryable),
             totals: summary,
             progress: self.progress,

@@ -29,10 +29,10 @@ use dsync_wire::{
     frame::{ControlReceiver, ControlSender, RecvError},
     limits::{MAX_READY_TEXT, MAX_START},
     link::{Carrier, CloseReason, Link, LinkError},
-    message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
+    message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Reason, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
-    version::{FEATURES, SPANS, VERSION},
+    version::{FEATURES, REASONS, SPANS, VERSION},
 };
 
 pub(crate) use self::beginning::NO_TIMEOUT;
@@ -46,6 +46,7 @@ use crate::{
     clock::Beating,
     content::Contents,
     error::Wording,
+    exit_code,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
     names,
@@ -412,6 +413,7 @@ impl Session {
             match message {
                 ControlMessage::Hello(theirs) => {
                     check_version(&theirs)?;
+                    self.halt.know_peer(theirs.features);
                     key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
                 }
                 // The order of messages has no Ready without a Hello.
@@ -471,6 +473,7 @@ impl Session {
         let terms =
             Terms { role: task, options, timeout, again, allowance, list: list_place, is_recorded, cancel };
         let session = Self { task: Some(held), ..Self::assemble((link, life), lanes, sender, terms) };
+        session.halt.know_peer(theirs.features);
         Ok(Invitation { session, receiver, key, hellos: (theirs, ours), role, list })
     }
 
@@ -716,12 +719,13 @@ fn cut_for(error: &SyncError) -> CloseReason {
 }
 
 /// Returns the message that tells the peer why this end gives up.
-pub(crate) fn fatal(error: &SyncError, wording: Wording) -> ControlMessage {
+pub(crate) fn fatal(error: &SyncError, wording: Wording, peer_features: u64) -> ControlMessage {
     let mut text = wording.phrase(error);
     if let Some((end, _)) = text.char_indices().nth(MAX_FATAL_CHARS) {
         text.truncate(end);
     }
-    ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: text.into_bytes() })
+    let reason = (peer_features & REASONS != 0).then(|| error.reason());
+    ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: text.into_bytes(), reason })
 }
 
 /// Returns the error of a message that does not belong here.
@@ -782,9 +786,22 @@ fn next(inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
         Some(ControlMessage::Fatal(fatal)) => Err(SyncError::Peer {
             exit_code: fatal.exit_code,
             text: String::from_utf8_lossy(&fatal.text).into_owned(),
+            reason: fatal.reason.unwrap_or_else(|| reason_of_code(fatal.exit_code)),
         }),
         Some(message) => Ok(message),
         None => Err(SyncError::Link(LinkError::Lost)),
+    }
+}
+
+/// Returns the reason that an older peer's exit code stands for.
+fn reason_of_code(code: u8) -> Reason {
+    match code {
+        exit_code::INCOMPATIBLE => Reason::Version,
+        exit_code::SOCKET => Reason::Connection,
+        exit_code::INTERRUPTED => Reason::Cancelled,
+        exit_code::TIMEOUT => Reason::Timeout,
+        exit_code::LOCKED => Reason::Busy,
+        _ => Reason::Other,
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 use dsync_engine::{
     CancelToken, ConnectOptions, Connection, Destination, Event, EventLevel, FileProgress, Job, Observer,
-    Progress, Reconnect, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Progress, Reason, Reconnect, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
 };
 
 /// Panics at the callback of a number, counted from 0.
@@ -204,7 +204,7 @@ fn a_panic_at_any_event_of_the_serving_end_is_no_success_for_the_caller() {
         }
         // The service's failure, not its cancelling. The connection may end before the reason is there.
         let error = outcome.unwrap_err();
-        let is_told = matches!(&error, SyncError::Peer { exit_code: 12, text } if text.contains("callback"));
+        let is_told = matches!(&error, SyncError::Peer { exit_code: 12, text, reason: Reason::Aborted } if text.contains("callback"));
         assert!(is_told || matches!(&error, SyncError::Link(_)), "event {at}: {error:?}");
     }
 }

@@ -20,7 +20,7 @@ use std::{
 
 use dsync_engine::{
     Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Fault, Grant, GrantTerms, Job, Limits,
-    Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Reason, Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
     grant::{OptionRules, Request},
 };
 
@@ -280,7 +280,38 @@ fn what_is_not_granted_is_refused_and_the_client_learns_it() {
     };
     let error = run(scene.push(), connect).unwrap_err();
     assert!(matches!(error, SyncError::Peer { exit_code: 42, .. }), "{error:?}");
+    assert_eq!(error.reason(), Reason::NotGranted);
     assert!(fs::read_dir(scene.at("service")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_peers_reason_is_one_to_match_and_not_only_words() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.at("service/full")).unwrap();
+    fs::write(scene.at("service/full/kept"), "kept").unwrap();
+    fs::create_dir(scene.at("empty")).unwrap();
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let _ = serve(Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite));
+        Stream::from_socket(ours)
+    };
+    let job = |source: &str, to: &str| {
+        let source = Source::Local { paths: vec![scene.at(source).join("")] };
+        let options = SyncOptions::archive().delete(true);
+        Job::new(source, Destination::Peer { path: to.into() }).options(options)
+    };
+
+    for (job, reason) in [
+        (job("agent", "no/such/place"), Reason::Missing),
+        (job("agent", "../outside"), Reason::NotGranted),
+        (job("agent", "full/kept"), Reason::Invalid),
+        (job("empty", "full"), Reason::EmptySource),
+    ] {
+        let error = run(job, connect).unwrap_err();
+        assert!(matches!(error, SyncError::Peer { .. }), "{error:?}");
+        assert_eq!(error.reason(), reason, "{error}");
+    }
+    assert!(scene.at("service/full/kept").exists());
 }
 
 #[test]
@@ -299,8 +330,7 @@ fn a_session_ends_when_its_time_is_over_whatever_it_is_doing() {
             Stream::from_socket(ours)
         };
         let error = run(scene.push(), connect).unwrap_err();
-        let over =
-            matches!(&error, SyncError::Peer { exit_code: 42, text } if text.contains("the limit 'hours'"));
+        let over = matches!(&error, SyncError::Peer { exit_code: 42, text, reason: Reason::Limit } if text.contains("the limit 'hours'"));
         assert!(over, "{error:?}");
         let mut serving = serving.into_inner().unwrap();
         assert_eq!(serving.len(), 1, "it is not tried again");

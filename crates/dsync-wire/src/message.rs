@@ -284,6 +284,98 @@ pub struct Fatal {
     pub exit_code: u8,
     /// An explanation for people; escape before printing.
     pub text: Vec<u8>,
+    /// The kind of reason, for programs: only to an end that knows [reasons](crate::version::REASONS).
+    pub reason: Option<Reason>,
+}
+
+/// The kind of reason for which an end gives up.
+///
+/// ```
+/// use dsync_wire::message::Reason;
+///
+/// let reason = Reason::from_code(1).ok_or("no reason")?;
+/// assert_eq!((reason, reason.code()), (Reason::NoSpace, 1));
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum Reason {
+    /// None of the others, or an end that does not say.
+    #[default]
+    Other,
+    /// A disk is full, or a quota is used up.
+    NoSpace,
+    /// The system does not let the end read, write or list something, or act as a user.
+    NoPermission,
+    /// A filesystem is mounted read-only.
+    ReadOnly,
+    /// A source, the parent of a destination or a list does not exist.
+    Missing,
+    /// A source is empty, and the run would delete all that the destination has: its disk may not be mounted.
+    EmptySource,
+    /// The key or grant does not allow what the run asks for: the direction, a path or an option.
+    NotGranted,
+    /// A limit of the key or grant is reached.
+    Limit,
+    /// Another run is writing to the destination.
+    Busy,
+    /// A safety rule refuses the run: the two ends overlap, a link of another user is on the way, or a precious
+    /// directory would lose its entries.
+    Unsafe,
+    /// The operands or options make no sense at that end.
+    Invalid,
+    /// The two ends speak different versions.
+    Version,
+    /// An end broke the protocol.
+    Protocol,
+    /// An end would have to hold more memory than it may.
+    Memory,
+    /// Nothing was heard from an end, or nothing was done, for too long.
+    Timeout,
+    /// The connection broke.
+    Connection,
+    /// Whoever runs an end cancelled.
+    Cancelled,
+    /// The system failed otherwise.
+    System,
+    /// A bug, or a panic in code of the program that embeds an end.
+    Aborted,
+}
+
+impl Reason {
+    /// Every reason, each at its [code](Self::code).
+    pub const ALL: [Self; 19] = [
+        Self::Other,
+        Self::NoSpace,
+        Self::NoPermission,
+        Self::ReadOnly,
+        Self::Missing,
+        Self::EmptySource,
+        Self::NotGranted,
+        Self::Limit,
+        Self::Busy,
+        Self::Unsafe,
+        Self::Invalid,
+        Self::Version,
+        Self::Protocol,
+        Self::Memory,
+        Self::Timeout,
+        Self::Connection,
+        Self::Cancelled,
+        Self::System,
+        Self::Aborted,
+    ];
+
+    /// Returns the reason of a number on the wire.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Returns the number on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
 }
 
 /// The shape of the source's operands, which determines the meaning of the destination path.

@@ -14,8 +14,15 @@ pub const OLDEST_VERSION: u16 = 1;
 pub const ALPN: &[u8] = b"dsync/1";
 
 /// Feature bits that this build understands.
-pub const FEATURES: u64 =
-    SPANS | CONNECTIONS | TWO_CARRIERS | FILE_KEYS | STREAMS_BESIDE | MOVES_AGAIN | LACKING | LEFT_OUT;
+pub const FEATURES: u64 = SPANS
+    | CONNECTIONS
+    | TWO_CARRIERS
+    | FILE_KEYS
+    | STREAMS_BESIDE
+    | MOVES_AGAIN
+    | LACKING
+    | LEFT_OUT
+    | REASONS;
 
 /// The feature bit of spans: the source may send a digest in the place of a stretch of its listing.
 pub const SPANS: u64 = 1;
@@ -46,3 +53,6 @@ pub const LACKING: u64 = 64;
 /// The feature bit of directories that are empty only as rules leave out what is in them: the source may say so
 /// in a listing, and a destination may name an empty one in a problem.
 pub const LEFT_OUT: u64 = 128;
+
+/// The feature bit of reasons: an end that gives up may say the kind of reason, for programs.
+pub const REASONS: u64 = 256;

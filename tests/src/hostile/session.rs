@@ -317,9 +317,10 @@ impl Session {
             let (number, payload) = self.lanes.receive(CONTROL)?;
             if number == 4 {
                 let (&code, mut rest) = payload.split_first().expect("an exit code");
-                let len = take_int(&mut rest);
-                assert_eq!(len, rest.len() as u64, "length of the text");
-                return Some(Fatal { code, text: String::from_utf8_lossy(rest).into_owned() });
+                let len = usize::try_from(take_int(&mut rest)).expect("length of the text");
+                let (text, reason) = rest.split_at(len);
+                assert!(reason.len() <= 1, "a reason is a byte");
+                return Some(Fatal { code, text: String::from_utf8_lossy(text).into_owned() });
             }
         }
     }

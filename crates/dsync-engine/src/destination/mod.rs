@@ -2,9 +2,9 @@
 //! deletes.
 //!
 //! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one
-//! receiver per data lane (stage 7), a committer (stage 8), a watch and a pulse. When every
-//! requested file has its name, the deletions are made, everything is made durable, and only then
-//! the report is sent.
+//! receiver per data lane (stage 7), a committer (stage 8), which is the calling thread. A watch and a
+//! pulse are [beats](crate::clock). When every requested file has its name, the deletions are made,
+//! everything is made durable, and only then the report is sent.
 //!
 //! The law: the run ends well only when every thread that can hand in work has been joined
 //! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides

@@ -1,8 +1,9 @@
 //! The source role: lists its tree, answers requests for files.
 //!
 //! Threads: a lister (stage 1), an inbox for the destination's requests, one worker per data lane
-//! (stages 4 to 6). A watch and a pulse are [beats](crate::clock). They share the [`Catalogue`] of listed entries and the
-//! [`Queue`] of requested files; both are bounded by the destination's own credit.
+//! (stages 4 to 6). They share the [`Catalogue`] of listed entries and the [`Queue`] of requested
+//! files; both are bounded by the destination's own credit. A watch and a pulse are
+//! [beats](crate::clock).
 
 mod catalogue;
 mod effort;

@@ -13,7 +13,7 @@ use crate::{
     },
     message::{
         ControlMessage, EntryId, Fatal, FileKey, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta,
-        NeedTail, Refine, Rest, Sums, Tops,
+        NeedTail, Reason, Refine, Rest, Sums, Tops,
     },
     name::Name,
 };
@@ -39,6 +39,9 @@ pub(super) fn encode(
         ControlMessage::Fatal(fatal) => {
             w.byte(fatal.exit_code);
             w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
+            if let Some(reason) = fatal.reason {
+                w.byte(reason.code());
+            }
         }
         ControlMessage::Tops(tops) => encode_tops(tops, w)?,
         ControlMessage::IdName(id) => encode_id_name(id, w)?,
@@ -132,6 +135,7 @@ pub(super) fn decode(
         Kind::FATAL => ControlMessage::Fatal(Fatal {
             exit_code: r.byte("exit code")?,
             text: r.bytes(MAX_FATAL_TEXT, "text")?.to_vec(),
+            reason: if r.remaining() == 0 { None } else { Some(r.choice("reason", Reason::from_code)?) },
         }),
         Kind::TOPS => ControlMessage::Tops(decode_tops(r)?),
         Kind::ID_NAME => ControlMessage::IdName(decode_id_name(r)?),

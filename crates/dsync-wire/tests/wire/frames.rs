@@ -181,7 +181,7 @@ fn a_message_beyond_a_limit_is_not_sent_and_the_lane_goes_on() {
     let (tx, written) = lanes::writer();
     let mut sender = ControlSender::new(tx);
     let text = vec![b'x'; MAX_FATAL_TEXT + 1];
-    let error = sender.send(&ControlMessage::Fatal(Fatal { exit_code: 1, text })).unwrap_err();
+    let error = sender.send(&ControlMessage::Fatal(Fatal { exit_code: 1, text, reason: None })).unwrap_err();
     assert!(matches!(error, LinkError::Message { source: EncodeError::Limit { .. } }));
     sender.send(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
     assert_eq!(

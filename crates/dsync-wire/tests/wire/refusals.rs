@@ -40,6 +40,7 @@ fn fields_must_be_whole() {
     assert_eq!(refuse(Kind::NEED, &[0x80]), "message Need ends inside its entry number (offset 6)");
     assert_eq!(refuse(Kind::HELLO, &[1, 0, 0]), "message Hello ends inside its features (offset 6)");
     assert_eq!(refuse(Kind::FATAL, &[1, 9, b'x']), "message Fatal ends inside its text (offset 7)");
+    assert!(refuse(Kind::FATAL, &[1, 1, b'x', 19]).contains("reason"));
 }
 
 #[test]
@@ -47,7 +48,10 @@ fn nothing_may_follow_a_message() {
     for (name, message) in samples::control() {
         // These end with whatever is left.
         use ControlMessage::{Listing, Ready, Refine, StartPart, Sums};
-        if matches!(message, Sums(_) | Refine(_) | Listing(_) | Ready { .. } | StartPart { .. }) {
+        let may_have_reason = matches!(&message, ControlMessage::Fatal(fatal) if fatal.reason.is_none());
+        if may_have_reason
+            || matches!(message, Sums(_) | Refine(_) | Listing(_) | Ready { .. } | StartPart { .. })
+        {
             continue;
         }
         let mut bytes = encode_control(&message);

@@ -21,8 +21,8 @@ use dsync_wire::{
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileKey, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing,
-        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same,
-        Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
+        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Reason, Record, Refine, Rest,
+        Same, Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -47,7 +47,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("start-list-sent", M::Start(Box::new(Start { list: ListPlace::Sent, ..start_source() }))),
         ("start-list-file", M::Start(Box::new(Start { list: list_file(), ..start_destination() }))),
         ("names", M::Names(names())),
-        ("fatal", M::Fatal(Fatal { exit_code: 11, text: b"the disk is full".to_vec() })),
+        ("fatal", M::Fatal(fatal(None))),
+        ("fatal-reason", M::Fatal(fatal(Some(Reason::NoSpace)))),
         (
             "tops-root",
             M::Tops(Tops { root: Some(attributes(0o755, -1, 999_999_999)), named: 3, single_file: false }),
@@ -297,6 +298,10 @@ fn start_source() -> Start {
 
 fn list_file() -> ListPlace {
     ListPlace::File { path: b"lists/today".to_vec(), nul: true }
+}
+
+fn fatal(reason: Option<Reason>) -> Fatal {
+    Fatal { exit_code: 11, text: b"the disk is full".to_vec(), reason }
 }
 
 fn names() -> Names {

@@ -14,8 +14,8 @@ use dsync_wire::{
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileKey, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing,
-        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Same,
-        Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
+        ListingEnd, Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Reason, Record, Refine, Rest,
+        Same, Segment, Span, SpanAnswer, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -41,7 +41,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         (any::<bool>(), vec(any::<u8>(), 0..100)).prop_map(|(last, bytes)| M::StartPart { last, bytes }),
         select(vec![M::NeedsEnd, M::Alive, M::Bye]),
         vec(any::<u8>(), 0..100).prop_map(|lacks| M::Ready { lacks }),
-        (any::<u8>(), text()).prop_map(|(exit_code, text)| M::Fatal(Fatal { exit_code, text })),
+        fatal().prop_map(M::Fatal),
         (option::of(attributes()), any::<u32>(), any::<bool>())
             .prop_map(|(root, named, single_file)| M::Tops(Tops { root, named, single_file })),
         (any::<bool>(), any::<u32>(), vec(1..=255u8, 1..20))
@@ -93,6 +93,14 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         report().prop_map(|report| M::Report(Box::new(report))),
     ]
     .boxed()
+}
+
+fn fatal() -> impl Strategy<Value = Fatal> {
+    (any::<u8>(), text(), option::of(select(&Reason::ALL))).prop_map(|(exit_code, text, reason)| Fatal {
+        exit_code,
+        text,
+        reason,
+    })
 }
 
 pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
@@ -307,7 +315,7 @@ fn id_rule() -> impl Strategy<Value = IdRule> {
     let name = || vec(any::<u8>(), 0..6);
     let from = prop_oneof![
         name().prop_map(IdMatch::Name),
-        any::<(u32, u32)>().prop_map(|(low, high)| IdMatch::Numbers(low, high)),
+        any::<(u32, u32)>().prop_map(|(one, other)| IdMatch::Numbers(one.min(other), one.max(other))),
     ];
     let to = prop_oneof![name().prop_map(IdTarget::Name), any::<u32>().prop_map(IdTarget::Number)];
     (any::<bool>(), from, to).prop_map(|(group, from, to)| IdRule::new(from, to).group(group))
