@@ -234,9 +234,11 @@ fn line(record: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use dsync_engine::{
-        Action, Done, Event, Facts, FileProgress, FileType, Operation, Present, Report, RulePlace, Ruled,
-        Ruling, TypeCounts, WhyLeft,
+        Action, Carrier, Done, Event, Facts, FileProgress, FileType, LinkError, Move, MoveCause, Operation,
+        Present, Reason, Report, RulePlace, Ruled, Ruling, Traffic, TypeCounts, WhyLeft,
     };
 
     use super::*;
@@ -368,6 +370,30 @@ mod tests {
         assert_defined(&progress, "progress");
         let file = value(&|| serde_json::to_value(FileProgress::new(b"\xff", 1)));
         assert_defined(&file, "file");
+
+        let step = Move::new(Carrier::Quic, MoveCause::Loss { per_million: 7 });
+        let connection = Connection::new(Carrier::Tls).reason(Some("near".into())).moves(vec![step]);
+        let mut connected = value(&|| serde_json::to_value(&connection));
+        assert_defined(&connected["moves"][0], "move");
+        connected["event"] = "connected".into();
+        assert_defined(&connected, "connected");
+        let broke = SyncError::Link(LinkError::Lost);
+        let retry = Reconnect::new(&broke, 1, 5, Duration::from_millis(1500));
+        let mut retry = value(&|| serde_json::to_value(&retry));
+        retry["event"] = "retry".into();
+        assert_defined(&retry, "retry");
+        assert_eq!((&retry["wait_ms"], retry["text"].is_string()), (&1500.into(), true));
+        let traffic = value(&|| serde_json::to_value(Traffic::new(1, 2)));
+        let totals = value(&|| serde_json::to_value(Summary::default()));
+        assert!(traffic.as_object().unwrap().keys().all(|field| totals.get(field).is_some()), "{traffic}");
+    }
+
+    #[test]
+    fn every_reason_is_in_the_schema() {
+        let schema: serde_json::Value =
+            serde_json::from_str(include_str!("../docs/events.schema.json")).unwrap();
+        let words = schema["$defs"]["outcome"]["properties"]["reason"]["enum"].clone();
+        assert_eq!(words, serde_json::to_value(Reason::ALL).unwrap());
     }
 
     #[test]

@@ -207,7 +207,7 @@ passed_on!(&T, Box<T>, std::sync::Arc<T>);
 /// The way in which the peer was reached.
 ///
 /// ```
-/// use dsync_engine::{Carrier, Connection, MoveCause};
+/// use dsync_engine::{Carrier, Connection, Move, MoveCause};
 ///
 /// /// Returns a sentence for those who ask why a run is slow.
 /// fn sentence(connection: &Connection) -> String {
@@ -219,7 +219,10 @@ passed_on!(&T, Box<T>, std::sync::Arc<T>);
 ///         carrier => format!("data goes by {carrier}"),
 ///     }
 /// }
-/// # let _ = sentence;
+/// // A test needs no run.
+/// let lossy = Connection::new(Carrier::Quic)
+///     .moves(vec![Move::new(Carrier::Tls, MoveCause::Loss { per_million: 9 })]);
+/// assert_eq!(sentence(&lossy), "the line loses packets");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -234,10 +237,21 @@ pub struct Connection {
     pub moves: Vec<Move>,
 }
 
+impl Connection {
+    /// Makes a connection by a carrier that no other was allowed beside, without moves.
+    pub fn new(carrier: Carrier) -> Self {
+        Self { carrier, reason: None, moves: Vec::new() }
+    }
+}
+
+setters!(Connection { carrier: Carrier, reason: Option<String>, moves: Vec<Move> });
+
 /// A try to go on after the connection broke.
 ///
 /// ```
-/// use dsync_engine::{Reconnect, SyncError};
+/// use std::time::Duration;
+///
+/// use dsync_engine::{LinkError, Reconnect, SyncError};
 ///
 /// /// Tells a person once the line has been down for a while.
 /// fn notice(reconnect: &Reconnect<'_>) -> Option<String> {
@@ -246,7 +260,14 @@ pub struct Connection {
 ///     (is_last || reconnect.number > 3)
 ///         .then(|| format!("{cause}; next try in {:?}", reconnect.wait))
 /// }
-/// # let _ = notice;
+/// // A test needs no run.
+/// let broke = SyncError::Link(LinkError::Lost);
+/// let wait = Duration::from_secs(8);
+/// assert!(notice(&Reconnect::new(&broke, 1, 5, wait)).is_none());
+/// assert_eq!(
+///     notice(&Reconnect::new(&broke, 5, 5, wait)).as_deref(),
+///     Some("the connection broke; next try in 8s")
+/// );
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -259,6 +280,13 @@ pub struct Reconnect<'a> {
     pub limit: u32,
     /// Pause before the try.
     pub wait: Duration,
+}
+
+impl<'a> Reconnect<'a> {
+    /// Describes the try of a number, of so many at most, after this error and a pause.
+    pub fn new(cause: &'a SyncError, number: u32, limit: u32, wait: Duration) -> Self {
+        Self { cause, number, limit, wait }
+    }
 }
 
 /// An observer whose panic ends its run and nothing else, whichever thread calls it in whichever

@@ -233,6 +233,7 @@ pub trait LaneRead: Send {
 /// assert_eq!(runs.iter().map(|run| run.sent_bytes + run.received_bytes).sum::<u64>(), 2500);
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Traffic {
     /// Bytes sent.

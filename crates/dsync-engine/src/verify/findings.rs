@@ -45,6 +45,13 @@ pub struct Finding {
     pub difference: Difference,
 }
 
+impl Finding {
+    /// Describes a difference of one entry.
+    pub fn new(path: impl Into<EntryPath>, difference: Difference) -> Self {
+        Self { path: path.into(), difference }
+    }
+}
+
 /// Listens to a verification. Called from one thread at a time for findings, from several for
 /// progress; a slow listener slows the reading. A panic in it ends the verification with
 /// [`VerifyError::Aborted`](super::VerifyError::Aborted), and nothing is reported after it.
@@ -52,7 +59,7 @@ pub struct Finding {
 /// ```
 /// use dsync_engine::{
 ///     Progress,
-///     verify::{AgesProblem, Finding, VerifyObserver},
+///     verify::{AgesProblem, Difference, Finding, VerifyObserver},
 /// };
 ///
 /// struct Log;
@@ -70,6 +77,8 @@ pub struct Finding {
 ///         println!("more is read than was asked for: {problem:?}");
 ///     }
 /// }
+/// // It is tested without a tree.
+/// Log.finding(&Finding::new("photos/one", Difference::Missing));
 /// # Log.progress(&Progress::default());
 /// ```
 pub trait VerifyObserver: Send + Sync {
