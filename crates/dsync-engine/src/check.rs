@@ -1,7 +1,7 @@
 //! Checks a job before anything starts: what is refused here is the caller's mistake, whatever the
 //! disk and the network are like.
 
-use std::time::Duration;
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
 
 use dsync_wire::{
     limits::{MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS},
@@ -17,17 +17,7 @@ pub(crate) fn job(
     connect: &ConnectOptions,
 ) -> Result<(), SyncError> {
     sources(source)?;
-    let (is_empty, sent_bytes) = match destination {
-        Destination::Local { path } => (path.as_os_str().is_empty(), 0),
-        Destination::Remote { path, .. } | Destination::Peer { path } => (path.is_empty(), path.len()),
-        Destination::Nowhere => (false, 0),
-    };
-    if is_empty {
-        return invalid("destination", "its path is empty");
-    }
-    if sent_bytes > MAX_OPERAND {
-        return invalid("destination", LONG_OPERAND);
-    }
+    self::destination(destination)?;
     connection(connect)?;
     rights(options)?;
     removal(options)?;
@@ -126,8 +116,12 @@ pub(crate) fn files_from(
         Source::Remote { paths, .. } | Source::Peer { paths } => (paths.len(), false),
         Source::Files { .. } | Source::Manifest { .. } | Source::Batch(_) => (0, true),
     };
+
     match list {
         _ if count != 1 => invalid("files_from", "needs one source, the directory in which the paths begin"),
+        FilesFrom::AtPeer { path, .. } if path.is_empty() => invalid("files_from", "its path is empty"),
+        FilesFrom::AtPeer { path, .. } if has_zero(path) => invalid("files_from", ZERO),
+        FilesFrom::AtPeer { path, .. } if path.len() > MAX_OPERAND => invalid("files_from", LONG_OPERAND),
         FilesFrom::AtPeer { .. } if is_local => invalid("files_from", "is at the remote end of a local run"),
         FilesFrom::List(list) if list.is_relative() != options.relative => {
             invalid("files_from", "was made for another value of 'relative'")
@@ -138,6 +132,24 @@ pub(crate) fn files_from(
 
 fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
     Err(SyncError::InvalidOption { option, why: why.to_owned() })
+}
+
+fn destination(destination: &Destination) -> Result<(), SyncError> {
+    let (path, is_sent) = match destination {
+        Destination::Local { path } => (path.as_os_str(), false),
+        Destination::Remote { path, .. } | Destination::Peer { path } => (path.as_os_str(), true),
+        Destination::Nowhere => return Ok(()),
+    };
+    if path.is_empty() {
+        return invalid("destination", "its path is empty");
+    }
+    if is_sent && path.len() > MAX_OPERAND {
+        return invalid("destination", LONG_OPERAND);
+    }
+    if has_zero(path) {
+        return invalid("destination", ZERO);
+    }
+    Ok(())
 }
 
 fn sources(source: &Source) -> Result<(), SyncError> {
@@ -166,8 +178,22 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     if longest > MAX_OPERAND {
         return invalid("sources", LONG_OPERAND);
     }
-    Ok(())
+    let has_zero = match source {
+        Source::Local { paths } => paths.iter().any(|path| has_zero(path.as_os_str())),
+        Source::Files { root, .. } | Source::Manifest { root, .. } => has_zero(root.as_os_str()),
+        Source::Remote { paths, .. } | Source::Peer { paths } => paths.iter().any(|path| has_zero(path)),
+        Source::Batch(_) => false,
+    };
+    if has_zero { invalid("sources", ZERO) } else { Ok(()) }
 }
+
+/// Returns whether a path, or a word for a program, has a zero byte, which no system call takes.
+fn has_zero(text: &OsStr) -> bool {
+    text.as_bytes().contains(&0)
+}
+
+/// The fault of a path that no system call takes.
+const ZERO: &str = "its path has a zero byte";
 
 /// The fault of an operand that no kernel opens.
 const LONG_OPERAND: &str = "its path at the other end has more than 4,095 bytes";
@@ -185,6 +211,12 @@ fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {
     }
     if connect.remote_program.trim().is_empty() {
         return invalid("remote_program", "names no program");
+    }
+    if connect.shell.iter().any(|word| has_zero(word)) {
+        return invalid("shell", "has a zero byte");
+    }
+    if connect.remote_program.contains('\0') {
+        return invalid("remote_program", "has a zero byte");
     }
     Ok(())
 }

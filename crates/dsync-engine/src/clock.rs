@@ -167,6 +167,7 @@ impl Shared {
         let mut taken_before = None;
         while !state.is_over {
             let wait = state.hand_over();
+
             let wait = if state.due.is_empty() {
                 taken_before = None;
                 wait

@@ -14,8 +14,8 @@ use std::{
 
 use dsync_engine::{
     AlternateUse, Alternates, Backup, CancelToken, Compression, ConnectOptions, DeleteLimit, Destination,
-    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Resources, Server, Silent,
-    Source, Stream, SyncError, SyncOptions, Workers, WritePolicy,
+    Event, EventLevel, FilterRule, IdMatch, IdRule, IdTarget, Job, ModeRule, Observer, Progress, Reason,
+    RemoteHost, Resources, Server, Silent, Source, Stream, SyncError, SyncOptions, Workers, WritePolicy,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -144,6 +144,7 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
     };
     let backup = |suffix: &[u8]| Some(Backup::new(suffix.to_vec()));
     let rule = ModeRule::new(0o777, 0);
+    let reversed = IdRule::new(IdMatch::Numbers(9, 3), IdTarget::Number(0));
     type Change<'a> = Box<dyn FnOnce(&mut SyncOptions) + 'a>;
     let cases: Vec<(&str, Change<'_>)> = vec![
         ("filters", Box::new(|o| o.filters = rules(65_537, 1))),
@@ -160,6 +161,11 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
         ("writing.backup", Box::new(|o| o.writing.backup = backup(&[b'~'; 256]))),
         ("writing.partial_dir", Box::new(|o| o.writing.partial_dir = Some(b"a/b".to_vec()))),
         ("writing.partial_dir", Box::new(|o| o.writing.partial_dir = Some(b"..".to_vec()))),
+        (
+            "writing.backup",
+            Box::new(|o| o.writing.backup = Some(Backup::new(b"~".to_vec()).dir(Some(Vec::new())))),
+        ),
+        ("id_rules", Box::new(|o| o.id_rules = vec![reversed.clone()])),
         ("writing.temp_dir", Box::new(|o| o.writing.temp_dir = Some(Vec::new()))),
         ("writing.temp_dir", Box::new(|o| o.writing.temp_dir = Some(b"a\0b".to_vec()))),
         (
@@ -172,6 +178,36 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
     }
     let (_, why) = refused(|o| o.filters = rules(65_537, 1));
     assert_eq!(why, "number of filters 65537 exceeds the limit 65536");
+}
+
+#[test]
+fn a_path_with_a_zero_byte_is_a_mistake_before_anything_starts() {
+    let here = Source::Local { paths: vec!["/etc/hostname".into()] };
+    let host = || RemoteHost::new(None, "no-such-host.invalid").unwrap();
+    let zero = "a\0b";
+    let local = |path: &str| Destination::Local { path: path.into() };
+    let cases = [
+        ("destination", here.clone(), local(zero)),
+        ("destination", here.clone(), Destination::Peer { path: zero.into() }),
+        ("destination", here, Destination::Remote { host: host(), path: zero.into() }),
+        ("sources", Source::Local { paths: vec![zero.into()] }, local("/nowhere")),
+        ("sources", Source::Peer { paths: vec!["a".into(), zero.into()] }, local("/nowhere")),
+        ("sources", Source::Remote { host: host(), paths: vec![zero.into()] }, local("/nowhere")),
+    ];
+    for (named, source, destination) in cases {
+        let is_over =
+            matches!(source, Source::Peer { .. }) || matches!(destination, Destination::Peer { .. });
+        let job = Job::new(source, destination);
+        let connect = |_: &CancelToken| -> std::io::Result<Stream> { panic!("nothing connects") };
+        let error = if is_over {
+            job.run_over(&connect, &Silent, &CancelToken::new())
+        } else {
+            job.run(&Silent, &CancelToken::new())
+        };
+        let error = error.unwrap_err();
+        assert!(matches!(error, SyncError::InvalidOption { option, .. } if option == named), "{error:?}");
+        assert_eq!(error.reason(), Reason::Invalid);
+    }
 }
 
 #[test]

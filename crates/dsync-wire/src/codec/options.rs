@@ -109,8 +109,11 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
     }
     at_most(id_rules.len(), MAX_ID_RULES, ("id_rules", "number of owner rules"))?;
     for IdRule { from, to, .. } in id_rules {
-        if let IdMatch::Name(name) = from {
-            at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?;
+        match from {
+            IdMatch::Name(name) => at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?,
+            IdMatch::Numbers(first, last) => {
+                has_meaning(first <= last, u64::from(*first), ("id_rules", "range of an owner rule"))?;
+            }
         }
         if let IdTarget::Name(name) = to {
             at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?;
@@ -158,6 +161,8 @@ fn check_writing(writing: &WritePolicy) -> Result<(), OptionFault> {
 
     if let Some(Backup { dir, suffix }) = backup {
         dir.iter().try_for_each(|dir| check_directory(dir, "writing.backup"))?;
+        let has_name = dir.as_ref().is_none_or(|dir| !dir.is_empty());
+        has_meaning(has_name, 0, ("writing.backup", "directory of backups"))?;
         at_most(suffix.len(), MAX_NAME, ("writing.backup", "backup suffix"))?;
         has_meaning(
             !suffix.iter().any(|byte| matches!(byte, b'/' | 0)),
