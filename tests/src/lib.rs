@@ -16,6 +16,7 @@
 pub mod attack;
 pub mod compare;
 pub mod deeds;
+pub mod delayed_image;
 pub mod device;
 pub mod directions;
 pub mod hostile;

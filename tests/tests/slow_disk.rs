@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 use dsync_tests::{
-    Node, Outcome, Scope, Scratch, SlowDisk, Sshd, Tree, Via, assert_same, every_way,
+    Node, Outcome, Run, Scope, Scratch, SlowDisk, Sshd, Tree, Via, assert_same, every_way,
     run::until_met,
     scratch::slash,
     slow_disk::{ENOUGH, Gate, Reads},
@@ -43,6 +43,41 @@ fn content_and_names_are_asked_for_ahead() {
             is_ahead.then_some(())
         });
     });
+}
+
+/// Levels of a tree in which each directory has two.
+const LEVELS: u32 = 7;
+
+/// Returns the directories of that tree.
+fn narrow_tree() -> Tree {
+    let path = |number: u32, level: u32| -> String {
+        let names: Vec<_> = (0..level).map(|bit| format!("d{}", number >> bit & 1)).collect();
+        names.join("/")
+    };
+    let of_level = |level| (0..1_u32 << level).map(move |number| Node::dir(path(number, level)));
+    Tree::of((1..=LEVELS).flat_map(of_level))
+}
+
+#[test]
+fn directories_of_a_destination_are_read_before_their_parents_are_compared() {
+    let scratch = Scratch::new();
+    let (behind, old) = (scratch.at("behind"), scratch.at("old"));
+    narrow_tree().plant(&behind);
+    narrow_tree().plant(&scratch.src());
+    fs::create_dir(&old).unwrap();
+
+    let sshd = Sshd::shared();
+    let ways = [(None, old.clone().into_os_string()), (Some(Via::Ssh), sshd.operand(&old))];
+    for (via, destination) in ways {
+        until_met(|| {
+            let Some(disk) = SlowDisk::mount(&behind, &old) else { return Some(()) };
+            let run = via.map_or_else(Run::dsync, |via| sshd.run(via));
+            // The shown directory is for reading only.
+            let run = run.args(["-an", "--no-times"]).arg(slash(&scratch.src())).arg(&destination);
+            let _ = run.run().expect_quiet_success();
+            (disk.listings_at_once() >= ENOUGH).then_some(())
+        });
+    }
 }
 
 #[test]

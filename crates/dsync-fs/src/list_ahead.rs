@@ -2,7 +2,8 @@
 //!
 //! The consumer announces the next directories as soon as they are known, and threads open and list
 //! them meanwhile. A listing made ahead stays true for a run that holds the tree's lock: nothing is
-//! made, replaced or removed in a directory before it is compared.
+//! made, replaced or removed in a directory before it is compared. On a slow disk what is below the listed
+//! directories is read too ([`foresight`](crate::foresight)).
 //!
 //! A directory of very many names arrives in parts, so that memory does not grow with it.
 
@@ -14,6 +15,8 @@ use crate::{
     component::Component,
     dir::Dir,
     dir::stat_in_disk_order,
+    disk_wait::DiskWait,
+    foresight::Foresight,
     listed_name::Name,
     metadata::Metadata,
     names::{NameSorter, Names, SpooledNames},
@@ -27,6 +30,7 @@ pub struct ListAhead {
     root: Arc<Dir>,
     ahead: ReadAhead<ListJob>,
     spools: SpoolHome,
+    foresight: Option<Arc<Foresight>>,
 }
 
 /// A directory, or a part of one that has very many names.
@@ -49,26 +53,35 @@ impl ListAhead {
     /// Lists directories below `root` (or `root` itself). Holds at most `open` directories open
     /// ahead of the consumer. Names of very large directories go to `spools`.
     pub fn new(root: Arc<Dir>, readers: usize, open: usize, spools: SpoolHome) -> Self {
-        Self { root, ahead: ReadAhead::new(readers, open), spools }
+        let foresight = (readers > 0).then(|| Arc::new(Foresight::new(Arc::clone(&root), spools.clone())));
+        Self { root, ahead: ReadAhead::new(readers, open), spools, foresight }
     }
 
     /// Announces the next directories, the first of them first, before all that were announced
     /// earlier.
     pub fn expect(&mut self, paths: impl DoubleEndedIterator<Item = SharedPath>) {
-        let (root, spools) = (&self.root, &self.spools);
-        let job = |path| ListJob::Dir { root: Arc::clone(root), path, spools: spools.clone() };
+        let job = |path| ListJob::Dir {
+            root: Arc::clone(&self.root),
+            path,
+            spools: self.spools.clone(),
+            foresight: self.foresight.clone(),
+        };
         self.ahead.push(paths.map(job));
     }
 
     /// Returns the next part of the next announced directory; `None` if none is left.
     pub fn next_part(&mut self) -> Option<ListedPart> {
-        self.ahead.next()
+        let (path, part) = self.ahead.next()?;
+        if let (Some(path), Some(foresight)) = (path, &self.foresight) {
+            foresight.passed(&path);
+        }
+        Some(part)
     }
 }
 
 /// A directory, or a part of one, still to be read.
 enum ListJob {
-    Dir { root: Arc<Dir>, path: SharedPath, spools: SpoolHome },
+    Dir { root: Arc<Dir>, path: SharedPath, spools: SpoolHome, foresight: Option<Arc<Foresight>> },
     Chunk { dir: Arc<Dir>, names: Arc<SpooledNames>, index: usize, ending: Option<Ending> },
 }
 
@@ -79,17 +92,19 @@ struct Ending {
 }
 
 impl Job for ListJob {
-    type Output = ListedPart;
+    /// A part, with the path of its directory if that is not large.
+    type Output = (Option<SharedPath>, ListedPart);
 
     fn run(self) -> Done<Self> {
         match self {
-            Self::Dir { root, path, spools } => match open(&root, &path) {
-                Ok((dir, listed)) => names_of(dir, &listed, &spools),
-                Err(error) => {
-                    let (dir, entries, error) = (None, Vec::new(), Some(error));
-                    done(ListedPart { dir, entries, last: true, complete: false, error })
+            Self::Dir { root, path, spools, foresight } => {
+                let wait = DiskWait::begin();
+                let Listed { output, weight, then } = list(&root, &path, &spools);
+                if let (Some(part), Some(foresight)) = (&output, foresight) {
+                    foresight.listed(&path, part, wait.waited(part.entries.len()));
                 }
-            },
+                Done { output: output.map(|part| (Some(path), part)), weight, then }
+            }
             Self::Chunk { dir, names, index, ending } => {
                 let (last, mut ending) = match ending {
                     Some(ending) => (true, ending),
@@ -99,8 +114,27 @@ impl Job for ListJob {
                     ending = Ending { complete: false, error: Some(io::Error::other(error)) };
                     Vec::new()
                 });
-                done(part(dir, names, last, ending))
+                let part = part(dir, names, last, ending);
+                Done { weight: weight(&part), output: Some((None, part)), then: Vec::new() }
             }
+        }
+    }
+}
+
+/// The outcome of listing a directory: one part, or jobs for its parts.
+pub(crate) struct Listed {
+    pub(crate) output: Option<ListedPart>,
+    weight: usize,
+    then: Vec<ListJob>,
+}
+
+/// Lists a directory.
+pub(crate) fn list(root: &Arc<Dir>, path: &SharedPath, spools: &SpoolHome) -> Listed {
+    match open(root, path) {
+        Ok((dir, listed)) => names_of(dir, &listed, spools),
+        Err(error) => {
+            let (dir, entries, error) = (None, Vec::new(), Some(error));
+            done(ListedPart { dir, entries, last: true, complete: false, error })
         }
     }
 }
@@ -115,7 +149,7 @@ fn open(root: &Arc<Dir>, path: &SharedPath) -> io::Result<(Arc<Dir>, Arc<Dir>)> 
 }
 
 /// Reads a directory's names. Then reads its entries, or leaves them to jobs of their own.
-fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
+fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Listed {
     let mut sorter = NameSorter::new(spools);
     let mut complete = true;
     let mut kept = Ok(());
@@ -145,7 +179,7 @@ fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
         ending: if index + 1 == names.chunk_count() { ending.take() } else { None },
     };
 
-    Done { output: None, weight: 0, then: (0..names.chunk_count()).map(chunk).collect() }
+    Listed { output: None, weight: 0, then: (0..names.chunk_count()).map(chunk).collect() }
 }
 
 fn part(dir: Arc<Dir>, mut names: Vec<Name>, last: bool, ending: Ending) -> ListedPart {
@@ -156,6 +190,10 @@ fn part(dir: Arc<Dir>, mut names: Vec<Name>, last: bool, ending: Ending) -> List
     ListedPart { dir: Some(dir), entries, last, complete: ending.complete, error: ending.error }
 }
 
-fn done(part: ListedPart) -> Done<ListJob> {
-    Done { weight: part.entries.len() + 1, output: Some(part), then: Vec::new() }
+fn done(part: ListedPart) -> Listed {
+    Listed { weight: weight(&part), output: Some(part), then: Vec::new() }
+}
+
+fn weight(part: &ListedPart) -> usize {
+    part.entries.len() + 1
 }

@@ -16,8 +16,9 @@ use std::{
     panic::resume_unwind,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
-    time::{Duration, Instant},
 };
+
+use crate::disk_wait::DiskWait;
 
 /// A piece of work.
 pub(crate) trait Job: Send + Sized + 'static {
@@ -218,11 +219,9 @@ impl<J: Job> Shared<J> {
         job: J,
     ) -> MutexGuard<'a, State<J>> {
         drop(state);
-        let started = Instant::now();
-        let done = job.run();
-        let took = started.elapsed();
+        let (done, waited) = carry_out(job);
         let mut state = self.lock();
-        state.place(ticket, done, took);
+        state.place(ticket, done, waited);
         self.wake(&state);
         state
     }
@@ -260,13 +259,11 @@ impl<J: Job> Shared<J> {
             self.call(calls);
 
             let guard = Unfinished(self);
-            let started = Instant::now();
-            let done = job.run();
-            let took = started.elapsed();
+            let (done, waited) = carry_out(job);
             std::mem::forget(guard);
 
             state = self.lock();
-            state.place(ticket, done, took);
+            state.place(ticket, done, waited);
             calls = Calls { consumer: state.awaited, ..state.calls() };
         }
     }
@@ -331,14 +328,14 @@ impl<J: Job> State<J> {
         }
     }
 
-    /// Puts the outcome of a job, which took so long, in its place.
-    fn place(&mut self, ticket: u64, done: Done<J>, took: Duration) {
+    /// Puts the outcome of a job in its place, and counts it if it waited for a disk.
+    fn place(&mut self, ticket: u64, done: Done<J>, waited: bool) {
         // Search from the top: only results and the jobs that follow from them can have come above
         // it.
         let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Begun(begun) if *begun == ticket));
         let Some(at) = at else { return };
         let Done { output, weight, then } = done;
-        self.slow += usize::from(took > from_memory(weight + then.len()));
+        self.slow += usize::from(waited);
         self.waiting += then.len();
         let above = output.map(|output| {
             self.ready += 1;
@@ -359,17 +356,14 @@ impl<J: Job> Drop for Unfinished<'_, J> {
     }
 }
 
-/// Returns the longest time that a job with so many entries takes when all is in memory.
-fn from_memory(entries: usize) -> Duration {
-    let entries = u64::try_from(entries).unwrap_or(u64::MAX);
-    JOB_TIME + Duration::from_micros(entries.saturating_mul(ENTRY_MICROS))
+/// Does a job. Returns its outcome, and whether it waited for a disk.
+fn carry_out<J: Job>(job: J) -> (Done<J>, bool) {
+    let wait = DiskWait::begin();
+    let done = job.run();
+    let waited = wait.waited(done.weight + done.then.len());
+    (done, waited)
 }
 
-/// Longest time of an empty directory that is in memory or on a fast disk, which more threads only
-/// burden: a hundred times the usual one.
-const JOB_TIME: Duration = Duration::from_millis(2);
-/// Longest time of an entry that is in memory, in microseconds: five times the usual one.
-const ENTRY_MICROS: u64 = 10;
 /// Slow jobs for each further thread: a busy machine has a few.
 const SLOW_JOBS: usize = 4;
 /// Threads that wait for a slow disk, beside those that a machine's processors keep busy: half the
@@ -381,7 +375,10 @@ const MAX_WEIGHT: usize = 16 << 10;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::{Duration, Instant},
+    };
 
     use proptest::prelude::*;
 

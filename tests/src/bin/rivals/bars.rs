@@ -20,7 +20,7 @@ use dsync_tests::{
     scratch::slash,
 };
 
-use crate::{input::Input, meter::median, race, report::Row, tool};
+use crate::{Place, input::Input, meter::median, race, report::Row, tool};
 
 /// One requirement.
 struct Bar {
@@ -245,7 +245,7 @@ fn faster(
     input.plant(dir, mib);
     let chosen = |name: &str| name == ours || others.contains(&name);
     let tools: Vec<_> = tool::ALL.iter().filter(|tool| chosen(tool.name)).collect();
-    let race = race(input, dir, &tools, lab, rounds);
+    let race = race(input, Place { dir, disk: None }, &tools, lab, rounds);
     let seconds = |row: &Row| {
         let walls = row.result.as_ref().map_err(|why| format!("{}: {why}", row.tool))?;
         Ok::<_, String>(median(walls.iter().map(|measure| measure.wall.as_secs_f64()).collect()))

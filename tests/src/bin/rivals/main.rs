@@ -1,18 +1,20 @@
 //! The race: dsync beside rsync, scp, tar and others, on the same input, in turns.
 //!
 //! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs
-//! a,b] [--tools a,b] [--write] [--draw] [--install]`
+//! a,b] [--tools a,b] [--disk NAME] [--write] [--draw] [--install]`
 //!
 //! Every tool pushes the same input to the far host of a lab, round after round, so that a change
 //! of the machine affects all of them. A row has the median wall time of the rounds, the processor
 //! time of each end (ssh and sshd included), the bytes that crossed the path, headers included, and
 //! the largest process of each end other than ssh. Results are checked. A tool that is missing or
-//! fails has a row that says so.
+//! fails has a row that says so. With `--disk` the trees are on a disk whose caches are emptied before each
+//! run, and a run includes the sync of that disk.
 //!
 //! `--bars` (`cargo xtask lab-figures`) measures the requirements instead, and `--scaling` (`cargo xtask
 //! scaling`) what each thread does: see `bars.rs` and `scaling.rs`.
 
 mod bars;
+mod disk;
 mod input;
 mod meter;
 mod plot;
@@ -23,6 +25,7 @@ mod tool;
 
 use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
+use disk::Disk;
 use dsync_tests::{
     Lab, Run, Scope, differences,
     lab::{Medium, Path, flags},
@@ -38,6 +41,7 @@ struct Options {
     lab: String,
     path: Path,
     dir: PathBuf,
+    disk: Option<&'static disk::Kind>,
     rounds: usize,
     mib: u64,
     inputs: Option<Vec<String>>,
@@ -57,11 +61,12 @@ fn main() -> ExitCode {
     let Some(options) = parse(args.into_iter()) else {
         eprintln!(
             "usage: cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs NAMES]\n  \
-             [--tools NAMES] [--write (to docs/)] [--draw (docs/race.svg, then end)]\n  \
+             [--tools NAMES] [--disk NAME] [--write (to docs/)] [--draw (docs/race.svg, then end)]\n  \
              [--install (what is missing, then end)]"
         );
         eprintln!("  inputs: {}", Input::ALL.map(Input::name).join(","));
         eprintln!("  tools:  {}", tool::ALL.iter().map(|tool| tool.name).collect::<Vec<_>>().join(","));
+        eprintln!("  disks:  {}", disk::KINDS.iter().map(disk::Kind::name).collect::<Vec<_>>().join(","));
         eprintln!("  labs:   {}\n{}", Path::NAMES.join(","), flags::HELP);
         return ExitCode::FAILURE;
     };
@@ -78,8 +83,9 @@ fn main() -> ExitCode {
     };
     let setting = setting(&options);
     println!("{setting}");
-    let scratch =
-        tempfile::Builder::new().prefix("dsync-rivals-").tempdir_in(&options.dir).expect("a directory");
+    let disk = options.disk.map(|kind| Disk::create(kind, &options.dir));
+    let dir = disk.as_ref().map_or(options.dir.as_path(), Disk::path);
+    let scratch = tempfile::Builder::new().prefix("dsync-rivals-").tempdir_in(dir).expect("a directory");
     let chosen = |name: &str, list: &Option<Vec<String>>| {
         list.as_ref().is_none_or(|list| list.iter().any(|n| n == name))
     };
@@ -91,7 +97,8 @@ fn main() -> ExitCode {
         let near = !matches!(options.path.medium, Medium::Link(_));
         let tools =
             tool::ALL.iter().filter(|tool| chosen(tool.name, &options.tools) && tool.fits(input, near));
-        let race = race(input, &dir, &tools.collect::<Vec<_>>(), &lab, options.rounds);
+        let place = Place { dir: &dir, disk: disk.as_ref() };
+        let race = race(input, place, &tools.collect::<Vec<_>>(), &lab, options.rounds);
         print!("{}", race.table());
         races.push(race);
         std::fs::remove_dir_all(&dir).expect("the input's directory");
@@ -102,9 +109,16 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The directory of an input, and the disk that it is on if that has to be cold.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: &'a std::path::Path,
+    disk: Option<&'a Disk>,
+}
+
 /// Runs all rounds on one input.
-fn race(input: Input, dir: &std::path::Path, tools: &[&Tool], lab: &Lab, rounds: usize) -> Race {
-    let meter = Meter { lab };
+fn race(input: Input, Place { dir, disk }: Place<'_>, tools: &[&Tool], lab: &Lab, rounds: usize) -> Race {
+    let meter = Meter { lab, syncs: disk.is_some() };
     let (source, destination) = (dir.join("src"), dir.join("dst"));
     let words = words(input, dir, lab);
     let mut results: Vec<Result<Vec<Measure>, String>> = vec![Ok(Vec::new()); tools.len()];
@@ -117,6 +131,9 @@ fn race(input: Input, dir: &std::path::Path, tools: &[&Tool], lab: &Lab, rounds:
                 continue;
             }
             input.reset(dir);
+            if let Some(disk) = disk {
+                disk.cool();
+            }
             let change = || input.change(dir);
             let change: Option<&dyn Fn()> = if input.follows_a_run() { Some(&change) } else { None };
             match meter.measure(tool, &words, change) {
@@ -127,8 +144,11 @@ fn race(input: Input, dir: &std::path::Path, tools: &[&Tool], lab: &Lab, rounds:
                     continue;
                 }
             }
-            let mut found =
-                if round == 0 { differences(&source, &destination, Scope::CONTENT) } else { Vec::new() };
+            let mut found = if round == 0 && tool.copies() {
+                differences(&source, &destination, Scope::CONTENT)
+            } else {
+                Vec::new()
+            };
             found.retain(|line| !line.contains(tool::KNOWN_EXTRA));
             if !found.is_empty() {
                 eprintln!("{}: wrong result: {:?}", tool.name, &found[..found.len().min(3)]);
@@ -199,12 +219,21 @@ fn setting(options: &Options) -> String {
         format!("date: {}", first(&["date", "+%Y-%m-%d"])),
         format!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first(&["uname", "-sr"])),
         format!("path: {} ({})", options.lab, options.path),
-        format!("disk: {}", first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir])),
+        format!(
+            "disk: {}{}",
+            first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir]),
+            options.disk.map_or(String::new(), |kind| format!(", on it an image: {}", kind.name()))
+        ),
         format!("dsync: {}", first(&[&program, "--version"])),
         format!("rsync: {}", first(&["rsync", "--version"])),
         format!("ssh: {}", first(&["ssh", "-V"])),
         format!("tar: {}", first(&["tar", "--version"])),
-        format!("rounds: {}, in turns; caches warm; the disk synced before each run", options.rounds),
+        format!(
+            "rounds: {}, in turns; caches {}; the disk synced before each run{}",
+            options.rounds,
+            if options.disk.is_some() { "cold" } else { "warm" },
+            if options.disk.is_some() { " and by it" } else { "" },
+        ),
     ]
     .join("\n")
 }
@@ -214,6 +243,7 @@ fn parse(args: impl Iterator<Item = String>) -> Option<Options> {
         lab: "lo".into(),
         path: Path::named("lo")?,
         dir: std::env::temp_dir(),
+        disk: None,
         rounds: 5,
         mib: 1024,
         inputs: None,
@@ -231,6 +261,7 @@ fn parse(args: impl Iterator<Item = String>) -> Option<Options> {
                 options.path = Path::named(&options.lab)?;
             }
             "--dir" => options.dir = args.next()?.into(),
+            "--disk" => options.disk = Some(disk::Kind::named(&args.next()?)?),
             "--rounds" => options.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
             "--mib" => options.mib = args.next()?.parse().ok().filter(|mib| *mib > 0)?,
             "--inputs" => options.inputs = list(args.next()?),

@@ -44,6 +44,8 @@ pub(crate) type Words = Vec<(&'static str, String)>;
 /// A meter for runs in one lab.
 pub(crate) struct Meter<'a> {
     pub(crate) lab: &'a Lab,
+    /// Whether a run includes the sync of the disk that it has written to.
+    pub(crate) syncs: bool,
 }
 
 impl Meter<'_> {
@@ -75,7 +77,12 @@ impl Meter<'_> {
         let (here_before, there_before, wire) =
             (children_cpu(own), self.cpu_there(server.as_ref()), self.wire_bytes());
         let since = Instant::now();
-        let run = script(tool.near, words).within(self.lab.near()).limit(Duration::from_secs(1800)).start();
+        let near = if self.syncs {
+            format!("{{ {}\n}} && sync -f \"$DST\"", tool.near)
+        } else {
+            tool.near.to_owned()
+        };
+        let run = script(&near, words).within(self.lab.near()).limit(Duration::from_secs(1800)).start();
         let here = Sampler::start(run.id(), false);
         let there = Sampler::start(far, server.is_none());
         let outcome = run.wait();

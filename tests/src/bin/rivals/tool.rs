@@ -43,6 +43,8 @@ enum Can {
     OwnState,
     /// Anything, from nothing.
     Trees,
+    /// None: it reads them, and shows how fast that can be.
+    Reads,
     /// Plain files with plain names.
     Files,
     /// One file.
@@ -114,6 +116,16 @@ pub(crate) const ALL: &[Tool] = &[
             r#"XDG_CONFIG_HOME="$WORK/home" "$DSYNC" -a $SPARSE "$SRC/" "dsync://$ADDRESS:8730/dst/""#,
         )
     },
+    // Without another host. Also the limit of a cold disk: as many reads at once as it serves.
+    tool("dsync-local", NOTHING, Can::Update, r#""$DSYNC" -a $SPARSE "$SRC/" "$DST/""#),
+    tool("rsync-local", RSYNC, Can::Update, r#"rsync -a $SPARSE "$SRC/" "$DST/""#),
+    tool("cp-local", NOTHING, Can::Trees, r#"cp -a "$SRC/." "$DST/""#),
+    tool(
+        "cat-32",
+        NOTHING,
+        Can::Reads,
+        r#"find "$SRC" -type f -print0 | xargs -0 -P 32 -n 64 cat >/dev/null"#,
+    ),
     tool("rsync-ssh", RSYNC, Can::Update, r#"rsync -a $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#),
     tool(
         "rsync-ssh-aes128gcm",
@@ -277,13 +289,18 @@ impl Tool {
         match self.can {
             Can::Update => true,
             Can::OwnState => !input.needs_basis() || input.is_mixed(),
-            Can::Trees => !input.needs_basis(),
+            Can::Trees | Can::Reads => !input.needs_basis(),
             Can::Files => {
                 !input.needs_basis() && !input.is_mixed() && !matches!(input, Input::Small | Input::Few)
             }
             Can::OneFile => matches!(input, Input::One | Input::Log),
             Can::OneFileNear => near && matches!(input, Input::One | Input::Log),
         }
+    }
+
+    /// Returns whether it makes a copy.
+    pub(crate) fn copies(&self) -> bool {
+        self.can != Can::Reads
     }
 
     /// Returns the programs that are missing here, with their sources.
