@@ -3,7 +3,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use dsync_tests::{
@@ -162,23 +162,25 @@ fn a_root_that_gives_its_destination_away_leaves_no_lock_there() {
     );
 }
 
+/// Writes a script that runs the program under test after a command of the shell.
+fn limited(scratch: &Scratch, command: &str) -> PathBuf {
+    let script = scratch.at("limited");
+    let words = format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", program().display());
+    fs::write(&script, words).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
 #[test]
 fn a_limit_on_file_sizes_costs_the_files_beyond_it_and_leaves_nothing() {
     needs_dsync!();
     let sshd = Sshd::shared();
-    let script = |scratch: &Scratch| {
-        let script = scratch.at("limited");
-        let words = format!("#!/bin/sh\nulimit -f 1000\nexec {} \"$@\"\n", program().display());
-        fs::write(&script, words).unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-        script
-    };
     for remote in [false, true] {
         let scratch = Scratch::new();
         Tree::of([Node::file("big", 1, 3_000_000), Node::file("a", 2, 10)]).plant(&scratch.src());
         fs::create_dir(scratch.dst()).unwrap();
         fs::write(scratch.dst().join("big"), "old").unwrap();
-        let limited = script(&scratch);
+        let limited = limited(&scratch, "ulimit -f 1000");
         let outcome = if remote {
             let run = sshd.run_serving(Via::Ssh, &limited).arg("-a").arg(slash(&scratch.src()));
             run.arg(sshd.operand(scratch.dst())).run()
@@ -190,6 +192,46 @@ fn a_limit_on_file_sizes_costs_the_files_beyond_it_and_leaves_nothing() {
         assert_eq!(fs::read(scratch.dst().join("big")).unwrap(), b"old");
         assert!(scratch.dst().join("a").exists());
         assert_eq!(temporaries(&scratch.dst()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_file_beyond_the_limit_on_file_sizes_is_old_or_new_when_it_is_rewritten_in_place() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    // The limit is 8,000 blocks of 512 bytes. Halves that change places need room for one of them meanwhile.
+    let old = tree::noise(1, 8_000_000);
+    let halves = [&old[2_000_000..4_000_000], &old[..2_000_000]].concat();
+    let head = [&tree::noise(2, 100_000), &old[100_000..]].concat();
+    for (name, before, after, code) in [
+        ("same length", &old[..], &tree::noise(3, 8_000_000)[..], [23, 23]),
+        ("shorter", &old, &tree::noise(4, 7_000_000), [23, 23]),
+        ("longer", &old[..100_000], &tree::noise(5, 8_000_000), [23, 23]),
+        ("halves", &old[..4_000_000], &halves, [0, 23]),
+        ("only its head", &old, &head, [0, 23]),
+    ] {
+        for (remote, code) in [false, true].into_iter().zip(code) {
+            let scratch = Scratch::new();
+            fs::write(scratch.src().join("f"), after).unwrap();
+            fs::create_dir(scratch.dst()).unwrap();
+            fs::write(scratch.dst().join("f"), before).unwrap();
+            tree::set_mtime(&scratch.dst().join("f"), (1_400_000_000, 0));
+            let limited = limited(&scratch, "ulimit -f 8000");
+            let outcome = if remote {
+                let run = sshd.run_serving(Via::Ssh, &limited).args(["-a", "--inplace"]);
+                run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run()
+            } else {
+                let run = Run::of(&limited).args(["-a", "--inplace"]);
+                run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+            };
+            let outcome = outcome.expect_code(code);
+            let found = fs::read(scratch.dst().join("f")).unwrap();
+            let (wanted, says) = if code == 0 { (after, "") } else { (before, "'f': File too large") };
+            assert!(found == wanted, "{name} {remote} {}", outcome.account());
+            assert!(outcome.stderr_text().contains(says), "{name} {remote} {}", outcome.account());
+            let left = fs::read_dir(scratch.dst()).unwrap().count();
+            assert_eq!(left, 1, "{name} {remote}: nothing but the file");
+        }
     }
 }
 

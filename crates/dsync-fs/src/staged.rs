@@ -15,7 +15,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, ftruncate, openat, renameat, unlinkat,
+        AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fdatasync, ftruncate, openat, renameat,
+        seek, unlinkat,
     },
     io::Errno,
     process::geteuid,
@@ -35,6 +36,7 @@ use crate::{
     owner::Owner,
     quota::Charge,
     source_file::{SourceFile, read_full_at, stat_fd},
+    sys::file_size_limit,
 };
 
 mod device;
@@ -313,6 +315,25 @@ impl StagedFile {
                 Ok(())
             }
             result => result,
+        }
+    }
+
+    /// Checks that this process may write up to `end`, so that a limit on the length of files is noticed
+    /// while all of the file is old. A device has no such limit.
+    ///
+    /// # Errors
+    /// `EFBIG` if this process's limit or that of the filesystem is lower.
+    pub fn check_reach(&self, end: u64) -> io::Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
+        if end > file_size_limit() {
+            return Err(Errno::FBIG.into());
+        }
+        // Nobody uses the position. Seeking fails exactly where writing would, and changes nothing.
+        match seek(&self.fd, SeekFrom::Start(end)) {
+            Err(Errno::INVAL | Errno::OVERFLOW) => Err(Errno::FBIG.into()),
+            _ => Ok(()),
         }
     }
 

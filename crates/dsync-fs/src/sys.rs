@@ -49,6 +49,16 @@ pub fn raise_nofile_limit() -> u64 {
     nofile_limit()
 }
 
+/// Returns the length beyond which this process may not write into a file (`u64::MAX`: none).
+///
+/// ```
+/// // Read anew each time: a program may change it while it runs.
+/// assert!(dsync_fs::sys::file_size_limit() > 0);
+/// ```
+pub fn file_size_limit() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
 /// Makes room in this process's table of descriptors for as many as a run holds open, as far as the limit
 /// of open files allows. For a program to call before it starts threads, and after
 /// [`raise_nofile_limit`].

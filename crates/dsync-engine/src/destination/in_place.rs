@@ -120,20 +120,29 @@ impl Rewriting {
         pieces > MAX_PIECES
     }
 
-    /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
+    /// Returns the order of the moves, which need nothing else of this from then on.
+    ///
+    /// # Errors
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if moves contradict each other.
+    pub(super) fn order(&mut self) -> io::Result<InPlaceOrder> {
+        InPlaceOrder::new(std::mem::take(&mut self.moved))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals, and gets
+    /// what `order` saves behind them.
     ///
     /// # Errors
     /// The system's error, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set;
     /// from the first write on, `target` is a mixture then.
     pub(super) fn carry_out(
         self,
+        order: &InPlaceOrder,
         temp: &StagedFile,
         target: &StagedFile,
         len: u64,
         stopped: &AtomicBool,
     ) -> io::Result<()> {
-        let order = InPlaceOrder::new(self.moved)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES], stopped };
         let mut saved = len;
 
@@ -173,7 +182,7 @@ impl Rewriting {
     /// `temp` has the literals.
     ///
     /// # Errors
-    /// As [`carry_out`](Self::carry_out); the bytes written by then are a beginning of the new end.
+    /// Those of [`carry_out`](Self::carry_out); the bytes written by then are a beginning of the new end.
     pub(super) fn add_to(
         self,
         temp: &StagedFile,
@@ -267,23 +276,54 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
         .map(Some)
 }
 
+/// A content that an old file is about to get, in all that can make its writing fail.
+pub(super) struct Coming {
+    pub(super) len: u64,
+    /// Whether some of it may be holes.
+    pub(super) has_holes: bool,
+    /// The end of what is written; `len` where nobody knows better.
+    pub(super) written_to: u64,
+}
+
+impl Coming {
+    /// Describes a content of `len` bytes that is written as a whole.
+    pub(super) fn whole(len: u64) -> Self {
+        Self { len, has_holes: false, written_to: len }
+    }
+}
+
 /// Creates the file that content is written to: the old one, or a new one beside it, with its space
-/// reserved if that is wished. In place the content's length is `len` at the end whatever it was, and
-/// unless it `has_holes` the space for its growth is reserved before the first write.
-pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64, has_holes: bool) -> io::Result<StagedFile> {
+/// reserved if that is wished. In place the content has its length at the end whatever it was, and there is
+/// [room](make_room) for it before the first write.
+pub(super) fn create(site: &Site<'_>, slot: &Slot, coming: &Coming) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
-        keep_content(site, slot, || reserve(site, &old, (len, has_holes)))?;
+        keep_content(site, slot, || make_room(site, &old, coming))?;
         old.distrust()?;
         return Ok(old);
     }
     let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
-    create_beside(site, dir, slot, len)
+    create_beside(site, dir, slot, coming.len)
 }
 
-/// Reserves the space that an old file grows by when it gets a content of so many bytes, unless some of
-/// them may be holes.
-pub(super) fn reserve(site: &Site<'_>, old: &StagedFile, (len, has_holes): (u64, bool)) -> io::Result<()> {
-    if has_holes || site.policy.options.writing.sparse { Ok(()) } else { old.reserve_growth(len) }
+/// Makes sure that an old file can get a content: no limit on lengths ends the writing, and the space that the
+/// file grows by is reserved, unless some of that may be holes.
+pub(super) fn make_room(site: &Site<'_>, old: &StagedFile, coming: &Coming) -> io::Result<()> {
+    old.check_reach(coming.written_to)?;
+    if coming.has_holes || site.policy.options.writing.sparse {
+        Ok(())
+    } else {
+        old.reserve_growth(coming.len)
+    }
+}
+
+/// Makes sure that a temporary of `len` bytes can get what `order` saves behind them.
+pub(super) fn make_scratch_room(temp: &StagedFile, len: u64, order: &InPlaceOrder) -> io::Result<()> {
+    if order.scratch_bytes() == 0 {
+        return Ok(());
+    }
+    let end = len.saturating_add(order.scratch_bytes());
+    temp.check_reach(end)?;
+    temp.reserve_growth(end)
 }
 
 /// Keeps a copy of an old file that is about to be written into, if there are backups, and notes that it
@@ -397,7 +437,8 @@ mod tests {
         let target = StagedFile::open_in_place(&dir, name).unwrap();
         let mut rewriting = Rewriting::default();
         rewriting.literal(0, 3);
-        let error = rewriting.carry_out(&temp, &target, 3, &AtomicBool::new(true)).unwrap_err();
+        let order = rewriting.order().unwrap();
+        let error = rewriting.carry_out(&order, &temp, &target, 3, &AtomicBool::new(true)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), b"old");
     }
@@ -443,7 +484,8 @@ mod tests {
                     }
                 }
             }
-            rewriting.carry_out(&temp, &target, new.len() as u64, &AtomicBool::new(false)).unwrap();
+            let (order, goes_on) = (rewriting.order().unwrap(), AtomicBool::new(false));
+            rewriting.carry_out(&order, &temp, &target, new.len() as u64, &goes_on).unwrap();
             prop_assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), new);
         }
     }

@@ -24,7 +24,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, Opening, Patched, SourceFile, StagedFile};
+use dsync_fs::{CopyError, Opening, Patched, SourceFile, StagedFile, sys::file_size_limit};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -32,8 +32,15 @@ use dsync_wire::{
 };
 
 use super::{
-    Site, commit::Outbox, files::Pending, in_place, room::is_full, settle::Outcome, slot::Tail,
-    transfers::Transfers, twin,
+    Site,
+    commit::Outbox,
+    files::Pending,
+    in_place::{self, Coming},
+    room::is_full,
+    settle::Outcome,
+    slot::Tail,
+    transfers::Transfers,
+    twin,
 };
 use crate::{
     SyncError,
@@ -194,8 +201,8 @@ impl Worker<'_> {
         {
             return Ok(done);
         }
-        let len = source.len();
-        let create = || in_place::create(self.site, &file.slot, len, source.has_holes());
+        let (len, has_holes, written_to) = (source.len(), source.has_holes(), self.written_to(file, &source));
+        let create = || in_place::create(self.site, &file.slot, &Coming { len, has_holes, written_to });
         let staged = match self.site.room.retrying(create) {
             Ok(staged) => staged,
             Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
@@ -280,11 +287,12 @@ impl Worker<'_> {
             _ => !old.stamp().is_ok_and(|now| now.size == from),
         };
         let verifies = self.site.policy.options.writing.append == Append::Verifying;
-        if changed || verifies && !self.are_alike(source, &old, 0..from) {
+        let read_old = |at, buffer: &mut [u8]| old.read_full_at(at, buffer);
+        if changed || verifies && !self.are_alike(source, read_old, 0..from) {
             return Ok(None);
         }
-        if let Err(error) =
-            in_place::keep_content(self.site, &file.slot, || Ok(())).and_then(|()| old.distrust())
+        let check = || old.check_reach(len);
+        if let Err(error) = in_place::keep_content(self.site, &file.slot, check).and_then(|()| old.distrust())
         {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
@@ -307,8 +315,25 @@ impl Worker<'_> {
         self.failed(file, failure).map(Some)
     }
 
+    /// Returns the end of what is written into a file. An old one that is longer than this process may write is
+    /// rewritten where all that differs lies before that limit.
+    fn written_to(&mut self, file: &Pending, source: &SourceFile) -> u64 {
+        let (len, limit) = (source.len(), file_size_limit());
+        if len <= limit || !file.slot.in_place || source.has_holes() {
+            return len;
+        }
+        let Some(Ok(old)) = file.slot.open_basis(Opening::default()) else { return len };
+        let read_old = |at, buffer: &mut [u8]| old.read_full_at(at, buffer);
+        if self.are_alike(source, read_old, limit..len) { limit } else { len }
+    }
+
     /// Returns whether two files have the same bytes in a range.
-    fn are_alike(&mut self, source: &SourceFile, old: &StagedFile, range: Range<u64>) -> bool {
+    fn are_alike(
+        &mut self,
+        source: &SourceFile,
+        read_old: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
+        range: Range<u64>,
+    ) -> bool {
         let (ours, theirs) = &mut self.buffers;
         ours.resize(READ_BYTES, 0);
         theirs.resize(READ_BYTES, 0);
@@ -320,7 +345,7 @@ impl Worker<'_> {
             let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(READ_BYTES);
             let (ours, theirs) = (&mut ours[..want], &mut theirs[..want]);
             let read = source.read_full_at(at, ours).is_ok_and(|read| read == want)
-                && old.read_full_at(at, theirs).is_ok_and(|read| read == want);
+                && read_old(at, theirs).is_ok_and(|read| read == want);
             if !read || ours != theirs {
                 return false;
             }
@@ -511,7 +536,9 @@ impl Worker<'_> {
         let is_one_state = match source.is_unchanged() {
             Ok(false) if source.needs_another_reading().is_ok_and(|is_unclear| is_unclear) => {
                 // A clone has the new end too.
-                Ok(self.are_alike(source, staged, from..source.len()) && staged.set_len(source.len()).is_ok())
+                let read_copy = |at, buffer: &mut [u8]| staged.read_full_at(at, buffer);
+                let is_alike = self.are_alike(source, read_copy, from..source.len());
+                Ok(is_alike && staged.set_len(source.len()).is_ok())
             }
             unchanged => unchanged,
         };

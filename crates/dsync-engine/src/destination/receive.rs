@@ -22,7 +22,7 @@ use super::{
     Site, asked,
     commit::Outbox,
     files::Pending,
-    in_place,
+    in_place::{self, Coming},
     settle::Outcome,
     stage::{Incoming, Stage, Taken, Verdict},
     transfers::{Ending, Transfers},
@@ -187,7 +187,7 @@ impl Lane<'_> {
     fn whole(&self, file: &Pending, content: &[u8]) -> io::Result<StagedFile> {
         let (len, in_place) = (content.len() as u64, file.slot.in_place);
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
-        let staged = in_place::create(self.site, &file.slot, len, false)?;
+        let staged = in_place::create(self.site, &file.slot, &Coming::whole(len))?;
         if in_place || sparse {
             staged.set_len(len)?;
         }

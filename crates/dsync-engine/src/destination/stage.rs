@@ -23,7 +23,7 @@ use dsync_wire::{
 use super::{
     Site,
     holes::Holes,
-    in_place::{self, Rewriting},
+    in_place::{self, Coming, Rewriting},
     journal::{Head, Journal},
     kept::{self, Part},
     room::Room,
@@ -225,7 +225,7 @@ impl Stage {
     /// Makes the temporary, one to keep if that is possible.
     fn begin(site: &Site<'_>, slot: &Slot, head: &Head, key: &Key) -> io::Result<Beginning> {
         if slot.device {
-            let device = in_place::create(site, slot, head.segments.file_len(), false)?;
+            let device = in_place::create(site, slot, &Coming::whole(head.segments.file_len()))?;
             return Ok((Runs::default(), device, None));
         }
         if let Some(part) = Part::begin(site, slot, head, key) {
@@ -315,17 +315,20 @@ impl Stage {
             let len = self.head.segments.file_len();
             // Before the first write: a file that grows too long must stay as it is.
             let end = self.tail_from.unwrap_or(0).saturating_add(len);
+            let mut rewriting = std::mem::take(&mut *lock(rewriting));
+            let order = rewriting.order()?;
+            let coming = Coming { has_holes: rewriting.has_holes(), ..Coming::whole(end) };
             in_place::keep_content(site, slot, || {
                 file.make_room_in(&old, end)?;
-                in_place::reserve(site, &old, (end, lock(rewriting).has_holes()))
+                in_place::make_scratch_room(&file, len, &order)?;
+                in_place::make_room(site, &old, &coming)
             })?;
             old.distrust()?;
 
-            let rewriting = std::mem::take(&mut *lock(rewriting));
             let stopped = site.session.halt.stop_flag();
             match self.tail_from {
                 Some(from) => rewriting.add_to(&file, &old, from, len, site.durability(), stopped)?,
-                None => rewriting.carry_out(&file, &old, len, stopped)?,
+                None => rewriting.carry_out(&order, &file, &old, len, stopped)?,
             }
             return Ok(Taken::File(old, mtime));
         }
