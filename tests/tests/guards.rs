@@ -407,6 +407,29 @@ fn what_is_bound_at_the_destination_is_not_deleted() {
 }
 
 #[test]
+fn a_directory_with_something_bound_in_it_gives_way_to_no_file() {
+    needs_dsync!();
+    needs_root!();
+    let each = [&["--delete"][..], &["--force"], &["--delete", "-b"], &["--delete", "--delay-updates"]];
+    for options in each {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        fs::write(scratch.at("src/way"), "a file").unwrap();
+        full(&scratch.at("other"));
+        let at = scratch.at("dst/way/deep/bound");
+        fs::create_dir_all(&at).unwrap();
+        let Some(_bound) = Mount::bind(&scratch.at("other"), &at) else { return };
+        let before = survey(&scratch.at("other"));
+
+        let outcome = run(&scratch, &[&["-a"], options].concat(), "src/", &scratch.dst()).expect_code(23);
+        assert_unchanged(&before, &scratch.at("other"));
+        assert!(at.join("d/f").exists(), "{}", outcome.account());
+        assert!(outcome.stderr_text().contains("way"), "{}", outcome.account());
+        assert!(scratch.at("dst/d/f").exists(), "{}", outcome.account());
+    }
+}
+
+#[test]
 fn a_destination_in_its_source_is_refused_only_where_the_run_would_enter_it() {
     needs_dsync!();
     // The options and operands, the content of `.rsync-filter`, and whether the run is refused.
