@@ -7,8 +7,12 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via, compare::temporaries, mount::Mount, needs_dsync,
-    needs_root, program, scratch::slash, tree,
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via,
+    compare::temporaries,
+    mount::Mount,
+    needs_dsync, needs_root, program,
+    scratch::slash,
+    tree,
 };
 
 const OWNER: u32 = 1000;
@@ -162,10 +166,11 @@ fn a_root_that_gives_its_destination_away_leaves_no_lock_there() {
     );
 }
 
-/// Writes a script that runs the program under test after a command of the shell.
+/// Writes a script that runs the program under test after a command of the shell, and behind what `exec` begins
+/// with.
 fn limited(scratch: &Scratch, command: &str) -> PathBuf {
     let script = scratch.at("limited");
-    let words = format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", program().display());
+    let words = format!("#!/bin/sh\n{command} {} \"$@\"\n", program().display());
     fs::write(&script, words).unwrap();
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
     script
@@ -180,7 +185,7 @@ fn a_limit_on_file_sizes_costs_the_files_beyond_it_and_leaves_nothing() {
         Tree::of([Node::file("big", 1, 3_000_000), Node::file("a", 2, 10)]).plant(&scratch.src());
         fs::create_dir(scratch.dst()).unwrap();
         fs::write(scratch.dst().join("big"), "old").unwrap();
-        let limited = limited(&scratch, "ulimit -f 1000");
+        let limited = limited(&scratch, "ulimit -f 1000; exec");
         let outcome = if remote {
             let run = sshd.run_serving(Via::Ssh, &limited).arg("-a").arg(slash(&scratch.src()));
             run.arg(sshd.operand(scratch.dst())).run()
@@ -216,7 +221,7 @@ fn a_file_beyond_the_limit_on_file_sizes_is_old_or_new_when_it_is_rewritten_in_p
             fs::create_dir(scratch.dst()).unwrap();
             fs::write(scratch.dst().join("f"), before).unwrap();
             tree::set_mtime(&scratch.dst().join("f"), (1_400_000_000, 0));
-            let limited = limited(&scratch, "ulimit -f 8000");
+            let limited = limited(&scratch, "ulimit -f 8000; exec");
             let outcome = if remote {
                 let run = sshd.run_serving(Via::Ssh, &limited).args(["-a", "--inplace"]);
                 run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run()
@@ -232,6 +237,31 @@ fn a_file_beyond_the_limit_on_file_sizes_is_old_or_new_when_it_is_rewritten_in_p
             let left = fs::read_dir(scratch.dst()).unwrap().count();
             assert_eq!(left, 1, "{name} {remote}: nothing but the file");
         }
+    }
+}
+
+#[test]
+fn a_limit_on_memory_ends_a_run_without_a_panic() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("a", 1, 100_000)]).plant(&scratch.src());
+    let serving = scratch.at("serving");
+    fs::write(&serving, format!("#!/bin/sh\nexec {} --server\n", program().display())).unwrap();
+    fs::set_permissions(&serving, Permissions::from_mode(0o755)).unwrap();
+    // Too little for the program itself, for some of its threads, and enough.
+    for kib in (36_000..72_000).step_by(2_000) {
+        let limited = limited(&scratch, &format!("ulimit -v {kib}; exec"));
+        let run = Run::of(&limited).arg("-a").arg("-e").arg(&serving).arg(slash(&scratch.src()));
+        let outcome = run.arg(format!("host.invalid:{}", scratch.dst().display())).run();
+        assert!(!outcome.stderr_text().contains("panicked"), "{kib} {}", outcome.account());
+        // A refusal of memory itself ends the process, which the language leaves no choice.
+        if outcome.code() == Some(0) {
+            assert_eq!(
+                fs::read(scratch.dst().join("a")).unwrap(),
+                fs::read(scratch.src().join("a")).unwrap()
+            );
+        }
+        assert_ne!(outcome.code(), Some(101), "{kib} {}", outcome.account());
     }
 }
 

@@ -166,6 +166,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
              command again."
         }
         SyncError::DestinationUnusable { source, .. } => return on_destination(source),
+        SyncError::Thread { .. } => "Raise the limit on memory (ulimit -v) or on processes (ulimit -u).",
         SyncError::NoSpool { .. } => "Set TMPDIR or --temp-dir to a directory on a disk.",
         SyncError::OverBudget(_) => MORE_MEMORY,
         SyncError::Link(_) | SyncError::GaveUp { .. } => {

@@ -282,7 +282,7 @@ pub(crate) fn meaning(code: u8) -> &'static str {
         OUTPUT => "standard output could not be written",
         exit_code::SHELL => "the remote shell could not be started",
         exit_code::INTERRUPTED => "interrupted",
-        exit_code::MEMORY => "out of memory",
+        exit_code::MEMORY => "out of memory or threads",
         exit_code::PARTIAL => "some entries, or all sources, could not be copied",
         exit_code::VANISHED => "some entries vanished or kept changing",
         exit_code::MAX_DELETE => "the limit on deletions was reached",

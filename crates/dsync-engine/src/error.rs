@@ -776,8 +776,8 @@ impl SyncError {
             | Self::RuleFile { .. }
             | Self::Filesystem { .. }
             | Self::NoSpool { .. }
-            | Self::Thread { .. }
             | Self::Random { .. } => exit_code::FILE_IO,
+            Self::Thread { .. } => exit_code::MEMORY,
 
             Self::Batch(error) => error.exit_code(),
             Self::Cancelled => exit_code::INTERRUPTED,

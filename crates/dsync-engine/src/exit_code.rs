@@ -25,7 +25,7 @@ pub const STREAM: u8 = 12;
 pub const SHELL: u8 = 14;
 /// Stopped by a signal or by the caller.
 pub const INTERRUPTED: u8 = 20;
-/// Out of memory.
+/// Out of memory, or of threads.
 pub const MEMORY: u8 = 22;
 /// Some entries could not be transferred, or none because every source is missing.
 pub const PARTIAL: u8 = 23;

@@ -48,6 +48,7 @@ use crate::{
 use crate::{
     mux::beside::Beside,
     reach::{CarrierFailure, Reach},
+    reactor::on_thread,
     standing::further::client::{Calling, Plan},
     tls::handshake::Credentials,
     waits::FAR,
@@ -383,7 +384,7 @@ impl Bootstrap {
             return unknown;
         }
         let (shell, host) = (self.shell, self.host.clone());
-        let asked = tokio::task::spawn_blocking(move || Whereabouts::find(shell, &host));
+        let asked = on_thread(move || Whereabouts::find(shell, &host));
         timeout(LONGEST_PORT_WAIT, asked).await.ok().and_then(Result::ok).unwrap_or(unknown)
     }
 

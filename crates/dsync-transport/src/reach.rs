@@ -10,7 +10,7 @@
 //! which exists anyway.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     num::NonZeroU16,
     pin::{Pin, pin},
     sync::Arc,
@@ -26,6 +26,7 @@ use crate::{
     AddressFamily, ConnectError, TransportChoice,
     carried::Carried,
     race::{Addresses, DialError},
+    reactor::on_thread,
     tls::handshake::{self, Credentials, Probe},
     waits::{FAR, LONGEST_PORT_WAIT},
     whereabouts::Whereabouts,
@@ -236,7 +237,7 @@ impl Reach {
     async fn tls(&self, probe: Probe) -> Result<Carried, CarrierFailure> {
         let port = probe.address().port();
         let (credentials, wait) = (Arc::clone(&self.credentials), self.wait);
-        let dialed = tokio::task::spawn_blocking(move || handshake::dial(probe, &credentials, wait)).await;
+        let dialed = on_thread(move || handshake::dial(probe, &credentials, wait)).await;
         let dialed = dialed.unwrap_or_else(|error| Err(DialError::system(error)));
         Ok(Carried::Tls(dialed.map_err(|error| self.failure(TCP, port, error))?))
     }
@@ -254,8 +255,9 @@ impl Reach {
             first: self.reached().map(|address| SocketAddr::new(address, port)).into_iter().collect(),
             later: async move {
                 let Some(name) = name else { return Vec::new() };
-                let resolved = tokio::net::lookup_host((name.as_str(), port)).await;
-                let resolved = resolved.map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+                let looked_up = on_thread(move || (name.as_str(), port).to_socket_addrs()).await;
+                let resolved = looked_up.and_then(|found| found).map(Iterator::collect::<Vec<_>>);
+                let resolved = resolved.unwrap_or_default();
                 resolved.into_iter().filter(|address| family.admits(address.ip())).collect()
             },
         }

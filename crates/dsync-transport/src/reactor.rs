@@ -219,6 +219,22 @@ fn probe_descriptors() -> io::Result<()> {
     Ok(())
 }
 
+/// Does blocking work on a thread of its own. tokio's pool panics where the system has no thread left.
+///
+/// # Errors
+/// The system's, where it starts no thread.
+#[cfg(feature = "tls")]
+pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    let work = move || {
+        // Nobody waits for it any more.
+        let _ = done.send(work());
+    };
+    thread::Builder::new().name("dsync-waiting".into()).spawn(work)?;
+    // Without a result the work has panicked.
+    result.await.map_err(io::Error::other)
+}
+
 /// Polls `future` on the calling thread, parking it in between.
 ///
 /// Unlike tokio's own `block_on` it works on any thread, including one that drives another runtime
@@ -344,6 +360,14 @@ mod tests {
         drop(last);
         assert!(gone.iter().all(|gone| gone.load(Ordering::SeqCst)));
         assert!(links.iter().all(|link| link.run(async { 5 }) == Some(5)));
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn blocking_work_has_a_result_or_an_error() {
+        let reactor = Reactor::start().unwrap();
+        assert_eq!(reactor.run(async { on_thread(|| 7).await.ok() }), Some(Some(7)));
+        assert_eq!(reactor.run(async { on_thread(|| panic!("on purpose")).await.ok() }), Some(None::<()>));
     }
 
     #[test]

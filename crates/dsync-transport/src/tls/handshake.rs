@@ -50,7 +50,7 @@ use crate::{
     identity::Identity,
     ports,
     race::{Addresses, DialError, race},
-    reactor::spawn,
+    reactor::{on_thread, spawn},
     waits::NEAR,
 };
 
@@ -343,12 +343,12 @@ where
     L: Future<Output = Vec<SocketAddr>>,
 {
     race(addresses, wait, |address| async move {
-        tokio::task::spawn_blocking(move || connect(address, wait)).await.map_err(DialError::system)?.map_err(
-            |error| match error.kind() {
+        on_thread(move || connect(address, wait)).await.map_err(DialError::system)?.map_err(|error| {
+            match error.kind() {
                 io::ErrorKind::TimedOut | io::ErrorKind::ConnectionRefused => DialError::NoAnswer,
                 _ => DialError::Unreachable(Some(error)),
-            },
-        )
+            }
+        })
     })
     .await
 }
