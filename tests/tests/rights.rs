@@ -7,10 +7,11 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scratch, Sshd, Tree, Via,
-    compare::temporaries,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    compare::{is_written_to, temporaries},
     mount::Mount,
     needs_dsync, needs_root, program,
+    run::wait_for,
     scratch::slash,
     tree,
 };
@@ -238,6 +239,56 @@ fn a_file_beyond_the_limit_on_file_sizes_is_old_or_new_when_it_is_rewritten_in_p
             assert_eq!(left, 1, "{name} {remote}: nothing but the file");
         }
     }
+}
+
+/// Old container runtimes, and filters of systemd, answer `EPERM` to calls that they do not know.
+#[test]
+fn a_call_that_a_sandbox_does_not_know_gives_way_to_an_older_one() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    let newer = "statx,renameat2,prlimit64,copy_file_range,openat2,preadv2,syncfs,flock,fallocate";
+    for error in ["EPERM", "ENOSYS"] {
+        for options in [&[][..], &["--inplace"], &["--preallocate", "-S"]] {
+            for remote in [false, true] {
+                let scratch = Scratch::new();
+                Tree::sample().plant(&scratch.src());
+                Tree::of([Node::dir("in_the_way"), Node::file("long", 1, 3_000_000)]).plant(&scratch.dst());
+                tree::set_mtime(&scratch.dst().join("long"), (1_400_000_000, 0));
+                Tree::of([Node::file("in_the_way", 2, 100), Node::file("long", 3, 3_000_000)])
+                    .plant(&scratch.src());
+                let refused = format!(
+                    "exec strace -f -qq -o /dev/null -e trace={newer} -e inject={newer}:error={error}"
+                );
+                let script = limited(&scratch, &refused);
+                let run = if remote { sshd.run_serving(Via::Ssh, &script) } else { Run::of(&script) };
+                let run = run.args(["-aH", "--delete"]).args(options).arg(slash(&scratch.src()));
+                let to = if remote { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+                let outcome = run.arg(to).run().expect_code(0);
+                let what = format!("{error} {options:?} {remote} {}", outcome.account());
+                assert!(outcome.stderr_text().is_empty(), "{what}");
+                assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+                assert_eq!(temporaries(&scratch.dst()), [""; 0], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_of_a_sandbox_without_flock_keep_each_other_out() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("a", 1, 60_000_000)]).plant(&scratch.src());
+    let refused = "exec strace -f -qq -o /dev/null -e trace=flock -e inject=flock:error=ENOSYS";
+    let script = limited(&scratch, refused);
+    let run = |options: &[&str]| {
+        Run::of(&script).arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.dst())
+    };
+    // Minutes, so that it holds the lock until the second one has given up.
+    let mut first = run(&["--bwlimit=100k"]).in_own_group().start();
+    wait_for(|| is_written_to(&scratch.dst()) || !first.is_running());
+    let _ = run(&[]).run().expect_code(41);
+    first.kill();
+    let _ = run(&[]).run().expect_quiet_success();
 }
 
 #[test]

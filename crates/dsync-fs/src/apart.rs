@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, openat};
 
 use crate::{
     component::Component,
@@ -21,6 +21,7 @@ use crate::{
     own_names::{APART_PREFIX, hex_name, is_apart_name},
     source_file::stat_fd,
     staged::{StagedFile, TempName, random_bytes},
+    sys::lock_file,
 };
 
 impl StagedFile {
@@ -67,7 +68,7 @@ fn create(home: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = home.spelled(name)?;
     let fd = retry(|| openat(home, &*name, flags, Mode::from_raw_mode(0o600)))?;
-    retry(|| flock(&fd, FlockOperation::LockExclusive))?;
+    lock_file(&fd, FlockOperation::LockExclusive)?;
     Ok(fd)
 }
 

@@ -17,7 +17,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Mode, OFlags, RawDir, StatVfsMountFlags, fstatfs, fstatvfs, fsync, openat, readlinkat,
-        statx, syncfs,
+        syncfs,
     },
     io::Errno,
     time::{ClockId, clock_gettime},
@@ -41,6 +41,7 @@ use crate::{
     quota::Meter,
     source_file::{Opening, SourceFile, stat_fd},
     spelling::{Spelling, unspellable},
+    sys,
 };
 
 mod confined;
@@ -78,8 +79,8 @@ pub struct Dir {
     device: OnceLock<u64>,
     /// See [`Dir::mount`].
     pub(crate) mount: OnceLock<u64>,
-    /// See [`Dir::is_synced_by_file`].
-    by_file: OnceLock<bool>,
+    /// See [`Dir::is_in_user_space`].
+    in_user_space: OnceLock<bool>,
 }
 
 /// The entries of a directory at the time of listing.
@@ -110,7 +111,7 @@ impl Dir {
             meter: None,
             device: OnceLock::new(),
             mount: OnceLock::new(),
-            by_file: OnceLock::new(),
+            in_user_space: OnceLock::new(),
         }
     }
 
@@ -226,8 +227,7 @@ impl Dir {
     /// # Errors
     /// The system's error.
     pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
-        let stat = statx(&self.fd, &*self.spelled(name)?, NO_FOLLOW, Metadata::WANT)?;
-        let mut metadata = Metadata::from_statx(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        let mut metadata = Metadata::of_entry(&self.fd, &*self.spelled(name)?, NO_FOLLOW)?;
         if self.fake_super {
             fake_super::uncover(&mut metadata, &self.place_of(name)?)?;
         }
@@ -501,19 +501,29 @@ impl Dir {
         if self.path_only {
             return self.readable()?.sync_filesystem();
         }
-        Ok(syncfs(&self.fd)?)
+        if sys::has_syncfs() {
+            return Ok(syncfs(&self.fd)?);
+        }
+        // The oldest call of all, which tells of no error: files and directories are synced by themselves then.
+        rustix::fs::sync();
+        Ok(())
     }
 
-    /// Returns whether a sync of the whole filesystem ends in the kernel: one in user space (FUSE) hears of
-    /// syncs of files and directories only. Asks the kernel once.
+    /// Returns whether a sync of the whole filesystem is not enough: one in user space (FUSE) hears of syncs of
+    /// files and directories only, and a sandbox may not know the call.
     pub(crate) fn is_synced_by_file(&self) -> bool {
-        *self.by_file.get_or_init(|| fstatfs(&self.fd).is_ok_and(|found| found.f_type == FUSE))
+        self.is_in_user_space() || !sys::has_syncfs()
+    }
+
+    /// Returns whether the filesystem is in user space (FUSE). Asks the kernel once.
+    fn is_in_user_space(&self) -> bool {
+        *self.in_user_space.get_or_init(|| fstatfs(&self.fd).is_ok_and(|found| found.f_type == FUSE))
     }
 
     /// Returns whether the inode numbers of its entries tell them apart for as long as they live. A
     /// filesystem in user space (FUSE) may number an entry anew, and names of one entry differently.
     pub fn numbers_inodes(&self) -> bool {
-        !self.is_synced_by_file()
+        !self.is_in_user_space()
     }
 
     /// Returns another handle of the same directory.

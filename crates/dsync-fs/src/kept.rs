@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, fsync, ftruncate, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, fsync, ftruncate, openat};
 
 use crate::{
     component::Component,
@@ -23,6 +23,7 @@ use crate::{
     owner::is_abandoned,
     source_file::{read_full_at, stat_fd},
     staged::{StagedFile, TempName, write_all_at},
+    sys::lock_file,
 };
 
 /// The names of an unfinished file and of its notes.
@@ -284,5 +285,5 @@ pub(crate) fn open_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
 }
 
 fn lock(fd: &OwnedFd) -> io::Result<()> {
-    retry(|| flock(fd, FlockOperation::NonBlockingLockExclusive))
+    lock_file(fd, FlockOperation::NonBlockingLockExclusive)
 }

@@ -1,9 +1,13 @@
 //! The attributes that the kernel reports for an entry: [`Metadata`], and [`Stamp`], the part that
 //! shows whether a file is still the one seen before.
 
-use std::{os::fd::AsFd as _, time::Duration};
+use std::{io, os::fd::AsFd, time::Duration};
 
-use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::{
+    fs::{AtFlags, FileType, Stat, Statx, StatxFlags, StatxTimestamp, major, minor, statat, statx},
+    io::Errno,
+    path::Arg,
+};
 
 /// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,10 +129,51 @@ pub struct Metadata {
 
 impl Metadata {
     /// The fields to request from `statx`.
-    pub(crate) const WANT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+    const WANT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+    /// Returns the attributes of an entry of an open directory, or with an empty path and the flag for
+    /// that of the directory itself.
+    ///
+    /// # Errors
+    /// The system's error; [`InvalidData`](io::ErrorKind::InvalidData) for a type that Linux does not have.
+    pub(crate) fn of_entry<P: Arg + Copy>(at: impl AsFd, path: P, flags: AtFlags) -> io::Result<Self> {
+        let found = match statx(&at, path, flags, Self::WANT) {
+            // A sandbox that does not know the call refuses it, often with `EPERM`; rustix tells that from a
+            // refusal of the entry. The older call lacks the time of birth only.
+            Err(Errno::NOSYS) => Self::from_stat(&statat(&at, path, flags)?),
+            found => Self::from_statx(&found?),
+        };
+        found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Converts the result of the call before `statx`.
+    #[expect(clippy::useless_conversion, reason = "the types of the fields differ between architectures")]
+    fn from_stat(stat: &Stat) -> Option<Self> {
+        let time = |seconds, nanoseconds: u64| {
+            let nanoseconds = u32::try_from(nanoseconds).unwrap_or_default();
+            Timestamp { seconds, nanoseconds }
+        };
+        Some(Self {
+            kind: Kind::from_file_type(FileType::from_raw_mode(stat.st_mode))?,
+            mode: u16::try_from(stat.st_mode & 0o7777).ok()?,
+            size: u64::try_from(stat.st_size).ok()?,
+            mtime: time(stat.st_mtime.into(), u64::try_from(stat.st_mtime_nsec).ok()?),
+            ctime: time(stat.st_ctime.into(), u64::try_from(stat.st_ctime_nsec).ok()?),
+            atime: time(stat.st_atime.into(), u64::try_from(stat.st_atime_nsec).ok()?),
+            born: None,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            dev: u64::from(major(stat.st_dev)) << 32 | u64::from(minor(stat.st_dev)),
+            ino: stat.st_ino.into(),
+            nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            rdev: DeviceNumber { major: major(stat.st_rdev), minor: minor(stat.st_rdev) },
+            blocks: u64::try_from(stat.st_blocks).ok()?,
+            origin: Origin::Inode,
+        })
+    }
 
     /// Converts a `statx` result; returns `None` for a type that Linux does not have.
-    pub(crate) fn from_statx(stat: &Statx) -> Option<Self> {
+    fn from_statx(stat: &Statx) -> Option<Self> {
         let is_born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
         Some(Self {
             kind: Kind::from_file_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))?,
@@ -217,8 +262,24 @@ pub enum Origin {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_older_call_tells_all_but_the_time_of_birth() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("file"), "content").unwrap();
+        std::os::unix::fs::symlink("file", scratch.path().join("link")).unwrap();
+        let dir = std::fs::File::open(scratch.path()).unwrap();
+        let null = std::fs::File::open("/dev").unwrap();
+        for (at, name) in [(&dir, "file"), (&dir, "link"), (&dir, "."), (&null, "null")] {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let newer = Metadata::of_entry(at, name, flags).unwrap();
+            let older = Metadata::from_stat(&statat(at, name, flags).unwrap()).unwrap();
+            assert_eq!(older, Metadata { born: None, ..newer }, "{name}");
+        }
+    }
 
     #[test]
     fn a_time_before_another_has_whole_nanoseconds() {

@@ -8,13 +8,16 @@ use std::{
     ffi::OsString,
     io,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::PathBuf,
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, readlink, statx};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, StatxFlags, readlink, statx},
+    io::Errno,
+};
 
 use crate::dir::{Dir, retry};
 
@@ -57,7 +60,14 @@ impl Dir {
         if let Some(&mount) = self.mount.get() {
             return Ok(mount);
         }
-        let mount = statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id;
+        let mount = match statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) {
+            Ok(found) if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID) => {
+                found.stx_mnt_id
+            }
+            // Before Linux 5.8, and where a sandbox does not know the call.
+            Ok(_) | Err(Errno::NOSYS) => mount_by_proc(self.as_fd())?,
+            Err(error) => return Err(error.into()),
+        };
         Ok(*self.mount.get_or_init(|| mount))
     }
 
@@ -71,10 +81,23 @@ impl Dir {
     }
 }
 
+/// Reads the number of a descriptor's mount from what the kernel tells of the descriptor. See
+/// proc_pid_fdinfo(5).
+fn mount_by_proc(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let text = read_of_kernel(&format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+    let number = |line: &[u8]| std::str::from_utf8(line.strip_prefix(b"mnt_id:")?).ok()?.trim().parse().ok();
+    text.split(|&byte| byte == b'\n').find_map(number).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// Reads the kernel's table of mounts.
 fn read_mounts() -> io::Result<Vec<u8>> {
+    read_of_kernel("/proc/self/mountinfo")
+}
+
+/// Reads a file of the kernel's about this process.
+fn read_of_kernel(path: &str) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let fd = retry(|| rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()))?;
+    let fd = retry(|| rustix::fs::open(path, flags, Mode::empty()))?;
     let mut table = Vec::new();
     let mut part = [0; 16 << 10];
     loop {

@@ -277,8 +277,7 @@ pub(crate) fn as_file(fd: BorrowedFd<'_>, device: Metadata) -> Metadata {
 }
 
 pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<Metadata> {
-    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANT)?;
-    Metadata::from_statx(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Metadata::of_entry(fd, c"", AtFlags::EMPTY_PATH)
 }
 
 pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Result<usize> {

@@ -311,9 +311,7 @@ impl StagedFile {
         }
         self.cover(len)?;
         match retry(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, len)) {
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
-                Ok(())
-            }
+            Err(error) if cannot_allocate(&error) => Ok(()),
             result => result,
         }
     }
@@ -360,9 +358,7 @@ impl StagedFile {
         let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
         let _ = set_times(self.fd.as_fd(), Handle::Open, &wanted, &before);
         match reserved {
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
-                Ok(())
-            }
+            Err(error) if cannot_allocate(&error) => Ok(()),
             reserved => reserved,
         }
     }
@@ -474,9 +470,9 @@ impl StagedFile {
             return self.clear(offset, len);
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.fd, mode, offset, len) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(offset, len),
-            result => Ok(result?),
+        match retry(|| fallocate(&self.fd, mode, offset, len)) {
+            Err(error) if cannot_allocate(&error) => self.write_zeros(offset, len),
+            result => result,
         }
     }
 
@@ -570,6 +566,13 @@ impl StagedFile {
         };
         Ok(PreparedFile { basis, withheld, ..PreparedFile::new(dir, target, last_step) })
     }
+}
+
+/// Returns whether a filesystem cannot reserve space or make holes, or a sandbox does not know the call. Where the
+/// refusal is of the file, writing meets it too.
+fn cannot_allocate(error: &io::Error) -> bool {
+    let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM];
+    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
 }
 
 impl AsFd for StagedFile {

@@ -14,16 +14,21 @@ use std::{
 
 use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
 use memmap2::{Mmap, MmapOptions};
-use nix::libc::{c_long, c_void, syscall};
-use rustix::{
-    fs::{AtFlags, CWD, Gid, Mode, Uid},
-    io::Errno,
-    process::{Resource, Rlimit, getrlimit, setrlimit},
+use nix::{
+    libc::{c_long, c_void, syscall},
+    // Of rustix the question cannot fail, and a sandbox may refuse it.
+    sys::resource::{Resource, getrlimit, setrlimit},
 };
+use rustix::{
+    fs::{AtFlags, CWD, FlockOperation, Gid, Mode, Uid, flock},
+    io::Errno,
+};
+
+use crate::dir::retry;
 
 /// Returns the soft limit of this process's open files (`u64::MAX`: none).
 pub fn nofile_limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(COMMON_NOFILE_LIMIT, |(limit, _)| limit)
 }
 
 /// Raises the soft limit of open files to the hard one; returns the limit in force (`u64::MAX`:
@@ -40,11 +45,11 @@ pub fn nofile_limit() -> u64 {
 /// assert!(limit > 0);
 /// ```
 pub fn raise_nofile_limit() -> u64 {
-    let now = getrlimit(Resource::Nofile);
-    if now.current != now.maximum {
-        let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+    if let Ok((current, maximum)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && current != maximum
+    {
         // Refused only to those who may not: then the old limit counts.
-        let _ = setrlimit(Resource::Nofile, raised);
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, maximum, maximum);
     }
     nofile_limit()
 }
@@ -56,7 +61,7 @@ pub fn raise_nofile_limit() -> u64 {
 /// assert!(dsync_fs::sys::file_size_limit() > 0);
 /// ```
 pub fn file_size_limit() -> u64 {
-    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+    getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(limit, _)| limit)
 }
 
 /// Makes room in this process's table of descriptors for as many as a run holds open, as far as the limit
@@ -72,6 +77,9 @@ pub fn reserve_descriptors() {
     // Without standard output, or room, the table grows as it always does.
     let _ = i32::try_from(last).map(|last| rustix::io::fcntl_dupfd_cloexec(io::stdout(), last));
 }
+
+/// Limit of open files where the system does not tell it: its default.
+const COMMON_NOFILE_LIMIT: u64 = 1024;
 
 /// Descriptors that runs hold open at most, rounded up: directories that are listed ahead at both ends of a
 /// local run, that wait for the comparison, and that have files in flight.
@@ -319,6 +327,48 @@ const FS_IOC_GETFSUUID: nix::libc::Ioctl = 0x8011_1500_u32 as nix::libc::Ioctl;
 /// The command of fcntl(2) that chooses a lease's signal, which the C library's crate lacks.
 const F_SETSIG: nix::libc::c_int = 10;
 
+/// Locks a file that is open for writing, until its last descriptor is closed. Where a sandbox does not know
+/// `flock`, locks it by a record lock of its open description, which keeps out other processes of the sandbox.
+///
+/// # Errors
+/// The system's error; [`WouldBlock`](io::ErrorKind::WouldBlock) if another description has the lock.
+pub(crate) fn lock_file(fd: impl AsFd, operation: FlockOperation) -> io::Result<()> {
+    match retry(|| flock(&fd, operation)) {
+        Err(error) if is_unknown_call(&error) => lock_by_record(fd),
+        locked => locked,
+    }
+}
+
+/// Returns whether an error is a sandbox's answer to a call that it does not know. It may be a refusal of what was
+/// asked too, so only for calls that no kernel refuses so.
+pub(crate) fn is_unknown_call(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM))
+}
+
+fn lock_by_record(fd: impl AsFd) -> io::Result<()> {
+    let lock = nix::libc::flock { l_type: WRITE_LOCK, l_whence: FROM_START, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: this command of `fcntl` reads one `flock`, which lives for the call.
+    let result = unsafe { nix::libc::fcntl(fd.as_fd().as_raw_fd(), nix::libc::F_OFD_SETLK, &raw const lock) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The kind and the origin of a record lock, in the type of their fields.
+const WRITE_LOCK: nix::libc::c_short = 1;
+const FROM_START: nix::libc::c_short = 0;
+
+/// Returns whether this process may sync a filesystem by itself. Asks the kernel once.
+pub(crate) fn has_syncfs() -> bool {
+    static HAS_SYNCFS: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: the call takes an integer and touches no memory of ours; no descriptor has this number.
+        let result = unsafe { nix::libc::syncfs(-1) };
+        result == 0 || io::Error::last_os_error().raw_os_error() == Some(nix::libc::EBADF)
+    });
+    *HAS_SYNCFS
+}
+
 /// Maps `len` bytes of a spool file from `offset` on, for reading.
 ///
 /// The caller passes only descriptors of files that it created without a name, or whose name it
@@ -356,7 +406,7 @@ mod tests {
     #[test]
     fn the_limit_of_open_files_is_raised_to_the_hard_one() {
         let limit = raise_nofile_limit();
-        assert_eq!(limit, getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+        assert_eq!(limit, getrlimit(Resource::RLIMIT_NOFILE).unwrap().1);
         assert_eq!(raise_nofile_limit(), limit);
     }
 

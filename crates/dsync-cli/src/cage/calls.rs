@@ -61,6 +61,7 @@ const COMMON: &[i64] = &[
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_syncfs,
+    libc::SYS_sync,
     libc::SYS_sync_file_range,
     // Names.
     libc::SYS_openat,

@@ -6,28 +6,30 @@
 
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Keeps memory from core files, and messages from queues.
 pub(super) fn leave_no_dumps() -> io::Result<()> {
-    lower(&[(Resource::Core, 0), (Resource::Msgqueue, 0)])
+    lower(&[(Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_MSGQUEUE, 0)])
 }
 
 /// Limits the process of a session.
 pub(super) fn limit_session() -> io::Result<()> {
-    lower(&[(Resource::Data, MEMORY), (Resource::Nofile, DESCRIPTORS), (Resource::Nproc, THREADS)])
+    lower(&[
+        (Resource::RLIMIT_DATA, MEMORY),
+        (Resource::RLIMIT_NOFILE, DESCRIPTORS),
+        (Resource::RLIMIT_NPROC, THREADS),
+    ])
 }
 
 /// Lowers limits; one that is lower already stays.
 fn lower(limits: &[(Resource, u64)]) -> io::Result<()> {
     for &(resource, limit) in limits {
-        let now = getrlimit(resource);
-        let maximum = now.maximum.map_or(limit, |maximum| maximum.min(limit));
-        let current = now.current.map_or(maximum, |current| current.min(maximum));
-        let lowered = Rlimit { current: Some(current), maximum: Some(maximum) };
+        let (current, maximum) = getrlimit(resource)?;
+        let lowered = (current.min(limit), maximum.min(limit));
         // In a cage limits cannot be set any more, and are what they should be.
-        if now != lowered {
-            setrlimit(resource, lowered)?;
+        if (current, maximum) != lowered {
+            setrlimit(resource, lowered.0, lowered.1)?;
         }
     }
     Ok(())

@@ -271,9 +271,11 @@ impl Dir {
     }
 }
 
-/// Returns whether a filesystem cannot rename without replacing.
+/// Returns whether a filesystem cannot rename without replacing, or a sandbox does not know the call. Where the
+/// refusal is of the entry, the other calls meet it too.
 fn stands_aside(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+    let refusals = [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM];
+    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
 }
 
 #[cfg(test)]

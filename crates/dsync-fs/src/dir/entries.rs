@@ -161,7 +161,7 @@ impl Dir {
             refused => refused,
         };
         // In user space (FUSE) the numbers may not show that both are names of one entry.
-        if !matches!(placed, Ok(true)) || self.is_synced_by_file() {
+        if !matches!(placed, Ok(true)) || !self.numbers_inodes() {
             // The next run's cleaning removes a leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, &*temp, AtFlags::empty());
         }
@@ -215,7 +215,8 @@ impl Dir {
         };
         let (one, other) = (self.spelled(temp)?, self.spelled(name)?);
         match renameat_with(&self.fd, &*one, &self.fd, &*other, RenameFlags::EXCHANGE) {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            // Where the refusal is of the entries, not of the call, the others meet it too.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => {}
             result => return Ok(result?),
         }
         let aside = temp_name()?;

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{AtFlags, statx, unlinkat};
+use rustix::fs::{AtFlags, unlinkat};
 
 use super::{Dir, NO_FOLLOW};
 use crate::{
@@ -101,13 +101,13 @@ impl Dir {
         if self.meter.is_none() {
             return Usage::default();
         }
-        let found = self.inode_of(name).ok().flatten();
+        let found = self.inode_of(name).ok();
         found.filter(is_last_name).map(|found| Usage::of(&found)).unwrap_or_default()
     }
 
     /// Returns the attributes of an entry's inode, whatever it stands for.
-    fn inode_of(&self, name: &Component) -> io::Result<Option<Metadata>> {
-        Ok(Metadata::from_statx(&statx(self, &*self.spelled(name)?, NO_FOLLOW, Metadata::WANT)?))
+    fn inode_of(&self, name: &Component) -> io::Result<Metadata> {
+        Metadata::of_entry(self, &*self.spelled(name)?, NO_FOLLOW)
     }
 
     /// Removes a name, and gives back what goes with it.
@@ -179,7 +179,7 @@ impl Sum {
         let mut complete = true;
         let mut failed = None;
         let error = dir.for_each_name_once(&mut complete, |name, _, _| match dir.inode_of(&name) {
-            Ok(Some(found)) => {
+            Ok(found) => {
                 if found.kind == Kind::Dir {
                     left.push(path.join(&name));
                 }
@@ -187,7 +187,6 @@ impl Sum {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => failed = Some(error),
-            Ok(None) => failed = Some(io::ErrorKind::InvalidData.into()),
         });
         match error.or(failed) {
             Some(error) => Err(error),

@@ -199,6 +199,8 @@ impl Dir {
         match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => Ok(Some(own.fd)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // A directory takes no other lock.
+            Err(error) if sys::is_unknown_call(&error) => Ok(Some(own.fd)),
             // A handle of a directory that may not be read can only look up names.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => Err(Errno::ACCESS.into()),
             Err(error) => Err(error),
@@ -258,8 +260,10 @@ impl Dir {
     }
 
     fn lock(&self, fd: OwnedFd) -> io::Result<Try> {
-        match retry(|| flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
+        match sys::lock_file(&fd, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Try::Taken),
+            // Neither can a sandbox that knows no locks at all.
+            Err(error) if sys::is_unknown_call(&error) => {}
             // A network filesystem without locks cannot keep anybody out.
             Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOLCK | Errno::OPNOTSUPP)) => {
                 return Err(error);
@@ -271,10 +275,9 @@ impl Dir {
 
     /// Returns whether the lock's name refers to this file and the file has no other name.
     fn has_lock_file(&self, fd: &OwnedFd) -> bool {
-        let named = rustix::fs::statx(&self.fd, LOCK_NAME, NO_FOLLOW, Metadata::WANT);
-        let named = named.ok().as_ref().and_then(Metadata::from_statx);
+        let named = Metadata::of_entry(&self.fd, LOCK_NAME, NO_FOLLOW);
         let own = stat_fd(fd.as_fd());
-        matches!((named, own), (Some(named), Ok(own)) if (named.dev, named.ino) == (own.dev, own.ino) && own.nlink == 1)
+        matches!((named, own), (Ok(named), Ok(own)) if (named.dev, named.ino) == (own.dev, own.ino) && own.nlink == 1)
     }
 
     /// Makes a new lock accessible to the users who may write to the directory, and to nobody else.
