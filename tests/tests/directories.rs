@@ -72,6 +72,44 @@ fn user_works_in_his_own_directories_whatever_their_permissions_and_leaves_them_
     }
 }
 
+/// As rsync, which needs an entry of the root for that too. A mask of 777 keeps both from a new root.
+#[test]
+fn a_mask_that_closes_new_directories_to_their_owner_costs_nothing() {
+    needs_dsync!();
+    needs_root!();
+    for mask in ["0222", "0277"] {
+        for options in ["-a", "-r", "-rp", "-a --delete", "-a --inplace", "-a --delay-updates", "-aH"] {
+            let scratch = Scratch::new();
+            Tree::of([
+                Node::dir("d"),
+                Node::file("d/g", 1, 10),
+                Node::dir("d/e"),
+                Node::file("d/e/h", 2, 10),
+            ])
+            .plant(&scratch.src());
+            chown(scratch.path(), Some(NOBODY), Some(NOBODY)).expect("an owner");
+            fs::remove_dir(scratch.dst()).ok();
+            let masked = |program: &str, to: &str| {
+                let text = format!("umask {mask}; exec {program} {options} src/ {to}/");
+                let run = Run::of("sh").arg("-c").arg(text).as_user(NOBODY, NOBODY);
+                run.cwd(scratch.path()).run()
+            };
+            let ours = dsync_tests::program::program().display().to_string();
+            let _ = masked(&ours, "dst").expect_quiet_success();
+            if !options.contains("delay") {
+                let _ = masked("rsync", "rsync").expect_code(0);
+                assert_same(
+                    &scratch.at("rsync"),
+                    &scratch.dst(),
+                    Scope { times: false, dir_times: false, ..Scope::full() },
+                );
+            }
+            let found = fs::read(scratch.dst().join("d/e/h")).expect("a file");
+            assert_eq!(found, fs::read(scratch.src().join("d/e/h")).expect("a file"), "{mask} {options}");
+        }
+    }
+}
+
 /// Late links and names need the whole listing first; that look opens nothing up.
 #[test]
 fn user_moves_files_into_his_own_locked_directories_with_late_work_too() {

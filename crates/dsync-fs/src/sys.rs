@@ -99,6 +99,13 @@ pub fn file_creation_mask() -> u16 {
     read_mask().unwrap_or(0o022)
 }
 
+/// Returns whether the mask keeps the owner out of what this process makes. Reads it once: it is a person's choice for
+/// the whole process.
+pub(crate) fn mask_locks_owner_out() -> bool {
+    static LOCKS_OUT: LazyLock<bool> = LazyLock::new(|| file_creation_mask() & 0o700 != 0);
+    *LOCKS_OUT
+}
+
 fn read_mask() -> Option<u16> {
     use rustix::fs::OFlags;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -254,17 +254,17 @@ impl Planner<'_> {
         let mapped = self.owners.of(attributes);
         let locked = lock(&self.site.tenure).take_mode();
         let target = &self.comparison.ground.target;
-        let existing = target.root.as_ref().and_then(|dir| dir.metadata().ok());
-        let existing = existing.map(|found| Metadata { mode: locked.unwrap_or(found.mode), ..found });
-        let existing = existing.map(|found| self.site.hands.as_found(&RelPath::root(), found));
+        let found = target.root.as_ref().and_then(|dir| dir.metadata().ok());
+        let found = found.map(|found| Metadata { mode: locked.unwrap_or(found.mode), ..found });
+        let found = found.map(|found| self.site.hands.as_found(&RelPath::root(), found));
 
-        let made = Made(existing.as_ref().map(|made| made.mode));
+        let made = Made(found.as_ref().map(|made| made.mode));
         let contents = self.site.session.contents();
         let here = Here { dir: target.root.as_deref(), name: None, within: None, link_text: None, contents };
         let (existing, standing): (_, &dyn Standing) =
-            if target.created { (None, &made) } else { (existing, &here) };
+            if target.created { (None, &made) } else { (found.as_ref(), &here) };
         let (policy, kind) = (&self.site.policy, EntryKind::Directory);
-        let decision = policy.decide_attributes(&kind, attributes, &mapped, existing.as_ref(), standing);
+        let decision = policy.decide_attributes(&kind, attributes, &mapped, existing, standing);
 
         self.site.account.amend(|report| report.listed.directories += 1);
         self.site.account.planned(
@@ -275,11 +275,11 @@ impl Planner<'_> {
                 .facts(self.site.policy.options.event_ends.then(|| subject::facts(attributes))),
         )?;
 
+        // The mask of this process may close a new one too.
+        let opened = matches!(state, Presence::Old { .. } | Presence::New)
+            && self.open_up_root(found.as_ref(), &decision);
         let state = match state {
-            Presence::Old { .. } => {
-                let opened = self.open_up_root(existing.as_ref(), &decision);
-                Presence::Old { dirty: decision.action == Action::Retag || opened }
-            }
+            Presence::Old { .. } => Presence::Old { dirty: decision.action == Action::Retag || opened },
             other => other,
         };
         Ok((Some(decision.wanted), state))

@@ -12,16 +12,18 @@ use rustix::{
         renameat_with, symlinkat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 use super::{Dir, retry, wrong_type};
 use crate::{
-    attributes::{Handle, Wanted},
+    attributes::{self, Handle, Wanted},
     component::Component,
     extended::Withheld,
     fake_super,
     metadata::{DeviceNumber, Kind, Metadata},
     staged::{temp_name, write_all_at},
+    sys,
 };
 
 /// An entry that is neither file, directory nor link.
@@ -38,15 +40,27 @@ pub enum Special {
 }
 
 impl Dir {
-    /// Creates a directory with these permission bits, less the process's file creation mask.
+    /// Creates a directory with these permission bits, less those that the process's file creation mask takes
+    /// from others than its owner.
     ///
     /// # Errors
     /// The system's error; `EEXIST` if the name is taken.
     pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
-        let name = self.spelled(name)?;
-        let make = || Ok(mkdirat(&self.fd, &*name, mode)?);
-        self.meter().map_or_else(make, |meter| meter.count_entry(make))
+        let on_disk = self.spelled(name)?;
+        let make = || Ok(mkdirat(&self.fd, &*on_disk, Mode::from_raw_mode(u32::from(mode & 0o7777)))?);
+        self.meter().map_or_else(make, |meter| meter.count_entry(make))?;
+        if sys::mask_locks_owner_out() { self.admit_owner(name, mode) } else { Ok(()) }
+    }
+
+    /// Gives the owner of a directory that was just made those of these permission bits that the mask took.
+    fn admit_owner(&self, name: &Component, mode: u16) -> io::Result<()> {
+        let (fd, made) = self.open_path(name)?;
+        let wanted = made.mode | mode & 0o700;
+        let is_ours = made.kind == Kind::Dir && made.uid == geteuid().as_raw();
+        if wanted == made.mode || !is_ours {
+            return Ok(());
+        }
+        attributes::chmod(fd.as_fd(), Handle::PathOnly, wanted)
     }
 
     /// Creates a symbolic link with its attributes and replaces any existing entry, in one step:
