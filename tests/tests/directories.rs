@@ -94,6 +94,7 @@ fn a_mask_that_closes_new_directories_to_their_owner_costs_nothing() {
                 let run = Run::of("sh").arg("-c").arg(text).as_user(NOBODY, NOBODY);
                 run.cwd(scratch.path()).run()
             };
+
             let ours = dsync_tests::program::program().display().to_string();
             let _ = masked(&ours, "dst").expect_quiet_success();
             if !options.contains("delay") {

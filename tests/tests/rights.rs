@@ -230,6 +230,7 @@ fn a_file_beyond_the_limit_on_file_sizes_is_old_or_new_when_it_is_rewritten_in_p
                 let run = Run::of(&limited).args(["-a", "--inplace"]);
                 run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
             };
+
             let outcome = outcome.expect_code(code);
             let found = fs::read(scratch.dst().join("f")).unwrap();
             let (wanted, says) = if code == 0 { (after, "") } else { (before, "'f': File too large") };
@@ -263,6 +264,7 @@ fn a_call_that_a_sandbox_does_not_know_gives_way_to_an_older_one() {
                 let run = if remote { sshd.run_serving(Via::Ssh, &script) } else { Run::of(&script) };
                 let run = run.args(["-aH", "--delete"]).args(options).arg(slash(&scratch.src()));
                 let to = if remote { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+
                 let outcome = run.arg(to).run().expect_code(0);
                 let what = format!("{error} {options:?} {remote} {}", outcome.account());
                 assert!(outcome.stderr_text().is_empty(), "{what}");
