@@ -201,8 +201,8 @@ impl Worker<'_> {
         {
             return Ok(done);
         }
-        let (len, has_holes, written_to) = (source.len(), source.has_holes(), self.written_to(file, &source));
-        let create = || in_place::create(self.site, &file.slot, &Coming { len, has_holes, written_to });
+        let (len, coming) = (source.len(), self.coming(file, &source));
+        let create = || in_place::create(self.site, &file.slot, &coming);
         let staged = match self.site.room.retrying(create) {
             Ok(staged) => staged,
             Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
@@ -315,6 +315,12 @@ impl Worker<'_> {
         self.failed(file, failure).map(Some)
     }
 
+    /// Describes the content that a file is about to get.
+    fn coming(&mut self, file: &Pending, source: &SourceFile) -> Coming {
+        let written_to = self.written_to(file, source);
+        Coming { len: source.len(), has_holes: source.has_holes(), written_to }
+    }
+
     /// Returns the end of what is written into a file. An old one that is longer than this process may write is
     /// rewritten where all that differs lies before that limit.
     fn written_to(&mut self, file: &Pending, source: &SourceFile) -> u64 {
@@ -338,6 +344,7 @@ impl Worker<'_> {
         ours.resize(READ_BYTES, 0);
         theirs.resize(READ_BYTES, 0);
         let Range { start: mut at, end } = range;
+
         while at < end {
             if self.site.stopped() {
                 return false;

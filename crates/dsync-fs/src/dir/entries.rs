@@ -52,7 +52,7 @@ impl Dir {
         if sys::mask_locks_owner_out() { self.admit_owner(name, mode) } else { Ok(()) }
     }
 
-    /// Gives the owner of a directory that was just made those of these permission bits that the mask took.
+    /// Grants the owner of a directory that was just made those of these permission bits that the mask took.
     fn admit_owner(&self, name: &Component, mode: u16) -> io::Result<()> {
         let (fd, made) = self.open_path(name)?;
         let wanted = made.mode | mode & 0o700;
