@@ -5,9 +5,11 @@
 //! run is told once.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, Write as _},
-    path::Path,
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path},
     sync::{Mutex, PoisonError},
 };
 
@@ -23,7 +25,7 @@ pub(crate) struct LocalClock(TimeZone);
 impl LocalClock {
     /// Reads the time zone of the system, or of `TZ`: once, as a caged process could not.
     pub(crate) fn new() -> Self {
-        Self(TimeZone::system())
+        Self(system_zone())
     }
 
     /// Returns the time as rsync writes it: `2026/11/22 17:01:11`.
@@ -38,6 +40,28 @@ impl LocalClock {
         time.to_zoned(self.0.clone()).strftime(form).to_string()
     }
 }
+
+/// Returns the time zone of the system, or of `TZ`; UTC where that names something without an end, such as a device,
+/// which would be read into memory.
+pub(crate) fn system_zone() -> TimeZone {
+    let names_a_zone = std::env::var_os("TZ").is_none_or(|name| may_be_zone(&name));
+    if names_a_zone { TimeZone::system() } else { TimeZone::UTC }
+}
+
+/// Returns whether a value of `TZ` names no file outside of the system's directory of zones, or a regular one of the
+/// size of a zone.
+#[expect(clippy::disallowed_methods, reason = "a file of the operator's, which is only looked at")]
+fn may_be_zone(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let path = Path::new(OsStr::from_bytes(name.strip_prefix(b":").unwrap_or(name)));
+    if path.is_absolute() {
+        return std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() <= MAX_ZONE_BYTES);
+    }
+    !path.components().any(|part| part == Component::ParentDir)
+}
+
+/// Most bytes of a file with a time zone. Those of the system have some thousand.
+const MAX_ZONE_BYTES: u64 = 1 << 20;
 
 /// A log file that is open.
 pub(crate) struct Log {
@@ -79,5 +103,23 @@ impl Log {
     /// Returns the first error of writing, once.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).1.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_a_time_zone_is_read() {
+        let may_be = |name: &str| may_be_zone(OsStr::new(name));
+        for name in
+            ["", "UTC", "Europe/Berlin", ":Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3", "/etc/passwd"]
+        {
+            assert!(may_be(name), "{name}");
+        }
+        for name in ["/dev/zero", ":/dev/zero", "/dev", "/nowhere", "../../../dev/zero"] {
+            assert!(!may_be(name), "{name}");
+        }
     }
 }

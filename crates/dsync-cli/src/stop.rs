@@ -15,9 +15,9 @@ use std::{
 };
 
 use dsync_engine::CancelToken;
-use jiff::{ToSpan as _, Zoned, civil::Date};
+use jiff::{Timestamp, ToSpan as _, Zoned, civil::Date};
 
-use crate::{flags::Stopping, usage::UsageError};
+use crate::{flags::Stopping, log::system_zone, usage::UsageError};
 
 /// A point in time of which parts may be left open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -172,7 +172,7 @@ pub(crate) fn time(flags: &Stopping) -> Result<Option<SystemTime>, UsageError> {
         return Ok(SystemTime::now().checked_add(Duration::from_secs(minutes.saturating_mul(60))));
     }
     let Some(moment) = &flags.stop_at else { return Ok(None) };
-    match moment.after(&Zoned::now()) {
+    match moment.after(&Timestamp::now().to_zoned(system_zone())) {
         Some(time) => Ok(Some(SystemTime::from(time.timestamp()))),
         None => Err(UsageError::ValueInvalid {
             option: "--stop-at".to_owned(),
