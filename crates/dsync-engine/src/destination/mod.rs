@@ -200,7 +200,10 @@ fn converse<'a>(
             if site.account.is_heard_here() {
                 // Whoever listens may take his time; the peer hears of life meanwhile.
                 let tell = || site.account.tell_observer();
-                halt.spawn(scope, "tell", move || Ok(site.session.tell_until(&over, tell)));
+                halt.spawn(scope, "tell", move || {
+                    site.session.tell_until(&over, tell);
+                    Ok(())
+                });
             }
         }
         let inbox = halt.spawn(scope, "inbox", move || {

@@ -431,10 +431,10 @@ fn a_content_stays_known_through_changes_of_names_and_attributes() {
     // One after another, most of them in one step of the clock.
     for number in 0..3 * 64 {
         state.carry(&dir, &name, || {
-            fs::hard_link(place.file("one"), place.file(&format!("link {number}"))).unwrap()
+            fs::hard_link(place.file("one"), place.file(&format!("link {number}"))).unwrap();
         });
         state.carry(&dir, &name, || {
-            set_mtime(&place.file("one"), &fs::metadata(place.file("link 0")).unwrap())
+            set_mtime(&place.file("one"), &fs::metadata(place.file("link 0")).unwrap());
         });
         let name = format!("other {number}");
         place.plant(&name, "other");

@@ -22,7 +22,7 @@ use crate::{
     identity::Identity,
     pipe::PipeReader,
     race::{Addresses, DialError},
-    reactor::{PARKED, Reactor, block_on},
+    reactor::{PARKED, Reactor},
     suite::{Pair, suite},
 };
 
@@ -316,7 +316,7 @@ fn one_system_call_takes_more_packets_than_quinn_hands_over_at_a_time() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
     let winner = stage.dial(identity, TOKEN).unwrap();
-    let sending = stage.client.handle();
+    let sending = stage.client.tasks();
     let ((a, b), _ssh) = stage.links(winner);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -328,7 +328,7 @@ fn one_system_call_takes_more_packets_than_quinn_hands_over_at_a_time() {
         near.tx.write(Bytes::from(vec![7; 64 << 20])).unwrap();
         near.tx.finish().unwrap();
     });
-    let most = block_on(sending.spawn(async { MOST_AT_ONCE.get() })).unwrap();
+    let most = sending.run(async { MOST_AT_ONCE.get() }).unwrap();
     assert!(most > 10, "{most}");
 }
 
