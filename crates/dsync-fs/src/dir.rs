@@ -30,6 +30,7 @@ pub use target::{Target, is_target_changed};
 pub use trusted::{Links, UntrustedLink};
 pub(crate) use trusted::{Walk, Within};
 
+pub(crate) use crate::sys::retry;
 use crate::{
     attributes::{self, Handle, Wanted},
     component::{Component, RelPath},
@@ -658,16 +659,6 @@ pub fn cannot_link(error: &io::Error) -> bool {
     // Some filesystems in user space answer with EIO what they do not know.
     let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::IO];
     Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
-}
-
-/// Repeats a call that a signal interrupted.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
 }
 
 const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);

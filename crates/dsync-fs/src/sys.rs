@@ -24,7 +24,15 @@ use rustix::{
     io::Errno,
 };
 
-use crate::dir::retry;
+/// Repeats a call that a signal interrupted.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
 
 /// Returns the soft limit of this process's open files (`u64::MAX`: none).
 pub fn nofile_limit() -> u64 {

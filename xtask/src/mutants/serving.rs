@@ -295,7 +295,8 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "limits of a session",
         file: "crates/dsync-cli/src/cage/limits.rs",
-        guard: "«lower(&[(Resource::Data, MEMORY), (Resource::Nofile, DESCRIPTORS), (Resource::Nproc, THREADS)])»",
+        guard: "«lower(&[\n        (Resource::RLIMIT_DATA, MEMORY),\n        (Resource::RLIMIT_NOFILE, DESCRIPTORS),\n        \
+                (Resource::RLIMIT_NPROC, THREADS),\n    ])»",
         instead: "Ok(())",
         binary: "serve",
         test: "strangers_are_bounded_and_let_others_in",

@@ -317,17 +317,22 @@ fn work<'a>(
         // The planner may not wait for readers that are gone, nor the committer for an outbox that
         // nobody has.
         drop((readers, committer));
-        // On the calling thread, which has nothing else to do: it lets the destination go before it tells of
-        // a failure of its own.
-        let committed = halt.attempt(halt.as_writer(move || {
+        commit_here(transfers, move || {
             *group = Some(commit::run(transfers, commits, record.as_ref())?);
             Ok(())
-        }));
-        let_go_after_failure(transfers);
-        halt.guard(|| committed);
+        });
     });
 
     (leftover, group)
+}
+
+/// Commits on the calling thread, which has nothing else to do. It lets the destination go before it tells
+/// of a failure of its own.
+fn commit_here<'a>(transfers: &'a Transfers<'a>, commit: impl FnOnce() -> Result<(), SyncError> + Send + 'a) {
+    let halt = &transfers.site.session.halt;
+    let committed = halt.attempt(halt.as_writer(commit));
+    let_go_after_failure(transfers);
+    halt.guard(|| committed);
 }
 
 /// Waits for the last writer, and lets the destination go if the run failed: the thread that failed

@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, io};
 use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Stamp, Timestamp};
 
-use super::StateError;
+use super::error::StateError;
 
 /// A filesystem's number and an inode's.
 pub(super) type Key = (u64, u64);

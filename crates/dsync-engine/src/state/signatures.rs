@@ -22,7 +22,7 @@ use dsync_delta::{BlockLen, ContentHasher, Layout, Signature, SignatureDecoder, 
 use dsync_fs::{Component, Dir, SourceFile, Stamp, Timestamp, reap_abandoned, wait_until_past};
 
 use super::{
-    StateError,
+    error::StateError,
     format::{self, Version, take},
     kept_files, lock, read_whole,
 };

@@ -36,6 +36,13 @@ pub enum Difference {
 }
 
 /// A difference of one entry.
+///
+/// ```
+/// use dsync_engine::verify::{Difference, Finding};
+///
+/// let finding = Finding::new("docs/report", Difference::Busy);
+/// assert_eq!(finding.path.to_string(), "docs/report");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finding {

@@ -12,7 +12,7 @@ use quinn::udp::{EcnCodepoint, Transmit};
 pub(super) struct Batch {
     contents: Vec<u8>,
     segment: usize,
-    /// Where the packets go; `None` while there are none.
+    /// Properties that the packets share; `None` while there are none.
     to: Option<Heading>,
 }
 

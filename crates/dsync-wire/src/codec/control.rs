@@ -36,13 +36,7 @@ pub(super) fn encode(
             w.check(lacks.len() as u64, MAX_READY_TEXT as u64, "text")?;
             w.raw(lacks);
         }
-        ControlMessage::Fatal(fatal) => {
-            w.byte(fatal.exit_code);
-            w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
-            if let Some(reason) = fatal.reason {
-                w.byte(reason.code());
-            }
-        }
+        ControlMessage::Fatal(fatal) => encode_fatal(fatal, w)?,
         ControlMessage::Tops(tops) => encode_tops(tops, w)?,
         ControlMessage::IdName(id) => encode_id_name(id, w)?,
         ControlMessage::ListingEnd(end) => {
@@ -78,6 +72,15 @@ pub(super) fn encode(
         | ControlMessage::NeedsEnd
         | ControlMessage::Alive
         | ControlMessage::Bye => {}
+    }
+    Ok(())
+}
+
+fn encode_fatal(fatal: &Fatal, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.byte(fatal.exit_code);
+    w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
+    if let Some(reason) = fatal.reason {
+        w.byte(reason.code());
     }
     Ok(())
 }
