@@ -10,8 +10,9 @@ use rustix::io::Errno;
 
 use crate::{Scratch, preload};
 
-/// The attacker's code: it runs whenever the caged process makes a thread, and writes each deed with
-/// the error that it met, 0 for none, into descriptor 9.
+/// The attacker's code: it runs whenever the caged process makes a thread, and writes its deeds with
+/// the errors that they met, 0 for none, into descriptor 9: all at once, as threads make threads at the
+/// same time, and the process may end meanwhile.
 const CODE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,11 +34,12 @@ const CODE: &str = r#"
 #include <sys/un.h>
 #include <unistd.h>
 
+static __thread char told[4096];
+static __thread size_t length;
+
 static void tell(const char *deed, long result) {
-    char line[160];
     int error = result < 0 ? errno : 0;
-    int length = snprintf(line, sizeof line, "%s %d\n", deed, error);
-    syscall(SYS_write, 9, line, length);
+    length += snprintf(told + length, sizeof told - length, "%s %d\n", deed, error);
 }
 
 static const char *at(const char *directory, const char *name) {
@@ -67,6 +69,7 @@ static void deeds(void) {
     snprintf(outside, sizeof outside, "%s", at("OUTSIDE", "secret"));
     // Before the cage is closed most of this is allowed, and would harm the run.
     if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != 2) return;
+    length = 0;
     TELL("begin", 0);
     TELL("read", syscall(SYS_openat, AT_FDCWD, outside, O_RDONLY));
     TELL("write", syscall(SYS_openat, AT_FDCWD, outside, O_WRONLY));
@@ -115,6 +118,7 @@ static void deeds(void) {
         close(inside);
         unlink(at("INSIDE", "taken"));
     }
+    syscall(SYS_write, 9, told, length);
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {

@@ -107,6 +107,8 @@ impl Shown {
 impl Filesystem for Shown {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.set_max_background(u16::try_from(2 * THREADS).expect("a small number"));
+        // Else a loop device has one request under way.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         Ok(())
     }
 

@@ -258,7 +258,7 @@ fn a_call_that_a_sandbox_does_not_know_gives_way_to_an_older_one() {
                 Tree::of([Node::file("in_the_way", 2, 100), Node::file("long", 3, 3_000_000)])
                     .plant(&scratch.src());
                 let refused = format!(
-                    "exec strace -f -qq -o /dev/null -e trace={newer} -e inject={newer}:error={error}"
+                    "exec strace -f --seccomp-bpf -qq -o /dev/null -e trace={newer} -e inject={newer}:error={error}"
                 );
                 let script = limited(&scratch, &refused);
                 let run = if remote { sshd.run_serving(Via::Ssh, &script) } else { Run::of(&script) };

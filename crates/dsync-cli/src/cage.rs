@@ -65,13 +65,14 @@ impl Cage {
         Self { is_required, ..Self::default() }
     }
 
-    /// Makes the cage that of a client's session: reads the names of owners now, so that they need
-    /// not be looked up in it, and limits the process. To be called before the client's first byte.
+    /// Makes the cage that of a client's session: reads the names of owners and the mark of its own
+    /// temporaries now, so that they need not be looked up in it, and limits the process. To be called before the client's first byte.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn of_session(mut self) -> std::io::Result<Self> {
         dsync_engine::preload_names()?;
+        dsync_engine::preload_owner();
         self.knows_names = true;
         limits::limit_session()?;
         Ok(self)

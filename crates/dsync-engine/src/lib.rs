@@ -66,7 +66,7 @@ pub use dsync_fs::{
     ActingUserError, CVS_PATTERNS, Charset, Choice, Ends, Explained, FileList, FileListError, FileListWriter,
     LeadsOut, Links, OperatorFiles, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, Seen, Spelling,
     SpoolError, TreeWatch, UntrustedLink, append_operator_file, has_wildcards, open_operator_file,
-    preload_names,
+    preload_names, preload_owner,
     sys::{file_creation_mask, raise_nofile_limit, reserve_descriptors},
 };
 pub use dsync_transport::{

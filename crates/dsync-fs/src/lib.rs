@@ -98,7 +98,7 @@ pub use crate::{
         is_own_name, is_temp_name,
     },
     own_places::OwnPlaces,
-    owner::{boot_number, is_abandoned, reap_abandoned},
+    owner::{boot_number, is_abandoned, preload_owner, reap_abandoned},
     place::Location,
     quota::{Meter, Quota, QuotaReached, Usage},
     remove::{RemoveError, Spare},
