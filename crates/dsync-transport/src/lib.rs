@@ -102,7 +102,7 @@ use keyless::{identity, offers};
 /// The threads that carry bytes: none in a build without streams.
 #[cfg(not(feature = "stream"))]
 #[derive(Debug, Clone, Default)]
-pub struct Carriers;
+pub struct Carriers(());
 
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
