@@ -66,7 +66,8 @@ impl Cage {
     }
 
     /// Makes the cage that of a client's session: reads the names of owners and the mark of its own
-    /// temporaries now, so that they need not be looked up in it, and limits the process. To be called before the client's first byte.
+    /// temporaries now, so that they need not be looked up in it, and limits the process. To be called
+    /// before the client's first byte.
     ///
     /// # Errors
     /// The system's.

@@ -110,7 +110,7 @@ impl Drop for Beating {
     fn drop(&mut self) {
         let number = self.number;
         let mut state = self.clock.lock();
-        // What a beat holds is dropped without the lock.
+        // Dropped without the lock, with all that it holds.
         let _beat = match state.places.get(&number).copied() {
             Some(Place::Later(at)) => state.later.remove(&(at, number)),
             Some(Place::Due) => {

@@ -7,7 +7,8 @@
 //!
 //! Laws: this is advice only. It changes nothing, keeps nothing open, and its errors are nobody's. It
 //! stays on the filesystem of the directory above, where no mount point can hang or wake a server.
-//! It is at most [`MAX_READ`] directories ahead of the consumer, and holds [`MAX_NOTED`] paths.
+//! It is at most [`MAX_READ`] directories ahead of the consumer, and holds [`MAX_NOTED`] paths of at most
+//! [`MAX_PATH`] bytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +25,7 @@ use crate::{
     metadata::Kind,
     shared_path::SharedPath,
     spool::SpoolHome,
+    sys::nofile_limit,
 };
 
 /// Threads that read ahead once listings wait.
@@ -97,7 +99,9 @@ impl Foresight {
             let shared = Arc::clone(&self.shared);
             Builder::new().name("foresight".into()).spawn(move || shared.work()).ok()
         };
-        threads.extend((0..THREADS).map_while(start));
+        // Each has two directories open at the most: a small share of what the run may have.
+        let few = usize::try_from(nofile_limit() / 64).unwrap_or(THREADS);
+        threads.extend((0..THREADS.min(few)).map_while(start));
     }
 }
 
@@ -122,10 +126,12 @@ impl Shared {
         };
         let is_below = |entry: &&crate::Metadata| entry.kind == Kind::Dir && entry.dev == device;
         let below = part.entries.iter().filter(|(_, entry)| entry.as_ref().ok().filter(is_below).is_some());
-        let below: Vec<_> =
-            below.map(|(name, _)| path.join(name)).map(|path| (Place::of(&path), path)).collect();
+        let below = below.map(|(name, _)| path.join(name)).filter(|path| path.len() <= MAX_PATH);
+        let below: Vec<_> = below.map(|path| (Place::of(&path), path)).collect();
 
         let mut state = self.lock();
+        // Whoever has listed it needs it no more.
+        let _ = state.noted.remove(&Place::of(path));
         state.noted.extend(below);
         while state.noted.len() > MAX_NOTED {
             let _ = state.noted.pop_last();
@@ -185,7 +191,9 @@ const THREADS: usize = 16;
 /// the consumer has no use for them.
 const MAX_READ: usize = 256;
 /// Most directories noted, of some 100 bytes and their paths.
-const MAX_NOTED: usize = 4096;
+const MAX_NOTED: usize = 1024;
+/// Longest path in bytes: deeper directories, which a disk may have without end, are not read ahead.
+const MAX_PATH: usize = 4096;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
@@ -252,6 +260,23 @@ mod tests {
         until_read(&foresight, MAX_READ);
         let state = foresight.shared.lock();
         assert_eq!((state.read.len(), state.noted.len()), (MAX_READ, 0));
+    }
+
+    #[test]
+    fn what_is_noted_has_a_bound_in_number_and_length() {
+        let scratch = tempfile::tempdir().unwrap();
+        (0..2 * MAX_NOTED)
+            .for_each(|dir| std::fs::create_dir(scratch.path().join(format!("{dir:04}"))).unwrap());
+        let foresight = foresight(scratch.path());
+        let root = listed(&foresight, &SharedPath::root());
+        foresight.shared.note(&SharedPath::root(), &root);
+        assert_eq!(foresight.shared.lock().noted.len(), MAX_NOTED);
+
+        let name = Component::new(&[b'n'; 255]).unwrap();
+        let deep = (0..MAX_PATH / 256).fold(SharedPath::root(), |path, _| path.join(&name));
+        foresight.shared.lock().noted.clear();
+        foresight.shared.note(&deep, &root);
+        assert!(foresight.shared.lock().noted.is_empty());
     }
 
     #[test]

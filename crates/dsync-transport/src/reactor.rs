@@ -333,7 +333,7 @@ mod tests {
         assert!(started.len() == processors && started.iter().all(|running| shares(&links, running) == 3));
         drop(started);
 
-        // What ran once is there for the next link.
+        // Threads stay for the next link.
         links.clear();
         drop(carriers.share().unwrap());
         assert_eq!(lock(&carriers.0).len(), processors);
