@@ -18,8 +18,12 @@ fn plant(at: &Path) {
     // Names that other directories have too.
     let files = files.into_iter().chain(["x/0", "x/h", "y/h", "y/z", "y/a/f"]);
     let files = files.into_iter().zip(1..).map(|(path, seed)| Node::file(path, seed, seed));
-    let links = [Node::symlink("la", "a"), Node::symlink("gone", "nowhere")];
+    let links =
+        [Node::symlink("la", "a"), Node::symlink("gone", "nowhere"), Node::symlink("out", "../beside")];
     Tree::of(dirs.into_iter().chain(files).chain(links)).plant(at);
+    let beside =
+        [Node::dir("sub"), Node::file("f", 1, 3), Node::file("sub/g", 2, 3), Node::symlink("sub/up", "..")];
+    Tree::of(beside).plant(&at.with_file_name("beside"));
     fs::write(at.join(std::ffi::OsStr::new("x")).join("r\r"), b"7").unwrap();
     fs::set_permissions(at, fs::Permissions::from_mode(0o751)).unwrap();
 }
@@ -135,6 +139,20 @@ fn directories_are_copied_as_their_lines_say() {
         (b"a/b/..\n", &["-a"]),
         (b"a/b/..\nd/e/../h\n", &["-ar"]),
         (b"d/e/..\n", &["-a", "--no-R"]),
+    ] {
+        as_rsync(lines, options, true);
+    }
+}
+
+/// The cage of either end has to let the source read there.
+#[test]
+fn a_line_leads_through_a_link_out_of_the_source() {
+    needs_dsync!();
+    for (lines, options) in [
+        (&b"out/f\n"[..], &["-a"][..]),
+        (b"out/\n", &["-ar"]),
+        (b"out/sub/g\ntop\n", &["-a", "--no-R"]),
+        (b"out/sub/up/f\n", &["-r"]),
     ] {
         as_rsync(lines, options, true);
     }

@@ -628,8 +628,9 @@ fn push(
                     return source::run(session, mail, tree, Some(attempt), cancel);
                 };
                 let state = session.state.clone();
+                let operands = (paths, remote.list().is_some() || theirs.is_some());
                 let footprint =
-                    || Footprint::of_source(paths, options, &Start::default()).with_state(state.as_ref());
+                    || Footprint::of_source(operands, options, &Start::default()).with_state(state.as_ref());
                 confined(footprint, cage, || source::run(session, mail, tree, Some(attempt), cancel))
             }),
             Err(error) => Err(session.refuse(error)),

@@ -124,12 +124,17 @@ impl Footprint {
         self.unbounded
     }
 
-    /// Opens the directories that a source reads.
-    pub(crate) fn of_source(paths: &[PathBuf], options: &SyncOptions, start: &Start) -> Self {
+    /// Opens the directories that a source reads: below its operands, and wherever links lead that it
+    /// follows. Those on the way to a listed name (`--files-from`) are followed whatever the options.
+    pub(crate) fn of_source(
+        (paths, is_listed): (&[PathBuf], bool),
+        options: &SyncOptions,
+        start: &Start,
+    ) -> Self {
         let touch = if options.remove_source_files { Touch::Take } else { Touch::Read };
         let mut footprint = Self::default();
         let mut parents: HashMap<PathBuf, usize> = HashMap::new();
-        if options.follows_links() {
+        if options.follows_links() || is_listed {
             // Links lead anywhere, except out of a grant's directory.
             let end = start.floor();
             footprint.add(
@@ -333,21 +338,21 @@ mod tests {
         std::fs::write(at("c/file"), "").unwrap();
         let operands = [at("a"), at("a/b/."), at("c/file"), at("missing"), at("none/x")];
         let read = SyncOptions::default();
-        let found = Footprint::of_source(&operands, &read, &Start::default());
+        let found = Footprint::of_source((&operands, false), &read, &Start::default());
         let expected = [("", Touch::Read), ("a", Touch::Read), ("a/b", Touch::Read), ("c", Touch::Read)];
         assert_eq!(places(&found, &root), names(&expected));
         let follows = SyncOptions::default().copy_dirlinks(true);
-        let found = Footprint::of_source(&[at("a")], &follows, &Start::default());
+        let found = Footprint::of_source((&[at("a")], false), &follows, &Start::default());
         let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
         assert_eq!(real, [PathBuf::from("/"), at("a")]);
         std::os::unix::fs::symlink("nowhere", at("a/link")).unwrap();
         let slashes = [at("c/file/"), at("a/link/")];
-        let found = Footprint::of_source(&slashes, &read, &Start::default());
+        let found = Footprint::of_source((&slashes, false), &read, &Start::default());
         assert_eq!(places(&found, &root), []);
-        let found = Footprint::of_source(&slashes, &read.clone().relative(true), &Start::default());
+        let found = Footprint::of_source((&slashes, false), &read.clone().relative(true), &Start::default());
         assert_eq!(places(&found, &root), names(&[("a", Touch::Read), ("c", Touch::Read)]));
         let moves = read.remove_source_files(true);
-        let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
+        let found = Footprint::of_source((&[at("a")], false), &moves, &Start::default());
         assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));
     }
 
@@ -357,7 +362,7 @@ mod tests {
         let root = scratch.path().canonicalize().unwrap();
         let operands: Vec<_> = (0..1000).map(|number| root.join(number.to_string())).collect();
         operands.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-        let found = Footprint::of_source(&operands, &SyncOptions::default(), &Start::default());
+        let found = Footprint::of_source((&operands, false), &SyncOptions::default(), &Start::default());
         let places = places(&found, &root);
         assert!(places.len() <= MANY_ENTRIES && places[0].0.is_empty());
     }

@@ -110,9 +110,8 @@ impl Case {
         // A bound end touches no device and keeps no link, and takes an absolute one for one that leads out.
         let is_refused = self.has(&["--write-devices", "--copy-devices", "--no-implied-dirs"]);
         let is_refused = is_refused || self.has_letter('K');
-        let follows = self.has_letter('L') || self.has_letter('k') || self.has(&["--copy-unsafe-links"]);
         let is_absolute = |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@"));
-        let leads_out = follows && self.world.iter().any(is_absolute);
+        let leads_out = self.follows() && self.world.iter().any(is_absolute);
         self.is_confined = self.carrier != Carrier::Local && !is_refused && !leads_out && dice.chance(40);
         for option in ["--detect-renamed", "--state"] {
             let is_left_out = self.is_live || without.iter().any(|word| word == option);
@@ -120,6 +119,11 @@ impl Case {
                 self.options.push(option.into());
             }
         }
+    }
+
+    /// Returns whether links of the source are followed, or some.
+    pub(super) fn follows(&self) -> bool {
+        self.has_letter('L') || self.has_letter('k') || self.has(&["--copy-unsafe-links"])
     }
 
     /// Returns whether an option of one of these names is given.

@@ -20,7 +20,9 @@ pub(super) fn script(case: &Case, filesystem: &str, finding: &Finding, often: &s
          # Case {seed} on {filesystem}; it failed in {often} with all that it had at first.\n\
          # Runs rsync and dsync ($DSYNC) on the same trees, in $BASE and $OTHER, and shows what differs.\n\
          D=${{DSYNC:-dsync}}\n\
-         BASE=${{BASE:-$(mktemp -d)}} OTHER=${{OTHER:-$(mktemp -d /dev/shm/hunt.XXXXXX)}}\n\
+         # The cage of an end spares the directory of temporary files.\n\
+         export TMPDIR=/var/tmp\n\
+         BASE=${{BASE:-$(mktemp -d /tmp/hunt.XXXXXX)}} OTHER=${{OTHER:-$(mktemp -d /dev/shm/hunt.XXXXXX)}}\n\
          chmod 755 \"$BASE\" \"$OTHER\"\n\
          W=$BASE/x O=$OTHER/x\n",
         class = finding.class,

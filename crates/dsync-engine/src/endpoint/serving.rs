@@ -205,7 +205,8 @@ fn serve_source(
         let filter = rules::compile(&session.options)?;
         let filter = rules::above_source(filter, &paths, (means.start.floor().as_ref(), means.spelling))?;
         if let Some(cage) = means.cage {
-            let footprint = Footprint::of_source(&paths, &session.options, &means.start);
+            let operands = (&*paths, list.is_some());
+            let footprint = Footprint::of_source(operands, &session.options, &means.start);
             cage.enter(&footprint.with_state(session.state.as_ref()), Inmates::Process);
         }
         let open = || {

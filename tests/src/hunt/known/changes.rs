@@ -286,9 +286,10 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A link that is replaced is listed with its attributes too.",
         explains: |seen| {
+            // Its access time may be listed as well: that is another entry's.
             let is_more = codes(seen).is_some_and(|(ours, theirs)| {
                 let are_links = [ours, theirs].iter().all(|code| code.starts_with("cLc"));
-                are_links && ours.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+                are_links && ours.ends_with('x') && without(ours, &[8, 10]) == without(theirs, &[8, 10])
             });
             let has_some = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && !node.xattrs.is_empty();
             seen.case.has_letter('X') && is_more && (seen.namesakes().any(has_some) || seen.is_linked())
@@ -299,7 +300,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_less = codes(seen).is_some_and(|(ours, theirs)| {
                 let are_links = [ours, theirs].iter().all(|code| code.starts_with("cLc"));
-                are_links && theirs.ends_with('x') && without(ours, &[10]) == without(theirs, &[10])
+                are_links && theirs.ends_with('x') && without(ours, &[8, 10]) == without(theirs, &[8, 10])
             });
             let links = || seen.namesakes().filter(|node| matches!(node.kind, Kind::Symlink(_)));
             let is_same = links().any(|one| {

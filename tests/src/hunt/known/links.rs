@@ -12,9 +12,8 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `-L`, `-k` or `--copy-unsafe-links`, a link to a directory that the way there came through is named and left out.",
         explains: |seen| {
-            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let says = seen.dsync.stderr_text();
-            (follows || seen.case.has(&["--copy-unsafe-links"])) && says.contains("it leads in a circle")
+            seen.case.follows() && says.contains("it leads in a circle")
         },
     },
     Known {
@@ -25,6 +24,20 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
                 && seen.dsync.stderr_text().contains("cannot follow the link '")
                 && seen.case.has(&has_rules)
+        },
+    },
+    Known {
+        says: "An end that is bound to a directory refuses a destination that is an absolute link.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_absolute =
+                |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@"));
+            seen.case.is_confined
+                && seen.is(Class::Exit)
+                && seen.dsync.code() == Some(42)
+                && says.contains("refusing destination '")
+                && says.contains("leads out of what may be used")
+                && seen.case.world.iter().any(is_absolute)
         },
     },
     Known {
@@ -39,7 +52,6 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `-m`, a link to a directory that is followed is never an empty directory.",
         explains: |seen| {
-            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
             let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
             // The destination's entry of that name gives way to it.
             let is_link =
@@ -47,17 +59,15 @@ pub(super) const ENTRIES: &[Known] = &[
             let gives_way = seen.finding.line.contains(r#"': type is "dir", should be "#)
                 && seen.namesakes().any(is_link);
             let is_either = seen.is_presence() || seen.is(Class::Tree) && gives_way;
-            prunes && (follows || seen.case.has(&["--copy-unsafe-links"])) && is_either
+            prunes && seen.case.follows() && is_either
         },
     },
     Known {
         says: "A link that is followed brings the attributes of what it leads to.",
         explains: |seen| {
-            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
-            let follows = follows || seen.case.has(&["--copy-unsafe-links"]);
             let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_));
             let is_one = seen.namesakes().any(is_link) || seen.is_linked();
-            follows && seen.about(&["extended attributes"]) && is_one
+            seen.case.follows() && seen.about(&["extended attributes"]) && is_one
         },
     },
     Known {

@@ -225,6 +225,18 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Nothing is looked for in an alternate directory that does not exist.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let reads =
+                |line: &str| line.contains("No such file or directory") && line.contains("[generator] get_");
+            seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
+                && says.contains("-dest arg does not exist: ")
+                && says.lines().any(reads)
+        },
+    },
+    Known {
         says: "A link in the destination leads no option's directory anywhere.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();

@@ -82,6 +82,16 @@ impl Seen<'_> {
         self.is_sources_own_at(self.path())
     }
 
+    /// Returns whether the path's entry has after dsync the type and content that it had before.
+    pub(super) fn is_as_before(&self) -> bool {
+        let facts = |survey: &Survey| {
+            let found = survey.iter().find(|(path, _)| path.escape_ascii().to_string() == self.path());
+            found.map(|(_, facts)| (facts.kind, facts.content.clone()))
+        };
+        let before = self.before.and_then(facts);
+        before.is_some() && before == facts(self.ours)
+    }
+
     /// Returns whether another name of the path's file has the source's type and content after dsync, or
     /// the path itself.
     pub(super) fn is_one_with_a_sources_own(&self) -> bool {

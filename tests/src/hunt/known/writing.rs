@@ -72,6 +72,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `--append`, a file that has further names is written anew, and these keep what they had.",
+        explains: |seen| {
+            seen.case.has(&["--append", "--append-verify"])
+                && seen.has_links_in_destination()
+                && seen.is_linked()
+                && seen.is(Class::Tree)
+                && seen.is_as_before()
+        },
+    },
+    Known {
         says: "With `--append` and without `-H`, two names of one file at the destination get the source's content.",
         explains: |seen| {
             let says = seen.rsync.stderr_text();
