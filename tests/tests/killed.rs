@@ -264,6 +264,21 @@ fn the_note_of_a_half_written_file_stays_until_a_run_writes_it() {
 }
 
 #[test]
+fn the_note_of_a_half_written_file_goes_with_the_file() {
+    needs_dsync!();
+    for when in ["--delete", "--delete-before", "--delete-during", "--delete-delay", "--delete-after"] {
+        for pulls in [false, true] {
+            let scratch = Scratch::new();
+            kill_rewriting(&scratch, &["-a", "--inplace"], false);
+            fs::rename(scratch.src().join("f"), scratch.src().join("g")).unwrap();
+            let _ = rewriting(&scratch, pulls, &["-a", "--inplace", when]).run().expect_code(0);
+            assert!(!scratch.dst().join("f").exists(), "{when} {pulls}");
+            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{when} {pulls}");
+        }
+    }
+}
+
+#[test]
 fn what_a_killed_run_left_is_no_entry_of_the_directory_that_it_is_in() {
     needs_dsync!();
     for (becomes_file, options) in [

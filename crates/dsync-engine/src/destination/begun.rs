@@ -19,7 +19,12 @@
 //! birth time; that of the backup's inode number, birth time, size and time (of nothing without one), and
 //! one more for the backup of each further name, 64 at the most. Numbers are little endian.
 
-use std::{collections::HashMap, io, ops::Deref, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering},
+};
 
 use dsync_delta::ContentHasher;
 use dsync_fs::{
@@ -185,8 +190,17 @@ pub(super) fn are_true(dir: &Dir, notes: &[Component]) -> Vec<Option<bool>> {
     notes.iter().map(|note| verdicts.get(note).copied()).collect()
 }
 
-/// Removes the notes in a directory whose files have lost their last name there.
-pub(super) fn reap_untrue(dir: &Dir) {
+/// Removes the notes in a directory whose files have lost their last name there to this run.
+pub(super) fn reap_untrue(site: &Site<'_>, dir: &Dir) {
+    if site.tree.had_notes.load(Ordering::Relaxed) {
+        let _ = site.hands.reap(|| {
+            reap_all_untrue(dir);
+            true
+        });
+    }
+}
+
+fn reap_all_untrue(dir: &Dir) {
     let listed = dir.list().entries.into_iter().map(|(name, _)| name);
     let notes: Vec<_> = listed.filter(|name| is_notes_name(name.as_bytes())).collect();
     for (note, is_true) in notes.iter().zip(are_true(dir, &notes)) {

@@ -20,6 +20,7 @@ use dsync_wire::{
 use super::{
     Site,
     allowance::Allowance,
+    begun::reap_untrue,
     directory::{Deferred, Directory, settle},
     protection::Protection,
     records::{self, KINDS, push_name, take, take_name},
@@ -132,6 +133,7 @@ impl Deletions {
             let doomed = Doomed { parent: &directory.path, name, now: name, kind: *kind };
             remove_within(site, dir, doomed, &self.protection, &self.allowance)?;
         }
+        reap_untrue(site, dir);
         self.allowance.report(site);
         Ok(())
     }
@@ -302,6 +304,7 @@ fn directory(
             let doomed = Doomed { parent: path, name, now: name, kind: *kind };
             changed |= remove_within(site, &dir, doomed, protection, allowance)?;
         }
+        reap_untrue(site, &dir);
         site.touched(&dir);
     }
     settle(site, path, Some(&dir), wanted.as_ref()).map(|()| changed)

@@ -1,11 +1,7 @@
 //! Makes the hard links that were noted, directory by directory; a copy where the filesystem has no
 //! further name.
 
-use std::{
-    borrow::Cow,
-    io,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{borrow::Cow, io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
@@ -95,14 +91,8 @@ impl Maker<'_> {
             self.link(&dir, path, further, first)?;
         }
 
-        if self.site.tree.had_notes.load(Ordering::Relaxed) {
-            // Of a half-written file whose names are links to another one now.
-            let _ = self.site.hands.reap(|| {
-                reap_untrue(&dir);
-                true
-            });
-        }
-
+        // Of a half-written file whose names are links to another one now.
+        reap_untrue(self.site, &dir);
         settle(self.site, path, Some(&dir), wanted.as_ref())
     }
 
