@@ -190,9 +190,19 @@ impl Closing<'_> {
             return format!("Took {seconds} ({speed}/s).");
         };
         let reason = reason.map_or_else(String::new, |why| format!(" ({why})"));
-        let moves = self.moves.iter().fold(String::new(), |told, moved| format!("{told}, {moved}"));
+        let moves = self.told_moves();
         let (sent, received) = (Bytes(self.traffic.sent_bytes), Bytes(self.traffic.received_bytes));
         format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{reason}{moves}.")
+    }
+
+    /// Returns what is said of the moves: a run of many hours may have many.
+    fn told_moves(&self) -> String {
+        let told = self.moves.iter().take(TOLD_MOVES);
+        let told = told.fold(String::new(), |told, moved| format!("{told}, {moved}"));
+        match self.moves.len().saturating_sub(TOLD_MOVES) {
+            0 => told,
+            more => format!("{told}, and {more} further moves"),
+        }
     }
 
     /// Returns whether all that the source named were directories, which are skipped without `-r`.
@@ -211,6 +221,9 @@ impl Closing<'_> {
         Some(text.to_owned())
     }
 }
+
+/// Most moves to another carrier that are told one by one.
+const TOLD_MOVES: usize = 4;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -272,6 +285,8 @@ mod tests {
         let told = "over tls (round trip 17.0 ms), then quic: the path lost 0.99 % of the packets, then tls: the \
                     path loses nothing any more.";
         assert!(moved.contains(told), "{moved}");
+        let moved = Closing { connection, moves: &moves.repeat(9), ..closing(&report) }.paragraph();
+        assert!(moved.contains("loses nothing any more, and 14 further moves."), "{moved}");
         assert!(text.ends_with("Not synced to disk: --durability=none."), "{text}");
     }
 

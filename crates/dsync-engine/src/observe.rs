@@ -232,7 +232,7 @@ pub struct Connection {
     pub carrier: Carrier,
     /// The reason for this carrier, in words; `None` when no other was allowed.
     pub reason: Option<String>,
-    /// The moves of data to another carrier since then, oldest first.
+    /// The moves of data to another carrier since then, oldest first; of each end the last 24.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub moves: Vec<Move>,
 }

@@ -86,12 +86,6 @@ impl LossWatch {
         let oldest_first = (0..RECENT).map(|age| &self.recent[(next + age) % RECENT]);
         oldest_first.fold(Sample::default(), Sample::join)
     }
-
-    /// Forgets the samples.
-    #[cfg(feature = "quic")]
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 /// Returns whether a queue makes the round trip longer: then losses are the queue's.

@@ -89,6 +89,8 @@ pub enum MoveCause {
     Slower,
     /// The path lost nothing for a while, and the other carrier costs less processor time.
     Clean,
+    /// The other carrier had not been tried for a while.
+    Review,
     /// The path is so long that each loss would hold the other carrier back.
     Far,
     /// Whoever started the run asked for it.
@@ -104,6 +106,7 @@ impl fmt::Display for Move {
             }
             MoveCause::Slower => f.write_str("the other carrier was slower"),
             MoveCause::Clean => f.write_str("the path loses nothing any more"),
+            MoveCause::Review => f.write_str("to see whether it is faster by now"),
             MoveCause::Far => f.write_str("the path is long"),
             MoveCause::Asked => f.write_str("asked for"),
         }

@@ -1,12 +1,13 @@
 //! Decides which of two carriers takes what is sent next. Pure: samples in, decisions out.
 //!
-//! TLS costs less processor time, so it goes first. Where losses hold TCP back
-//! ([`LossWatch`]), the data moves to QUIC, which then has to show that it is not slower; otherwise
-//! the data moves back. After a time without losses TLS has another go.
+//! TLS costs less processor time, so it goes first. Where losses hold TCP back ([`LossWatch`]), the data
+//! moves to QUIC; after a time without losses it moves back. What neither shows (one carrier that the path
+//! holds back) is found by a look at the other one now and then. Whichever takes over is on trial: one that is
+//! slower than the other was gives the data back, and the next attempt waits for twice the time.
 //!
-//! The laws it keeps: at most [`MAX_MOVES`] decisions in a session; the time that QUIC must be
-//! without losses doubles with each return to TLS; a sender that has nothing to send decides
-//! nothing.
+//! The laws it keeps: no more than [`MOST_AT_ONCE`] moves in a row, and one for each [`EARNED_IN`] in
+//! which something was sent; a move that a trial may take back leaves the means for that; a sender that
+//! has nothing to send decides nothing. `day` simulates days of paths that change.
 
 use std::time::Duration;
 
@@ -17,137 +18,161 @@ use crate::losses::{LossWatch, Sample};
 /// The decisions of one end of a link.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    on: On,
+    on: Carrier,
     watch: LossWatch,
-    moves: u32,
-    /// Time that QUIC must be without losses before TLS has another go.
+    /// The judgement of the carrier in use, until it is made.
+    trial: Option<Trial>,
+    /// Counts of the carrier in use since it took over, or since its last loss if that is QUIC.
+    calm: Sample,
+    /// Time of that before the other carrier has another go.
     patience: Duration,
+    /// Time of sending since the carrier in use took over.
+    stay: Duration,
+    /// Time of that after which the other carrier has a go whatever this one shows.
+    review: Duration,
+    budget: Budget,
 }
 
+/// A carrier beside the one before it.
 #[derive(Debug)]
-enum On {
-    Tls,
-    Quic {
-        /// Rate of TLS before, in bytes per second.
-        rate_before: f64,
-        /// The judgement of QUIC, until it is made.
-        trial: Option<Trial>,
-        /// Its counts since its last loss.
-        clean: Sample,
-    },
-}
-
-#[derive(Debug, Default)]
 struct Trial {
+    /// Rate of the one before, in bytes per second.
+    rate_before: f64,
     samples: u32,
     seen: Sample,
+}
+
+/// The moves that may still be made.
+#[derive(Debug)]
+struct Budget {
+    moves: u32,
+    /// Time of sending since the last one was earned.
+    earning: Duration,
 }
 
 impl Choice {
     /// Begins with TLS.
     pub(crate) fn new() -> Self {
-        Self { on: On::Tls, watch: LossWatch::default(), moves: 0, patience: FIRST_PATIENCE }
+        Self {
+            on: Carrier::Tls,
+            watch: LossWatch::default(),
+            trial: None,
+            calm: Sample::default(),
+            patience: Duration::ZERO,
+            stay: Duration::ZERO,
+            review: FIRST_REVIEW,
+            budget: Budget { moves: MOST_AT_ONCE, earning: Duration::ZERO },
+        }
     }
 
     /// Returns the carrier of what is sent next.
+    #[cfg(test)]
     pub(crate) fn carrier(&self) -> Carrier {
-        match self.on {
-            On::Tls => Carrier::Tls,
-            On::Quic { .. } => Carrier::Quic,
-        }
+        self.on
     }
 
     /// Takes what the carrier in use showed. Returns the move to make, if any; none while the other
     /// carrier is not `open`.
     pub(crate) fn take(&mut self, sample: Sample, open: bool) -> Option<Move> {
-        if sample.packets == 0 || self.moves >= MAX_MOVES || !open {
+        if sample.packets == 0 || !open {
             return None;
         }
+        self.budget.earn(sample.span);
+        self.stay += sample.span;
+        let lossy = self.watch.take(sample);
+        self.calm = self.calm.join(&sample);
+        if self.on == Carrier::Quic && self.calm.loss() > CLEAN_LOSS {
+            self.calm = Sample::default();
+        }
 
-        let (to, cause) = match &mut self.on {
-            On::Tls => {
-                let per_million = self.watch.take(sample)?;
-                (Carrier::Quic, MoveCause::Loss { per_million })
+        match self.trial.as_mut().map(|trial| trial.take(sample)) {
+            // TLS need not be judged where losses hold it back.
+            Some(None) if self.on == Carrier::Quic || lossy.is_none() => return None,
+            Some(Some(true)) => {
+                self.patience = (self.patience * 2).clamp(FIRST_PATIENCE, LAST_PATIENCE);
+                self.review = (self.review * 2).min(LAST_REVIEW);
+                return self.go(MoveCause::Slower);
             }
-            On::Quic { rate_before, trial, clean } => {
-                if let Some(running) = trial {
-                    let slower = running.take(sample).map(|rate| rate < FASTER * *rate_before);
-                    match slower {
-                        None => return None,
-                        Some(true) => {
-                            self.patience *= 2;
-                            return Some(self.go(Carrier::Tls, MoveCause::Slower));
-                        }
-                        Some(false) => *trial = None,
-                    }
-                }
-                *clean = clean.join(&sample);
-                if clean.loss() > CLEAN_LOSS {
-                    *clean = Sample::default();
-                }
-                if clean.span < self.patience || clean.rate() < WORTH_IT {
-                    return None;
-                }
-                self.patience *= 2;
-                (Carrier::Tls, MoveCause::Clean)
-            }
+            Some(Some(false)) => (self.trial, self.patience) = (None, FIRST_PATIENCE),
+            _ => {}
+        }
+        let is_calm = self.calm.span >= self.patience;
+        let cause = match (self.on, lossy) {
+            (Carrier::Tls, Some(per_million)) if is_calm => MoveCause::Loss { per_million },
+            (Carrier::Quic, _) if is_calm && self.calm.rate() >= WORTH_IT => MoveCause::Clean,
+            _ if self.stay >= self.review => MoveCause::Review,
+            _ => return None,
         };
-
-        Some(self.go(to, cause))
+        (self.budget.moves >= 2).then(|| self.go(cause)).flatten()
     }
 
     /// Goes where the peer's data has gone, whose losses are this end's as well. Returns whether it
     /// does.
     pub(crate) fn follow(&mut self, to: Carrier) -> bool {
-        let follows = to != self.carrier() && self.moves < MAX_MOVES;
-        if follows {
-            self.go(to, MoveCause::Clean);
-        }
-        follows
+        to != self.on && self.go(MoveCause::Clean).is_some()
     }
 
-    fn go(&mut self, to: Carrier, cause: MoveCause) -> Move {
-        self.moves += 1;
-        self.on = match to {
-            Carrier::Tls => On::Tls,
-            _ => On::Quic {
-                rate_before: self.watch.together().rate(),
-                trial: Some(Trial::default()),
-                clean: Sample::default(),
-            },
-        };
-        self.watch.clear();
-        Move::new(to, cause)
+    /// Goes to the other carrier, if that may be.
+    fn go(&mut self, cause: MoveCause) -> Option<Move> {
+        self.budget.moves = self.budget.moves.checked_sub(1)?;
+        let rate_before = self.watch.together().rate();
+        self.on = if self.on == Carrier::Tls { Carrier::Quic } else { Carrier::Tls };
+        // What was taken back has been there before.
+        let is_judged = cause != MoveCause::Slower;
+        self.trial = is_judged.then(|| Trial { rate_before, samples: 0, seen: Sample::default() });
+        (self.watch, self.calm, self.stay) = (LossWatch::default(), Sample::default(), Duration::ZERO);
+        Some(Move::new(self.on, cause))
     }
 }
 
 impl Trial {
-    /// Takes a sample; returns the rate when the trial is over.
-    fn take(&mut self, sample: Sample) -> Option<f64> {
+    /// Takes a sample; returns whether the carrier is slower than the one before when the trial is over.
+    fn take(&mut self, sample: Sample) -> Option<bool> {
         self.samples += 1;
         if self.samples > SETTLING {
             self.seen = self.seen.join(&sample);
         }
-        (self.samples >= SETTLING + TRIAL).then(|| self.seen.rate())
+        (self.samples >= SETTLING + TRIAL).then(|| self.seen.rate() < FASTER * self.rate_before)
     }
 }
 
-/// Most moves of one end in a session: enough for a path that changes now and then, and a bound on
-/// what a path that is between the two can cost.
-pub(crate) const MAX_MOVES: u32 = 6;
-/// Samples before a trial counts: QUIC finds its rate in that time.
+impl Budget {
+    /// Counts time in which something was sent.
+    fn earn(&mut self, span: Duration) {
+        self.earning += span;
+        if self.earning >= EARNED_IN {
+            self.earning = Duration::ZERO;
+            self.moves = (self.moves + 1).min(MOST_AT_ONCE);
+        }
+    }
+}
+
+/// Most moves in a row: enough for a path that changes now and then, and a bound on what a path that is
+/// between the two can cost.
+pub(crate) const MOST_AT_ONCE: u32 = 6;
+/// Time of sending that earns another move. A move that is taken back costs up to 2.5 s.
+const EARNED_IN: Duration = Duration::from_secs(120);
+/// Samples before a trial counts: a carrier finds its rate in that time.
 const SETTLING: u32 = 15;
 /// Samples that a trial counts.
 const TRIAL: u32 = 10;
-/// QUIC stays with at least this share of TLS' rate before.
+/// A carrier stays with at least this share of the other one's rate before.
 const FASTER: f64 = 0.95;
 /// Largest share of packets that QUIC may lose on a path that loses nothing: its own probes fill
 /// short queues now and then.
 const CLEAN_LOSS: f64 = 0.0002;
 /// Least rate, in bytes per second, at which processor time matters: 100 Mbit/s.
 const WORTH_IT: f64 = 12.5e6;
-/// First time without losses before TLS has another go.
+/// Time before the other carrier has another go: at first, and after many failed trials.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_PATIENCE: Duration = Duration::from_secs(600);
+/// Time before the other carrier has a go whatever this one shows: at first, and after failed trials. One
+/// costs up to 2.5 s.
+const FIRST_REVIEW: Duration = Duration::from_secs(60);
+const LAST_REVIEW: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod day;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -252,15 +277,16 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a path shows, an end moves a bounded number of times, to the other carrier each
-        /// time, and waits twice as long for a clean path after each return.
+        /// Whatever a path shows, an end moves to the other carrier each time, and no more often than its
+        /// budget allows.
         #[test]
         fn moves_are_bounded_and_alternate(
             phases in proptest::collection::vec((any_sample(), 1..200_usize), 1..40)
         ) {
             let mut choice = Choice::new();
-            let (mut on, mut moves) = (Carrier::Tls, 0);
+            let (mut on, mut moves, mut samples) = (Carrier::Tls, 0, 0);
             for (sample, count) in phases {
+                samples += u32::try_from(count).unwrap();
                 for _ in 0..count {
                     if let Some(moved) = choice.take(sample, true) {
                         prop_assert_ne!(moved.to, on);
@@ -270,7 +296,7 @@ mod tests {
                     prop_assert_eq!(choice.carrier(), on);
                 }
             }
-            prop_assert!(moves <= MAX_MOVES);
+            prop_assert!(moves <= MOST_AT_ONCE + samples.div_ceil(1200));
         }
 
         /// Between two moves to QUIC lies at least the time in which its losses were counted.

@@ -40,7 +40,8 @@ impl Header {
             Why::Began => (0, 0),
             Why::Decided(MoveCause::Loss { per_million }) => (1, per_million),
             Why::Decided(MoveCause::Slower) => (2, 0),
-            // A clean path: all others are reasons of further connections, which have no stretches.
+            // A clean path. A look at the other carrier is told as one: older versions know no further reason,
+            // and those of further connections have no stretches.
             Why::Decided(_) => (3, 0),
             Why::Followed => (4, 0),
         };

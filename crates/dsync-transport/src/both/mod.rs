@@ -264,10 +264,11 @@ impl Shared {
         let Why::Decided(cause) = header.why else { return };
         let (to, mut route) = (carrier(side), self.route());
         let newest = route.theirs.last_key_value().is_none_or(|(last, _)| header.decision > *last);
-        if route.theirs.len() >= MOST_TOLD
-            || route.theirs.insert(header.decision, Move::new(to, cause)).is_some()
-        {
+        if route.theirs.insert(header.decision, Move::new(to, cause)).is_some() {
             return;
+        }
+        if route.theirs.len() > MOST_TOLD {
+            route.theirs.pop_first();
         }
         tracing::debug!(%to, ?cause, "the peer's data moves");
         if newest && !self.leads() && route.choice.follow(to) {
@@ -288,6 +289,9 @@ impl Shared {
             }
             if let Some(moved) = route.choice.take(sample, open) {
                 tracing::debug!(to = %moved.to, cause = ?moved.cause, "the data moves");
+                if route.moves.len() == MOST_TOLD {
+                    route.moves.remove(0);
+                }
                 route.moves.push(moved);
                 route.why = Why::Decided(moved.cause);
                 self.decisions.fetch_add(1, Ordering::AcqRel);
@@ -325,8 +329,8 @@ fn carrier(side: usize) -> Carrier {
 
 const SIDES: usize = 2;
 const TLS: usize = 0;
-/// Most moves of the peer that are kept and followed; an honest one makes fewer.
-const MOST_TOLD: usize = 4 * choice::MAX_MOVES as usize;
+/// Most moves of each end that are kept, the last ones.
+const MOST_TOLD: usize = 4 * choice::MOST_AT_ONCE as usize;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

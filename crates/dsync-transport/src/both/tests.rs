@@ -300,5 +300,5 @@ fn the_moves_that_are_kept_are_bounded() {
     lane.tx.write(Bytes::copy_from_slice(&last.encode())).unwrap();
     drop(near.accept_lane().unwrap());
     assert_eq!(near.moves().len(), super::MOST_TOLD);
-    assert!(near.shared.decisions.load(Ordering::Acquire) <= super::choice::MAX_MOVES as usize);
+    assert!(near.shared.decisions.load(Ordering::Acquire) <= super::choice::MOST_AT_ONCE as usize);
 }

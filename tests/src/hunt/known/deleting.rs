@@ -10,7 +10,13 @@ use crate::{
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "An empty source empties no destination, unless `--allow-empty-source` says so.",
-        explains: |seen| seen.dsync.code() == Some(42) && seen.dsync.stderr_text().contains("is empty but"),
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            // Or one of several sources.
+            seen.dsync.code() == Some(42) && says.contains("is empty but")
+                || seen.dsync.code() == Some(23)
+                    && says.contains("': the source's is empty, and may be a disk")
+        },
     },
     Known {
         says: "Which N entries `--max-delete=N` removes is not defined.",
@@ -288,6 +294,8 @@ pub(super) const ENTRIES: &[Known] = &[
                 above.is_some_and(|(above, _)| above.split('/').any(|name| name.ends_with(suffix)));
             let is_extra = seen.finding.line.starts_with("extra: ");
             let is_renamed = seen.finding.line.starts_with("missing: ") && seen.path().ends_with(suffix);
+            // To rsync the suffix alone is no backup's name.
+            let is_suffix = is_renamed && seen.path().rsplit('/').next() == Some(&*suffix.repeat(2));
             // The backups that rsync does not come to remove count with it.
             let is_counted = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(25), Some(0))
@@ -296,6 +304,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && !seen.case.has(&["--backup-dir"])
                 && seen.case.has(&["--delete-excluded"])
                 && (is_counted
+                    || is_suffix
                     || is_extra && (seen.path().ends_with(suffix) || holds_one)
                     || is_in_one && (is_extra || is_renamed))
         },
