@@ -28,7 +28,7 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
     let mut lines = Vec::new();
     let differences = || {
         let found = compare(ours, &world.survey(since), Scope::EVERYTHING).into_iter();
-        found.filter(|line| !is_of_the_run(case, ours, line)).collect::<Vec<_>>()
+        found.filter(|line| !is_of_the_run(case, (ours, what), line)).collect::<Vec<_>>()
     };
     // Whatever failed did no harm.
     if disturbed.code() == Some(0) {
@@ -86,9 +86,11 @@ fn has_names_of_one_file(case: &Case) -> bool {
 /// times within the window, nor, with `--ignore-existing`, at attributes that could not be set, as of a device
 /// that is made under its own name, and names that were to be linked. With `--existing`, an empty directory
 /// that went before the file of its name came is no entry that is there.
-fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
+fn is_of_the_run(case: &Case, (ours, what): (&Survey, &str), line: &str) -> bool {
     let about = |fact: &str| line.contains(&format!("': {fact} is "));
     let is_temporary = line.starts_with("extra: ") && line.contains("/.dsync-tmp-");
+    // Where a call fails, so may the removal of a part. The next run that copies its file takes it, or `--delete`.
+    let is_refused_part = what.starts_with("error=") && line.contains("/.dsync-part-");
     let is_copy = case.has(&["--link-dest"])
         && (line.contains("not one file: ")
             || line.contains("should not be one file: ")
@@ -110,6 +112,7 @@ fn is_of_the_run(case: &Case, ours: &Survey, line: &str) -> bool {
             })
         || case.has(&["--existing"]) && was_an_empty_directory(case, line);
     line.starts_with("'w/d': mtime is ")
+        || is_refused_part
         || is_temporary && case.carrier != Carrier::Local
         || is_copy
         || is_left

@@ -316,7 +316,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let reads = "yLk".chars().any(|letter| seen.case.has_letter(letter))
                 || seen.case.has(&["--fuzzy", "--copy-unsafe-links"]);
             let is_read_by_rsync = seen.finding.line.ends_with(&format!("should be Some({})", i64::MAX));
-            let is_either = seen.is_within(alternates) || reads && is_read_by_rsync;
+            // Nor an old file whose new content cannot be read.
+            let is_unread =
+                is_read_by_rsync && seen.rsync.stderr_text().contains("send_files failed to open");
+            let is_either = seen.is_within(alternates) || reads && is_read_by_rsync || is_unread;
             seen.case.has_letter('U') && seen.about(&["atime"]) && is_either
         },
     },

@@ -173,7 +173,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 && says.contains("[receiver] backup mkdir ")
                 && (seen.is(Class::Exit)
                     || seen.finding.line.starts_with("missing: ") && seen.path().contains("/.~tmp~"));
+            // It replaces a link without the backup that it may not make.
+            let is_denied = seen.case.is_nobody
+                && says.contains("[generator] link \"")
+                && says.contains("Permission denied (13)")
+                && seen.dsync.stderr_text().contains("cannot commit '")
+                && seen.about(&["type", "content"]);
             is_waiting
+                || is_denied
                 || is_too_long && is_left
                 || seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
         },

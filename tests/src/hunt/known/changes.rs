@@ -20,7 +20,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_linked_to_one = seen.is_linked() && seen.case.world.iter().any(has_bits);
             let is_one = is_linked_to_one || seen.namesakes().any(has_bits);
             // Without -p there is nothing left to list then.
-            let is_alone = only(seen).is_some_and(|code| without(code, &[1, 6, 7]) == "........");
+            let is_alone = only(seen).is_some_and(|code| without(code, &[1, 5, 6, 7]) == ".......");
             let is_alone = is_alone && seen.finding.line.starts_with("only dsync lists ");
             let is_listed = codes(seen).is_some_and(|(ours, theirs)| {
                 [".f", ".D", ".S"].iter().any(|kind| ours.starts_with(kind))
@@ -91,6 +91,11 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync has read the file by its other name.
             let is_read = "Uc".chars().all(|letter| seen.case.has_letter(letter))
                 && seen.finding.line.starts_with("only rsync lists .f......u..: ");
+            // So it is with what is copied from an alternate directory.
+            let is_read = is_read
+                || seen.case.has_letter('U')
+                    && seen.case.has(&["--copy-dest", "--link-dest"])
+                    && codes(seen).is_some_and(|(ours, theirs)| without(ours, &[8]) == without(theirs, &[8]));
             // So it is with a file that is sent and whose old one had the other name.
             let is_sent = seen.has_links_in_destination()
                 && codes(seen).is_some_and(|(ours, theirs)| {

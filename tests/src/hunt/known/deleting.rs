@@ -59,7 +59,9 @@ pub(super) const ENTRIES: &[Known] = &[
             // Of a source that it may not read.
             let is_unread = seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
-                && seen.rsync.stderr_text().contains("send_files failed to open");
+                && ["send_files failed to open", "[generator] chgrp "]
+                    .iter()
+                    .any(|words| seen.rsync.stderr_text().contains(words));
             let is_copied = has_alternate && removes && (is_of_copy || is_unread);
             // The last stands before a directory of its own backups of its backups.
             let refusals = [
@@ -149,7 +151,8 @@ pub(super) const ENTRIES: &[Known] = &[
             // Nothing is removed from a directory that was not listed whole.
             let ignores = seen.case.has(&["--ignore-errors"])
                 && says.contains("cannot read ")
-                && seen.finding.line.starts_with("extra: ");
+                && (seen.finding.line.starts_with("extra: ")
+                    || seen.finding.line.starts_with("should not be one file: "));
             seen.is(Class::Tree)
                 && seen.case.deletes()
                 && (ignores || says.contains("withheld, because not all of the source could be read"))

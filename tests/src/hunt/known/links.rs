@@ -27,7 +27,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "An end that is bound to a directory refuses a destination that is an absolute link.",
+        says: "An end that is bound to a directory refuses an operand that is an absolute link.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
             let is_absolute =
@@ -35,9 +35,23 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.is_confined
                 && seen.is(Class::Exit)
                 && seen.dsync.code() == Some(42)
-                && says.contains("refusing destination '")
+                && ["refusing destination '", "refusing source '"].iter().any(|words| says.contains(words))
                 && says.contains("leads out of what may be used")
                 && seen.case.world.iter().any(is_absolute)
+        },
+    },
+    Known {
+        says: "A destination that is another user's link to nowhere gives way.",
+        explains: |seen| {
+            let is_foreign = |node: &Node| {
+                matches!(node.kind, Kind::Symlink(_)) && node.owner.is_some_and(|(uid, _)| uid != 0)
+            };
+            let says = seen.rsync.stderr_text();
+            seen.is(Class::Exit)
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(3), Some(0))
+                && says.contains("cannot stat destination ")
+                && says.contains("Permission denied (13)")
+                && seen.case.world.iter().any(is_foreign)
         },
     },
     Known {
@@ -59,7 +73,10 @@ pub(super) const ENTRIES: &[Known] = &[
             let gives_way = seen.finding.line.contains(r#"': type is "dir", should be "#)
                 && seen.namesakes().any(is_link);
             let is_either = seen.is_presence() || seen.is(Class::Tree) && gives_way;
-            prunes && seen.case.follows() && is_either
+            // Its directory stays too then, with the time of the removal of what was beside it.
+            let stays =
+                seen.is(Class::Second) && seen.case.has(&["--remove-source-files", "--remove-sent-files"]);
+            prunes && seen.case.follows() && (is_either || stays)
         },
     },
     Known {
@@ -89,7 +106,12 @@ pub(super) const ENTRIES: &[Known] = &[
             let deletes = (is_gone || is_later)
                 && seen.case.deletes()
                 && seen.case.world.iter().filter(|node| node.path.starts_with(b"w/s")).any(leads_there);
-            follows && (deletes || seen.is(Class::Tree) && seen.namesakes().any(leads_there))
+            // Or it has other permissions by then, from this run.
+            let is_changed = (seen.is(Class::Exit) || seen.is(Class::DryRun))
+                && seen.dsync.code() == Some(24)
+                && seen.dsync.stderr_text().contains("it changed during the run, at every attempt")
+                && seen.case.world.iter().any(leads_there);
+            follows && (deletes || is_changed || seen.is(Class::Tree) && seen.namesakes().any(leads_there))
         },
     },
     Known {

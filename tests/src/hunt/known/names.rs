@@ -61,6 +61,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A directory on the way to an operand is made whatever the rules say.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && seen.case.has_letter('R')
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(4), Some(0))
+                && seen.rsync.stderr_text().contains("rejecting excluded file-list name")
+        },
+    },
+    Known {
         says: "With `--no-implied-dirs`, the directories above a name that `--delete-missing-args` misses are made.",
         explains: |seen| {
             let is_extra = seen.finding.line.starts_with("extra: ");

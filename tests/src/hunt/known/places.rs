@@ -292,7 +292,14 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             let is_equal = |place: &String| {
                 let (Some(source), Some(other)) = (find("w/s"), find(place)) else { return false };
-                matches!((&source.kind, &other.kind), (Kind::Symlink(a), Kind::Symlink(b)) if a == b)
+                let is_alike = match (&source.kind, &other.kind) {
+                    (Kind::Symlink(a), Kind::Symlink(b)) => a == b,
+                    (Kind::CharDevice(a, b), Kind::CharDevice(c, d))
+                    | (Kind::BlockDevice(a, b), Kind::BlockDevice(c, d)) => (a, b) == (c, d),
+                    (Kind::Fifo, Kind::Fifo) | (Kind::Socket, Kind::Socket) => true,
+                    _ => false,
+                };
+                is_alike
                     && (source.mtime, source.owner) == (other.mtime, other.owner)
                     && source.xattrs == other.xattrs
             };
@@ -373,7 +380,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_others = seen.case.is_nobody
                 && seen.dsync.stderr_text().contains("cannot set attributes of")
                 && (seen.is(Class::Exit) || seen.about(&["mode", "owner", "extended attributes", "mtime"]));
-            let is_listed = seen.lacks_a_list_of_its_directory();
+            let has_own = !seen.case.has_letter('X') && seen.about(&["extended attributes"]);
+            let is_listed = seen.lacks_a_list_of_its_directory() || has_own;
             // So it has no backup.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let has_backup = seen.case.has(&["-b", "--backup-dir"])

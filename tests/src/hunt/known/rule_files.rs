@@ -53,7 +53,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.about(&["mtime", "size", "content", "type", "mode", "owner", "extended attributes"]);
             // A file that rsync left out is made anew each time, where times are not kept.
             let is_told = seen.finding.line.contains("skipping non-regular file");
-            let is_made_again = !seen.case.has_letter('t') || seen.case.has_letter('I');
+            // So is the time of a directory that lost a file to the run.
+            let is_made_again = !seen.case.has_letter('t')
+                || seen.case.has_letter('I')
+                || seen.case.has(&["--remove-source-files", "--remove-sent-files"]);
             let is_again = seen.is(Class::Second) && (is_made_again || is_told);
             // An entry that only rsync copies finds a directory in the way.
             let is_in_the_way = seen.is(Class::Exit)
