@@ -30,6 +30,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Times that differ by what a filesystem does not keep are equal.",
+        explains: |seen| {
+            let fraction = |node: &Node| node.mtime.1;
+            let is_cut = seen.namesakes().map(fraction).any(|fraction| fraction % 100 == 0);
+            let is_whole = seen.namesakes().map(fraction).all(|fraction| fraction % 100 == 0);
+            let alternates = ["--copy-dest", "--link-dest", "--compare-dest"];
+            seen.case.has(&alternates) && seen.about(&["content", "mtime"]) && is_cut && !is_whole
+        },
+    },
+    Known {
         says: "With `--modify-window`, an entry that gets other attributes gets its times too.",
         explains: |seen| {
             let is_close = seen.seconds().is_some_and(|(ours, theirs)| ours.abs_diff(theirs) <= 1);

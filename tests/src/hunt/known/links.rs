@@ -30,8 +30,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "An end that is bound to a directory refuses an operand that is an absolute link.",
         explains: |seen| {
             let says = seen.dsync.stderr_text();
-            let is_absolute =
-                |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@"));
+            let is_absolute = |node: &Node| matches!(&node.kind, Kind::Symlink(text) if text.starts_with(b"@") || text.starts_with(b"/"));
             seen.case.is_confined
                 && seen.is(Class::Exit)
                 && seen.dsync.code() == Some(42)
@@ -109,8 +108,9 @@ pub(super) const ENTRIES: &[Known] = &[
             // Or it has other permissions by then, from this run.
             let is_changed = (seen.is(Class::Exit) || seen.is(Class::DryRun))
                 && seen.dsync.code() == Some(24)
-                && seen.dsync.stderr_text().contains("it changed during the run, at every attempt")
-                && seen.case.world.iter().any(leads_there);
+                && ["it changed during the run, at every attempt", "it has vanished"]
+                    .iter()
+                    .any(|words| seen.dsync.stderr_text().contains(words));
             follows && (deletes || is_changed || seen.is(Class::Tree) && seen.namesakes().any(leads_there))
         },
     },

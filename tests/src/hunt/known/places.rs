@@ -232,7 +232,6 @@ pub(super) const ENTRIES: &[Known] = &[
                 |line: &str| line.contains("No such file or directory") && line.contains("[generator] get_");
             seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(0))
-                && says.contains("-dest arg does not exist: ")
                 && says.lines().any(reads)
         },
     },

@@ -78,7 +78,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.has_links_in_destination()
                 && seen.is_linked()
                 && seen.is(Class::Tree)
-                && seen.is_as_before()
+                && (seen.is_as_before() || seen.is_sources_own() || seen.is_of_one_entry())
         },
     },
     Known {
