@@ -36,7 +36,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_cut = seen.namesakes().map(fraction).any(|fraction| fraction % 100 == 0);
             let is_whole = seen.namesakes().map(fraction).all(|fraction| fraction % 100 == 0);
             let alternates = ["--copy-dest", "--link-dest", "--compare-dest"];
-            seen.case.has(&alternates) && seen.about(&["content", "mtime"]) && is_cut && !is_whole
+            let is_one = seen.finding.line.starts_with("should not be one file: ");
+            let is_taken = is_one || seen.about(&["content", "mtime"]);
+            seen.case.has(&alternates) && is_taken && is_cut && !is_whole
         },
     },
     Known {
