@@ -609,32 +609,31 @@ fn push(
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
         let terms = terms((role, list.clone()), options, remote, (attempt, cancel), budget);
         let (session, mut mail) = Session::start_source(link, terms)?;
-        let theirs = match list {
-            ListPlace::None => None,
-            _ => Some(session.await_names(&mut mail, &remote.resources.spool_home())?),
-        };
+        let await_names = || session.await_names(&mut mail, &remote.resources.spool_home());
+        let theirs = (list != ListPlace::None).then(await_names).transpose()?;
+        let names = theirs.as_ref().or_else(|| remote.list());
         let opened = match tree.take() {
             Some(tree) => Ok(tree),
-            None => session.while_alive(|| open(theirs.as_ref().or_else(|| remote.list()))),
+            None => session.while_alive(|| open(names)),
         };
         if theirs.is_some() {
             attempt.note_begun(&session.peer_lacks());
         }
-        match opened {
-            Ok(tree) => acting(user, Inmates::Thread, |became| {
-                became?;
-                let session = with_own_workers(session, user);
-                let Some((cage, paths)) = remote.cage.zip(from.paths()) else {
-                    return source::run(session, mail, tree, Some(attempt), cancel);
-                };
-                let state = session.state.clone();
-                let operands = (paths, remote.list().is_some() || theirs.is_some());
-                let footprint =
-                    || Footprint::of_source(operands, options, &Start::default()).with_state(state.as_ref());
-                confined(footprint, cage, || source::run(session, mail, tree, Some(attempt), cancel))
-            }),
-            Err(error) => Err(session.refuse(error)),
-        }
+        let tree = match opened {
+            Ok(tree) => tree,
+            Err(error) => return Err(session.refuse(error)),
+        };
+        acting(user, Inmates::Thread, |became| {
+            became?;
+            let session = with_own_workers(session, user);
+            let Some((cage, paths)) = remote.cage.zip(from.paths()) else {
+                return source::run(session, mail, tree, Some(attempt), cancel);
+            };
+            let (operands, start, state) =
+                ((paths, names.is_some()), Start::default(), session.state.clone());
+            let footprint = || Footprint::of_source(operands, options, &start).with_state(state.as_ref());
+            confined(footprint, cage, || source::run(session, mail, tree, Some(attempt), cancel))
+        })
     })
 }
 

@@ -145,6 +145,7 @@ const BESIDE: &[(&str, &str)] = &[
     ("Structure needs cleaning", "XFS cannot read an attribute that it accepted"),
     (": No space left on device", NO_ROOM),
     ("kind: StorageFull", NO_ROOM),
+    ("File name too long (os error 36)", "a copy has paths that are too long to be looked at"),
 ];
 
 /// The reason of a case for which there is no room: on a full filesystem, or in an entry of ext4 that

@@ -15,7 +15,7 @@ use dsync_wire::link::Carrier;
 use super::*;
 use crate::losses::SAMPLE_TIME;
 
-/// What a path is like for a while. Rates in bytes per second.
+/// A state of a path that lasts for a while. Rates in bytes per second.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     samples: u32,
