@@ -24,7 +24,7 @@ pub(crate) struct Choice {
     trial: Option<Trial>,
     /// Counts of the carrier in use since it took over, or since its last loss if that is QUIC.
     calm: Sample,
-    /// Time of that before the other carrier has another go.
+    /// Time of that before the other carrier has another go; zero unless the last one failed.
     patience: Duration,
     /// Time of sending since the carrier in use took over.
     stay: Duration,
@@ -89,21 +89,36 @@ impl Choice {
             // TLS need not be judged where losses hold it back.
             Some(None) if self.on == Carrier::Quic || lossy.is_none() => return None,
             Some(Some(true)) => {
+                let back = self.go(MoveCause::Slower)?;
                 self.patience = (self.patience * 2).clamp(FIRST_PATIENCE, LAST_PATIENCE);
                 self.review = (self.review * 2).min(LAST_REVIEW);
-                return self.go(MoveCause::Slower);
+                return Some(back);
             }
-            Some(Some(false)) => (self.trial, self.patience) = (None, FIRST_PATIENCE),
+            Some(Some(false)) => (self.trial, self.patience) = (None, Duration::ZERO),
             _ => {}
         }
-        let is_calm = self.calm.span >= self.patience;
-        let cause = match (self.on, lossy) {
-            (Carrier::Tls, Some(per_million)) if is_calm => MoveCause::Loss { per_million },
-            (Carrier::Quic, _) if is_calm && self.calm.rate() >= WORTH_IT => MoveCause::Clean,
-            _ if self.stay >= self.review => MoveCause::Review,
-            _ => return None,
-        };
+        let cause = self.cause(lossy)?;
         (self.budget.moves >= 2).then(|| self.go(cause)).flatten()
+    }
+
+    /// Returns the reason to leave the carrier in use, if there is one; `lossy` has the losses that hold TCP
+    /// back.
+    fn cause(&self, lossy: Option<u32>) -> Option<MoveCause> {
+        let is_calm_for = |patience| self.calm.span >= patience;
+        match (self.on, lossy) {
+            (Carrier::Tls, Some(per_million)) if is_calm_for(self.patience) => {
+                Some(MoveCause::Loss { per_million })
+            }
+            (Carrier::Quic, _)
+                if is_calm_for(self.patience.max(FIRST_PATIENCE)) && self.calm.rate() >= WORTH_IT =>
+            {
+                Some(MoveCause::Clean)
+            }
+            _ => {
+                let is_due = self.stay >= self.review && self.watch.together().rate() >= WORTH_A_LOOK;
+                is_due.then_some(MoveCause::Review)
+            }
+        }
     }
 
     /// Goes where the peer's data has gone, whose losses are this end's as well. Returns whether it
@@ -163,7 +178,10 @@ const FASTER: f64 = 0.95;
 const CLEAN_LOSS: f64 = 0.0002;
 /// Least rate, in bytes per second, at which processor time matters: 100 Mbit/s.
 const WORTH_IT: f64 = 12.5e6;
-/// Time before the other carrier has another go: at first, and after many failed trials.
+/// Least rate at which a look at the other carrier can gain anything: 1 Mbit/s.
+const WORTH_A_LOOK: f64 = 125e3;
+/// Time that QUIC is without losses, and that a carrier waits whose trial failed, before the next attempt: at
+/// first, and after many failed trials.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LAST_PATIENCE: Duration = Duration::from_secs(600);
 /// Time before the other carrier has a go whatever this one shows: at first, and after failed trials. One
