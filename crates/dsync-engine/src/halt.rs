@@ -35,8 +35,13 @@ use crate::{
 
 pub(crate) use crate::cancel::POLL;
 
-/// Time for the peer to hear a farewell, and again to hang up.
+/// Time for the peer of a run that is cancelled, or whose peer breaks the protocol, to hear a farewell, and again to
+/// hang up.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// The same for any other failure: without its reason the peer takes that for a broken connection. A packet that is
+/// lost on a long path, or a busy machine, takes seconds; a peer that lives hangs up as soon as it has heard.
+const PARTING: Duration = Duration::from_secs(10);
 
 /// Time for this end's threads to let its destination go before the peer is told of a failure.
 const LETTING_GO: Duration = Duration::from_secs(3);
@@ -46,18 +51,13 @@ pub(crate) struct Halt {
     link: Arc<dyn Link>,
     control: Arc<ControlOut>,
     stopped: Arc<AtomicBool>,
-    end: Mutex<End>,
+    /// The error that ended the run: the first cause, else a symptom.
+    end: Mutex<Option<SyncError>>,
     changed: Condvar,
     wording: OnceLock<Wording>,
     /// The features of the peer, as far as they are known.
     peer_features: AtomicU64,
     writers: Writers,
-}
-
-#[derive(Default)]
-struct End {
-    first: Option<SyncError>,
-    peer_gone: bool,
 }
 
 impl Halt {
@@ -93,7 +93,7 @@ impl Halt {
             // The error that this end's own closing causes in another thread, and the controller's
             // closing when it has the report.
             SyncError::Link(LinkError::Closed | LinkError::PeerClosed { reason: CloseReason::Done }) => {
-                lock(&self.end).first.get_or_insert(error);
+                lock(&self.end).get_or_insert(error);
             }
             SyncError::Link(_) => self.suffer(error),
             cause => self.end_with(cause),
@@ -103,20 +103,18 @@ impl Halt {
     /// Takes a symptom. One that follows a cause changes nothing: who failed closes the link.
     fn suffer(&self, symptom: SyncError) {
         let mut end = lock(&self.end);
-        end.peer_gone = true;
-        self.changed.notify_all();
-        if !is_symptom(end.first.as_ref()) {
+        if !is_symptom(end.as_ref()) {
             return;
         }
-        if end.first.as_ref().is_none_or(|first| matches!(first, SyncError::Link(LinkError::Closed))) {
+        if end.as_ref().is_none_or(|first| matches!(first, SyncError::Link(LinkError::Closed))) {
             tracing::debug!(error = %symptom, "the connection broke");
-            end.first = Some(symptom);
+            *end = Some(symptom);
         }
         let (end, _) = self
             .changed
-            .wait_timeout_while(end, FAREWELL, |end| is_symptom(end.first.as_ref()))
+            .wait_timeout_while(end, FAREWELL, |end| is_symptom(end.as_ref()))
             .unwrap_or_else(PoisonError::into_inner);
-        if is_symptom(end.first.as_ref()) {
+        if is_symptom(end.as_ref()) {
             drop(end);
             self.link.close(CloseReason::Failed);
         }
@@ -130,7 +128,11 @@ impl Halt {
             _ => CloseReason::Failed,
         };
         // Who cancels waits for this end, and not for its peer.
-        let patience = if matches!(cause, SyncError::Cancelled) { FAREWELL } else { LETTING_GO };
+        let (letting_go, parting) = match cause {
+            SyncError::Cancelled => (FAREWELL, FAREWELL),
+            SyncError::PeerMisbehaved(_) => (LETTING_GO, FAREWELL),
+            _ => (LETTING_GO, PARTING),
+        };
         let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });
         let fatal = (!silent).then(|| {
             let wording = self.wording.get().copied().unwrap_or_default();
@@ -140,33 +142,36 @@ impl Halt {
 
         {
             let mut end = lock(&self.end);
-            if !is_symptom(end.first.as_ref()) {
+            if !is_symptom(end.as_ref()) {
                 return;
             }
             tracing::debug!(error = %cause, "the run ends");
-            end.first = Some(cause);
+            *end = Some(cause);
             self.changed.notify_all();
         }
         if let Some(fatal) = fatal {
-            self.writers.wait_for_letting_go(patience);
-            self.farewell(fatal);
+            self.writers.wait_for_letting_go(letting_go);
+            self.farewell(fatal, parting);
         }
 
         self.link.close(reason);
     }
 
-    /// Tells the peer the reason, and waits a moment for it to hang up, because closing discards
-    /// the data on its way.
-    fn farewell(&self, fatal: ControlMessage) {
-        let (told_tx, told) = bounded(1);
+    /// Tells the peer the reason, and waits for it to hang up, because closing discards the data on
+    /// its way.
+    fn farewell(&self, fatal: ControlMessage, patience: Duration) {
+        let (step_tx, step) = bounded(2);
         let fatal = Arc::new(fatal);
-        // On its own thread: the trouble that ends the run may block the control lane.
+        // On its own thread: the trouble that ends the run may block the control lane. It ends with the link.
         let start = || {
-            let (control, fatal, told) = (Arc::clone(&self.control), Arc::clone(&fatal), told_tx.clone());
+            let (control, link) = (Arc::clone(&self.control), Arc::clone(&self.link));
+            let (fatal, step) = (Arc::clone(&fatal), step_tx.clone());
             threads::spawn("farewell", move || {
                 // Behind what other threads are sending; nothing follows it.
                 let _ = control.send_last(&fatal);
-                let _ = told.send(());
+                let _ = step.send(Parting::Told);
+                while link.accept_lane().is_ok() {}
+                let _ = step.send(Parting::HungUp);
             })
         };
 
@@ -179,11 +184,9 @@ impl Halt {
             }
             std::thread::sleep(POLL);
         }
-        if told.recv_timeout(FAREWELL).is_err() {
-            return;
+        if step.recv_timeout(patience) == Ok(Parting::Told) {
+            let _ = step.recv_timeout(patience);
         }
-        let end = lock(&self.end);
-        drop(self.changed.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
     }
 
     /// Returns the count of the threads that write to this end's destination.
@@ -207,12 +210,12 @@ impl Halt {
 
     /// Returns whether the run ended with an error like this.
     pub(crate) fn ended_with(&self, like: impl FnOnce(&SyncError) -> bool) -> bool {
-        lock(&self.end).first.as_ref().is_some_and(like)
+        lock(&self.end).as_ref().is_some_and(like)
     }
 
     /// Takes the error that ended the run, if one did.
     pub(crate) fn result(&self) -> Result<(), SyncError> {
-        lock(&self.end).first.take().map_or(Ok(()), Err)
+        lock(&self.end).take().map_or(Ok(()), Err)
     }
 
     /// Runs `work`; its error, or its panic, ends the run.
@@ -256,6 +259,14 @@ impl Halt {
             self.stop_if_failed(work())
         }
     }
+}
+
+/// The steps of a farewell.
+#[derive(Debug, PartialEq, Eq)]
+enum Parting {
+    /// The peer was told.
+    Told,
+    HungUp,
 }
 
 /// Runs `work`; a panic is an error.
@@ -329,6 +340,19 @@ mod tests {
             });
         });
         assert!(matches!(halt.result(), Err(SyncError::Peer { exit_code: 11, .. })));
+    }
+
+    #[test]
+    fn a_peer_that_listens_late_hears_the_reason() {
+        let (halt, there) = halt();
+        std::thread::scope(|scope| {
+            scope.spawn(|| halt.fail(SyncError::BothRemote));
+            let mut lane = there.accept_lane().unwrap();
+            std::thread::sleep(2 * FAREWELL);
+            assert!(lane.rx.read(&mut [0; 64]).unwrap() > 0);
+            there.close(CloseReason::Done);
+        });
+        assert!(matches!(halt.result(), Err(SyncError::BothRemote)));
     }
 
     #[test]
