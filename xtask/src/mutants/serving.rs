@@ -127,7 +127,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "destination that is let go before its peer hears of a failure",
         file: "crates/dsync-engine/src/halt.rs",
-        guard: "«self.writers.wait_for_letting_go(patience)»;",
+        guard: "«self.writers.wait_for_letting_go(letting_go)»;",
         instead: "_ = patience",
         binary: "serve",
         test: "limits::who_hears_that_a_run_failed_finds_the_destination_let_go",
