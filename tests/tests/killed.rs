@@ -266,14 +266,24 @@ fn the_note_of_a_half_written_file_stays_until_a_run_writes_it() {
 #[test]
 fn the_note_of_a_half_written_file_goes_with_the_file() {
     needs_dsync!();
-    for when in ["--delete", "--delete-before", "--delete-during", "--delete-delay", "--delete-after"] {
+    for how in [
+        &["--delete"][..],
+        &["--delete-before"],
+        &["--delete-during"],
+        &["--delete-delay"],
+        &["--delete-after"],
+        &["--delete", "--max-delete=1"],
+        &["-b", "--backup-dir=../bk", "--delete"],
+        &["--delete-missing-args", "--files-from=list"],
+    ] {
         for pulls in [false, true] {
             let scratch = Scratch::new();
             kill_rewriting(&scratch, &["-a", "--inplace"], false);
             fs::rename(scratch.src().join("f"), scratch.src().join("g")).unwrap();
-            let _ = rewriting(&scratch, pulls, &["-a", "--inplace", when]).run().expect_code(0);
-            assert!(!scratch.dst().join("f").exists(), "{when} {pulls}");
-            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{when} {pulls}");
+            fs::write(scratch.at("list"), "f\ng\n").unwrap();
+            let _ = rewriting(&scratch, pulls, &[&["-a", "--inplace"], how].concat()).run().expect_code(0);
+            assert!(!scratch.dst().join("f").exists(), "{how:?} {pulls}");
+            assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new(), "{how:?} {pulls}");
         }
     }
 }

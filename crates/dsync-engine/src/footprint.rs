@@ -342,9 +342,11 @@ mod tests {
         let expected = [("", Touch::Read), ("a", Touch::Read), ("a/b", Touch::Read), ("c", Touch::Read)];
         assert_eq!(places(&found, &root), names(&expected));
         let follows = SyncOptions::default().copy_dirlinks(true);
-        let found = Footprint::of_source((&[at("a")], false), &follows, &Start::default());
-        let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
-        assert_eq!(real, [PathBuf::from("/"), at("a")]);
+        for (options, is_listed) in [(&follows, false), (&read, true)] {
+            let found = Footprint::of_source((&[at("a")], is_listed), options, &Start::default());
+            let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
+            assert_eq!(real, [PathBuf::from("/"), at("a")]);
+        }
         std::os::unix::fs::symlink("nowhere", at("a/link")).unwrap();
         let slashes = [at("c/file/"), at("a/link/")];
         let found = Footprint::of_source((&slashes, false), &read, &Start::default());
