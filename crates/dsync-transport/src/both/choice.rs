@@ -132,7 +132,7 @@ impl Choice {
         self.budget.moves = self.budget.moves.checked_sub(1)?;
         let rate_before = self.watch.together().rate();
         self.on = if self.on == Carrier::Tls { Carrier::Quic } else { Carrier::Tls };
-        // What was taken back has been there before.
+        // The carrier that gets the data back needs no trial: it was in use before.
         let is_judged = cause != MoveCause::Slower;
         self.trial = is_judged.then(|| Trial { rate_before, samples: 0, seen: Sample::default() });
         (self.watch, self.calm, self.stay) = (LossWatch::default(), Sample::default(), Duration::ZERO);

@@ -151,7 +151,7 @@ impl Random {
 
     /// Returns what a path may be like for a while.
     fn weather(&mut self) -> Weather {
-        let or = |is_usual: bool, usual: f64, other: f64| if is_usual { usual } else { other };
+        let or = |is_rare: bool, rare: f64, usual: f64| if is_rare { rare } else { usual };
         let (loss, supply) = (self.between(1e-5, 0.05), self.between(2e6, 200e6));
         let (udp, tcp) = (self.between(0.05, 1.0), self.between(0.2, 1.0));
         Weather {
