@@ -180,7 +180,10 @@ pub(super) const ENTRIES: &[Known] = &[
                 |node: &Node| node.xattrs.iter().any(|(name, _)| name == "security.capability");
             let is_special =
                 |node: &Node| has_bits(node) || seen.case.has_letter('X') && has_capability(node);
+            // Nor is there anything to copy where only they differ.
+            let is_equal = seen.finding.line.starts_with("missing: ") && seen.case.has(&["--compare-dest"]);
             let is_own = seen.is(Class::Tree) && own.iter().any(|what| seen.finding.line.starts_with(what))
+                || is_equal && seen.namesakes().any(is_special)
                 || seen.about(&["owner", "mtime", "atime", "extended attributes", "content"])
                     && seen.namesakes().any(is_special);
             // Without a time of its own a copy is made again by each run.
@@ -367,7 +370,7 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has_letter('A')
                 && seen.case.has(&["--no-p", "--no-perms"])
                 && seen.case.carrier != Carrier::Local
-                && (seen.about(&["mode"]) || seen.is(Class::List) && seen.finding.line.contains('p'))
+                && seen.about(&["mode"])
         },
     },
     Known {

@@ -3,7 +3,7 @@
 use super::{Known, Seen, reads_rule_files};
 use crate::{
     compare::Facts,
-    hunt::{areas, options},
+    hunt::{areas, case::Carrier, options},
     tree::{Kind, Node},
 };
 
@@ -190,6 +190,18 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_changed =
                 modes.any(|mode| Some(mode) != first) || seen.is_linked() || seen.case.has(&["--chmod"]);
             is_more && seen.case.has_letter('A') && is_changed
+        },
+    },
+    Known {
+        says: "Beside `-A`, a mode that `--no-p` leaves alone is not listed over a connection.",
+        explains: |seen| {
+            let is_mode = codes(seen).is_some_and(|(ours, theirs)| {
+                theirs.get(5..6) == Some("p") && without(ours, &[5]) == without(theirs, &[5])
+            });
+            is_mode
+                && seen.case.has_letter('A')
+                && seen.case.has(&["--no-p", "--no-perms"])
+                && seen.case.carrier != Carrier::Local
         },
     },
     Known {

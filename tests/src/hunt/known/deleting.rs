@@ -88,8 +88,15 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.is(Class::Exit) || seen.about(&["size", "content", "mtime", "mode", "owner"]));
             let is_changed = seen.about(&["mode", "mtime", "owner", "extended attributes"]);
             let is_above = (is_changed || seen.finding.line.starts_with("extra: ")) && seen.has_place_below();
+            // It keeps what it removes there in a directory for backups elsewhere.
+            let is_above_backups = seen.about(&["mtime"])
+                && seen.case.has(&["--backup-dir"])
+                && seen.has_place_in(seen.path())
+                && seen.has_place_inside()
+                && seen.rsync.stdout_text().contains("*deleting");
             (seen.case.deletes() || seen.case.has(&["--force"]))
                 && (lost_its_own
+                    || is_above_backups
                     || counts_its_own
                     || is_above
                     || is_in_the_way

@@ -157,7 +157,11 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_it = seen.is(Class::Tree) && seen.rsync_says_of_it("lgetxattr(")
                 // rsync gives up there, before it looks at the destination.
                 || seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(3));
-            seen.case.is_nobody && fails && is_it
+            // What it would take the place of goes to no backup either.
+            let is_kept = seen.is(Class::Tree)
+                && (seen.is_within(&["--backup-dir"]) || seen.has_place_in(seen.path()))
+                && seen.case.has(&["--backup-dir"]);
+            seen.case.is_nobody && fails && (is_it || is_kept)
         },
     },
     Known {
