@@ -509,6 +509,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "Link::features",
             "Link::is_near",
             "Link::moves",
+            "Link::sending_lanes",
             "Link::traffic",
             "LinkError::io",
             "Stream::from_link",

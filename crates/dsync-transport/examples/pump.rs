@@ -78,12 +78,17 @@ fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Re
     let mut account = link.open_lane()?;
     account.tx.write(Bytes::from_static(b"a"))?;
     thread::scope(|scope| {
-        for _ in 0..link.data_lanes() {
-            scope.spawn(|| -> std::result::Result<(), dsync_wire::link::LinkError> {
+        for number in 0..link.data_lanes() {
+            let stop = &stop;
+            scope.spawn(move || -> std::result::Result<(), dsync_wire::link::LinkError> {
                 let piece = Bytes::from(vec![0x5a; PIECE]);
                 let mut lane = link.open_lane()?;
                 while !stop.load(Ordering::Relaxed) {
-                    lane.tx.write(piece.clone())?;
+                    if number < link.sending_lanes() {
+                        lane.tx.write(piece.clone())?;
+                    } else {
+                        thread::sleep(Duration::from_millis(50));
+                    }
                 }
                 Ok(())
             });

@@ -60,6 +60,8 @@ mod race;
 mod reach;
 #[cfg(feature = "stream")]
 mod reactor;
+#[cfg(feature = "tls")]
+mod share;
 #[cfg(feature = "ssh")]
 mod shell;
 #[cfg(feature = "tls")]

@@ -38,6 +38,16 @@ impl Sample {
         if self.packets == 0 { 0.0 } else { (self.lost as f64 / self.packets as f64).min(1.0) }
     }
 
+    /// Returns whether a queue makes the round trip longer: then losses are the queue's.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.round_trip > self.least_round_trip.mul_f64(QUEUE_SHARE) + QUEUE_TIME
+    }
+
+    /// Returns whether nothing makes the round trip longer, so that the path takes more.
+    pub(crate) fn has_no_queue(&self) -> bool {
+        self.round_trip < self.least_round_trip.mul_f64(FREE_SHARE) + FREE_TIME
+    }
+
     /// Adds a later sample.
     pub(crate) fn join(self, later: &Self) -> Self {
         let packets = self.packets + later.packets;
@@ -59,6 +69,8 @@ impl Sample {
 pub(crate) struct LossWatch {
     recent: [Sample; RECENT],
     next: usize,
+    /// Time without a queue.
+    free: Duration,
 }
 
 impl LossWatch {
@@ -67,13 +79,15 @@ impl LossWatch {
     pub(crate) fn take(&mut self, sample: Sample) -> Option<u32> {
         self.recent[self.next % RECENT] = sample;
         self.next += 1;
+        self.free = if sample.has_queue() { Duration::ZERO } else { self.free + sample.span };
         let all = self.together();
         let lossy = self.recent.iter().filter(|sample| sample.lost > 0).count();
         let loss = all.loss();
         let held = all.lost >= LEAST_LOST
             && lossy >= LEAST_LOSSY
             && loss >= LEAST_LOSS
-            && !has_queue(&all)
+            // What a full queue drops is sent again in the next round trips, when the queue may be gone.
+            && self.free >= all.span + all.round_trip * QUEUE_TRIPS
             && response(&all, loss) <= HELD_BACK * all.rate();
         held.then(|| {
             u32::try_from(all.lost * 1_000_000 / all.packets.max(1)).unwrap_or(u32::MAX).min(1_000_000)
@@ -86,11 +100,6 @@ impl LossWatch {
         let oldest_first = (0..RECENT).map(|age| &self.recent[(next + age) % RECENT]);
         oldest_first.fold(Sample::default(), Sample::join)
     }
-}
-
-/// Returns whether a queue makes the round trip longer: then losses are the queue's.
-fn has_queue(sample: &Sample) -> bool {
-    sample.round_trip > sample.least_round_trip.mul_f64(QUEUE_SHARE) + QUEUE_TIME
 }
 
 /// Returns the rate in bytes per second that TCP reaches with this loss.
@@ -114,6 +123,11 @@ const LEAST_LOSS: f64 = 0.0003;
 /// packets where a queue of a round trip is full, and a busy host delays some.
 const QUEUE_SHARE: f64 = 1.4;
 const QUEUE_TIME: Duration = Duration::from_millis(3);
+/// A round trip below this times the shortest, and [`FREE_TIME`], is that of a path without a queue.
+const FREE_SHARE: f64 = 1.1;
+const FREE_TIME: Duration = Duration::from_millis(1);
+/// Round trips after a queue in which losses may be its own.
+const QUEUE_TRIPS: u32 = 4;
 /// Losses hold connections back whose rate is at least the inverse of this of what TCP's response
 /// allows. Below that something else is the limit. CUBIC is up to twice as fast as the response.
 const HELD_BACK: f64 = 2.0;

@@ -148,6 +148,10 @@ impl Link for PacedLink {
         self.link.data_lanes()
     }
 
+    fn sending_lanes(&self) -> usize {
+        self.link.sending_lanes()
+    }
+
     fn is_near(&self) -> bool {
         self.link.is_near()
     }

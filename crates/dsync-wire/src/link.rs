@@ -122,6 +122,12 @@ pub trait Link: Send + Sync {
     /// [`crate::limits::MAX_DATA_LANES`].
     fn data_lanes(&self) -> usize;
 
+    /// Returns the number of data lanes that are to send now, 1 or more: fewer than there are where the path
+    /// is full and each lane takes a share of its own from others. All by default.
+    fn sending_lanes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Returns whether the path is known to be short: a round trip below 2 ms, or none. Such a path
     /// is probably faster than anything that compression could add to.
     fn is_near(&self) -> bool;

@@ -394,14 +394,14 @@ const AMPLE_SET_ROOM: u64 = MAX_UNRELEASED_SET_BYTES - MAX_UNRELEASED_SET_BYTES 
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use dsync_wire::{frame::ControlSender, link::Link};
 
     use super::*;
     use crate::session::ControlOut;
 
     /// Returns a halt that nobody pulls.
-    fn halt() -> Halt {
+    pub(in super::super) fn halt() -> Halt {
         let (here, there) = dsync_transport::memory::pair();
         // The peer's end lives as long as the test.
         std::mem::forget(there);
@@ -428,6 +428,11 @@ mod tests {
             requests: vec![AtomicU8::new(0)],
             set_bytes,
         }
+    }
+
+    /// Returns a listed file.
+    pub(in super::super) fn listed() -> Listed {
+        Listed { part: Arc::new(part(1, 0)), index: 0 }
     }
 
     #[test]

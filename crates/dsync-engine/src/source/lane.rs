@@ -48,7 +48,8 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
     let mut out = Out { shared, key, sender: DataSender::new(lane.tx), packer: Packer::new() };
     out.sender.send(&DataMessage::LaneStart { lane: number })?;
     let mut lane = Lane { shared, reads: ReadGauge::default(), out };
-    while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt) {
+    let rests = || usize::from(number) >= shared.session.link.sending_lanes();
+    while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt, rests) {
         match work {
             Work::Batch(requests) => lane.batch(requests)?,
             Work::Large(file) => lane.large(&file)?,

@@ -109,6 +109,8 @@ pub(super) enum Work {
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes workers that leave the work to others: a word for one that takes it must not reach them.
+    rested: Condvar,
 }
 
 #[derive(Default)]
@@ -201,17 +203,21 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for work; `None` when there will be none.
-    pub(super) fn take(&self, lanes: usize, halt: &Halt) -> Option<Work> {
+    /// Waits for work; `None` when there will be none. A worker for whom `rests` holds leaves it to others.
+    pub(super) fn take(&self, lanes: usize, halt: &Halt, rests: impl Fn() -> bool) -> Option<Work> {
         let mut state = lock(&self.state);
         loop {
             if halt.stopped() {
                 return None;
             }
             match state.items.front() {
+                Some(_) if rests() => state = wait(&self.rested, state),
                 Some(Item::Large(file)) => return Some(Work::Large(Arc::clone(file))),
                 Some(Item::Small(_)) => return Some(Work::Batch(take_batch(&mut state.items, lanes))),
-                None if state.closed => return None,
+                None if state.closed => {
+                    self.rested.notify_all();
+                    return None;
+                }
                 None => {
                     state.idle += 1;
                     state = wait(&self.changed, state);
@@ -272,3 +278,54 @@ pub(super) const SMALL_FILE_BYTES: u64 = 128 << 10;
 const BATCH_BYTES: u64 = 256 << 10;
 const MIN_BATCH_FILES: usize = 8;
 const MAX_BATCH_FILES: usize = 256;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+        thread,
+    };
+
+    use super::*;
+    use crate::source::catalogue::tests::{halt, listed};
+
+    fn request(entry: u64) -> Request {
+        let (signature, rest, tail) = Default::default();
+        Request { entry: EntryId(entry), attempt: 0, listed: listed(), signature, rest, tail }
+    }
+
+    #[test]
+    fn a_worker_that_rests_takes_nothing_until_it_may_and_ends_with_the_others() {
+        let (queue, halt, rests) = (Queue::default(), halt(), AtomicBool::new(true));
+        let (asked, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let asks = || {
+            asked.fetch_add(1, Ordering::Release);
+            rests.load(Ordering::Acquire)
+        };
+        let until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                thread::yield_now()
+            }
+        };
+
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while queue.take(1, &halt, asks).is_some() {
+                    taken.fetch_add(1, Ordering::Release);
+                }
+            });
+            queue.push(request(1)).ok().unwrap();
+            until(&|| asked.load(Ordering::Acquire) > 1);
+            assert_eq!(taken.load(Ordering::Acquire), 0);
+            // Another one takes it.
+            assert!(matches!(queue.take(1, &halt, || false), Some(Work::Batch(_))));
+
+            queue.push(request(2)).ok().unwrap();
+            rests.store(false, Ordering::Release);
+            until(&|| taken.load(Ordering::Acquire) == 1);
+            rests.store(true, Ordering::Release);
+            queue.close();
+        });
+    }
+}

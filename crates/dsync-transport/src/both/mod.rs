@@ -42,6 +42,7 @@ use crate::{
     pipe::PipeReader,
     quic::QuicLink,
     reactor::Reactor,
+    share::Senders,
     tls::TlsLink,
 };
 
@@ -67,6 +68,8 @@ struct Shared {
     /// The number of decisions so far; the last one, or its absence, is even for TLS.
     decisions: AtomicUsize,
     route: Mutex<Route>,
+    /// Number of data lanes that are to send over TLS.
+    senders: AtomicUsize,
     arrivals: Arrivals,
     counters: Counters,
 }
@@ -115,6 +118,7 @@ impl BothLink {
                 moves: Vec::new(),
                 theirs: BTreeMap::new(),
             }),
+            senders: AtomicUsize::new(usize::MAX),
             arrivals: Arrivals::default(),
             counters: Counters::default(),
         });
@@ -132,8 +136,8 @@ impl BothLink {
             spawn("dsync-accept", Box::new(move || shared.accept_from(side, &*link)));
         }
         if let Some(meters) = meters {
-            let shared = Arc::clone(&shared);
-            spawn("dsync-choice", Box::new(move || shared.choose(meters)));
+            let (shared, lanes) = (Arc::clone(&shared), sides[TLS].data_lanes());
+            spawn("dsync-choice", Box::new(move || shared.choose(meters, lanes)));
         }
 
         Self { shared, threads, sides }
@@ -148,6 +152,11 @@ impl Link for BothLink {
     fn data_lanes(&self) -> usize {
         // QUIC needs as many on a path of this length, and each lane may be on either.
         self.sides[TLS].data_lanes()
+    }
+
+    fn sending_lanes(&self) -> usize {
+        // Streams of QUIC share one connection's part of the path.
+        if self.shared.side() == TLS { self.shared.senders.load(Ordering::Relaxed) } else { usize::MAX }
     }
 
     fn is_near(&self) -> bool {
@@ -278,10 +287,15 @@ impl Shared {
     }
 
     /// Watches what the carrier in use shows, and decides.
-    fn choose(&self, mut meters: Meters) {
+    fn choose(&self, mut meters: Meters, lanes: usize) {
+        let mut senders = Senders::of(lanes);
         while !self.arrivals.ends_within(SAMPLE_TIME) {
             let side = self.side();
             let sample = meters[side]();
+            if side == TLS {
+                self.senders.store(senders.take(sample), Ordering::Relaxed);
+            }
+
             let open = self.arrivals.is_live(SIDES - 1 - side) && self.leads();
             let mut route = self.route();
             if side != self.side() {

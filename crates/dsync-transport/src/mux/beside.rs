@@ -42,6 +42,9 @@ pub(crate) trait Beside: Send + Sync {
     /// Returns the number of data lanes that fill what the lanes will move to, if it is known.
     fn data_lanes(&self) -> Option<usize>;
 
+    /// Returns the number of data lanes that are to send.
+    fn sending_lanes(&self) -> usize;
+
     /// Returns whether the lanes will soon move, as far as this end knows.
     fn is_expected(&self) -> bool;
 

@@ -103,6 +103,10 @@ impl Link for MuxLink {
         self.shared.beside.as_ref().and_then(|beside| beside.data_lanes()).unwrap_or(DATA_LANES)
     }
 
+    fn sending_lanes(&self) -> usize {
+        self.shared.beside.as_ref().map_or(usize::MAX, |beside| beside.sending_lanes())
+    }
+
     fn moves(&self) -> Vec<Move> {
         self.shared.beside.as_ref().map_or_else(Vec::new, |beside| beside.moves())
     }

@@ -1,5 +1,5 @@
-//! Samples of the connections of a link, and the cure where losses hold them back and no other carrier
-//! can help.
+//! Samples of the connections of a link, how many of them send, and the cure where losses hold them back and
+//! no other carrier can help.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,7 +11,10 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{registry::Registry, tcp_info::TcpInfo};
-use crate::losses::{LossWatch, SAMPLE_TIME, Sample};
+use crate::{
+    losses::{LossWatch, SAMPLE_TIME, Sample},
+    share::Senders,
+};
 
 /// Samples the connections of a link.
 pub(crate) struct Meter {
@@ -67,31 +70,27 @@ impl Meter {
     }
 }
 
-/// Asks the kernel for BBR once losses hold the lanes back, until the link ends. CUBIC shares a
-/// path that loses nothing more fairly, so it stays there. Where the kernel does not offer BBR to
-/// this process, nothing changes.
-pub(super) fn relieve(registry: &Arc<Registry>) {
+/// Lets as many of `lanes` send as share the path well, and asks the kernel for BBR once losses hold them
+/// back, until the link ends. CUBIC shares a path that loses nothing more fairly, so it stays there. Where
+/// the kernel does not offer BBR to this process, nothing changes.
+pub(super) fn relieve(registry: &Arc<Registry>, lanes: usize) {
     let registry = Arc::clone(registry);
     let thread = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
         let mut meter = Meter::of_lanes(Arc::clone(&registry));
-        let (mut watch, mut held) = (LossWatch::default(), false);
-        let mut changed = HashSet::new();
+        let (mut watch, mut senders) = (LossWatch::default(), Senders::of(lanes));
+        let (mut evidence, mut relief) = (0_u32, None);
 
         while !registry.ends_within(SAMPLE_TIME) {
             let sample = meter.sample();
-            if let Some(per_million) = watch.take(sample).filter(|_| !held) {
-                held = true;
-                tracing::debug!(per_million, "losses hold TCP back: its lanes ask for BBR");
+            registry.let_send(senders.take(sample));
+            let held = watch.take(sample);
+            evidence = if held.is_some() { evidence + 1 } else { evidence.saturating_sub(1) };
+            if evidence >= ENOUGH && relief.is_none() {
+                relief = Some(HashSet::new());
+                tracing::debug!(?held, "losses hold TCP back: its lanes ask for BBR");
             }
-            if !held {
-                continue;
-            }
-            for line in registry.lines() {
-                let new = changed.insert(line.id);
-                if new && let Err(error) = sockopt::set_tcp_congestion(line.stream.socket(), "bbr") {
-                    tracing::debug!(%error, "the kernel does not offer BBR");
-                    return;
-                }
+            if let Some(asked) = &mut relief {
+                ask_for_bbr(&registry, asked);
             }
         }
     });
@@ -100,3 +99,18 @@ pub(super) fn relieve(registry: &Arc<Registry>) {
         tracing::debug!(%error, "nothing watches the losses of TCP");
     }
 }
+
+/// Asks the kernel for BBR for each lane that has not `asked` yet.
+fn ask_for_bbr(registry: &Registry, asked: &mut HashSet<u32>) {
+    for line in registry.lines() {
+        let new = asked.insert(line.id);
+        if new && let Err(error) = sockopt::set_tcp_congestion(line.stream.socket(), "bbr") {
+            tracing::debug!(%error, "the kernel does not offer BBR");
+        }
+    }
+}
+
+/// Samples with losses that hold the lanes back, less those without, after which BBR is asked for. Flows that
+/// begin or end on a full path look like losses for some tenths of a second, and BBR, which leaves little to
+/// CUBIC, stays.
+const ENOUGH: u32 = 15;

@@ -54,7 +54,7 @@ impl TlsLink {
     ) -> Self {
         let reactor = Arc::new(reactor);
         let link = Self::new(Arc::clone(&reactor), established);
-        meter::relieve(&link.registry);
+        meter::relieve(&link.registry, link.data_lanes());
         let lose = link.loser();
         reactor.spawn(async move {
             end_of_ssh(bootstrap).await;
@@ -91,6 +91,10 @@ impl Link for TlsLink {
     fn data_lanes(&self) -> usize {
         // A connection that lost a packet waits for it; the others do not.
         available_parallelism().map_or(MIN_LANES, |cores| cores.get().clamp(MIN_LANES, MAX_DATA_LANES))
+    }
+
+    fn sending_lanes(&self) -> usize {
+        self.registry.sending_lanes()
     }
 
     fn is_near(&self) -> bool {

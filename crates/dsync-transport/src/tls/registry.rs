@@ -12,7 +12,7 @@ use std::{
     net::Shutdown,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -83,6 +83,8 @@ pub(super) struct Registry {
     changed: Condvar,
     main: OnceLock<Main>,
     pub(super) counters: Counters,
+    /// Number of data lanes that are to send.
+    senders: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -123,7 +125,18 @@ impl Registry {
             changed: Condvar::new(),
             main: OnceLock::new(),
             counters: Counters::default(),
+            senders: AtomicUsize::new(usize::MAX),
         })
+    }
+
+    /// Returns the number of data lanes that are to send: all at first.
+    pub(super) fn sending_lanes(&self) -> usize {
+        self.senders.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of data lanes that are to send.
+    pub(super) fn let_send(&self, lanes: usize) {
+        self.senders.store(lanes, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

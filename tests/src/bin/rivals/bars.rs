@@ -49,7 +49,7 @@ enum What {
     /// Mbit/s from memory to memory in six seconds, including the start.
     Pump,
     /// The smaller share of the path, in per cent, of two flows: ours and one of TCP CUBIC.
-    Sharing { seconds: u64, ours_first: bool },
+    Sharing { transport: &'static str, seconds: u64, ours_first: bool },
     /// Deviation of ten seconds of a limited run from the limit, in per cent.
     BandwidthLimit { via: Via, mib_per_second: u64 },
 }
@@ -87,10 +87,12 @@ const ALL: &[Bar] = &[
         what: What::Pump,
         limit: Limit::AtLeast(850.0),
     },
-    sharing("cubic-20s-ours-first", 20, true),
-    sharing("cubic-20s-tcp-first", 20, false),
-    sharing("cubic-60s-ours-first", 60, true),
-    sharing("cubic-60s-tcp-first", 60, false),
+    sharing("cubic-20s-ours-first", "quic", 20, true),
+    sharing("cubic-20s-tcp-first", "quic", 20, false),
+    sharing("cubic-60s-ours-first", "quic", 60, true),
+    sharing("cubic-60s-tcp-first", "quic", 60, false),
+    sharing("cubic-20s-tls-first", "tls", 20, true),
+    sharing("cubic-20s-tls-later", "tls", 20, false),
     Bar {
         name: "lan-one",
         path: || named("lan"),
@@ -143,9 +145,10 @@ const ALL: &[Bar] = &[
     limited("bwlimit-ssh", Via::Ssh),
 ];
 
-const fn sharing(name: &'static str, seconds: u64, ours_first: bool) -> Bar {
+const fn sharing(name: &'static str, transport: &'static str, seconds: u64, ours_first: bool) -> Bar {
     let path = || over(100, 40, 0.0);
-    Bar { name, path, what: What::Sharing { seconds, ours_first }, limit: Limit::AtLeast(25.0) }
+    let what = What::Sharing { transport, seconds, ours_first };
+    Bar { name, path, what, limit: Limit::AtLeast(25.0) }
 }
 
 const fn limited(name: &'static str, via: Via) -> Bar {
@@ -216,7 +219,9 @@ fn measure(what: What, lab: &Lab, path: &Path, rounds: usize) -> Figure {
         What::RunShare { mib } => middle(rounds, |_| run_share(lab, path, dir, mib)),
         What::LateShare { mib } => middle(rounds, |_| late_share(lab, path, dir, mib)),
         What::Pump => middle(rounds, |_| pump(lab)),
-        What::Sharing { seconds, ours_first } => middle(rounds, |_| sharing_of(lab, seconds, ours_first)),
+        What::Sharing { transport, seconds, ours_first } => {
+            middle(rounds, |_| sharing_of(lab, transport, seconds, ours_first))
+        }
         What::BandwidthLimit { via, mib_per_second } => {
             middle(rounds, |_| deviation(lab, dir, via, mib_per_second << 20))
         }
@@ -339,13 +344,13 @@ fn pump_program() -> Result<String, String> {
     env::var("LAB_PUMP").map_err(|_| "LAB_PUMP does not say where the example pump is".to_owned())
 }
 
-fn our_pump(lab: &Lab, seconds: u64) -> Result<Run, String> {
-    let run = Run::of(pump_program()?).within(lab.near()).args(["--transport", "quic", "--seconds"]);
+fn our_pump(lab: &Lab, transport: &str, seconds: u64) -> Result<Run, String> {
+    let run = Run::of(pump_program()?).within(lab.near()).args(["--transport", transport, "--seconds"]);
     Ok(run.arg(seconds.to_string()).arg(lab.sshd().shell()).arg(lab.host()))
 }
 
 fn pump(lab: &Lab) -> Figure {
-    let outcome = our_pump(lab, 6)?.run();
+    let outcome = our_pump(lab, "quic", 6)?.run();
     let rates = rates(&outcome.stdout_text());
     if outcome.code() != Some(0) || rates.len() < 6 {
         return Err(outcome.account());
@@ -366,7 +371,7 @@ fn mean(rates: &[f64]) -> f64 {
 
 /// Measures how two flows share the path. The second starts five seconds after the first; the time
 /// from a second later on counts.
-fn sharing_of(lab: &Lab, seconds: u64, ours_first: bool) -> Figure {
+fn sharing_of(lab: &Lab, transport: &str, seconds: u64, ours_first: bool) -> Figure {
     let program = pump_program()?;
     let address = format!("{}:7000", lab.host());
     let server = Run::of(&program).args(["--tcp-server", &address]).within(lab.far()).start();
@@ -375,11 +380,11 @@ fn sharing_of(lab: &Lab, seconds: u64, ours_first: bool) -> Figure {
     };
     let late = seconds + 1;
     let early = late + 8;
-    let first = if ours_first { our_pump(lab, early)? } else { tcp(early) }.start();
+    let first = if ours_first { our_pump(lab, transport, early)? } else { tcp(early) }.start();
     let since = Instant::now();
     thread::sleep(Duration::from_secs(5));
     let offset = since.elapsed().as_secs() as usize;
-    let second = if ours_first { tcp(late) } else { our_pump(lab, late)? }.run();
+    let second = if ours_first { tcp(late) } else { our_pump(lab, transport, late)? }.run();
     let first = first.wait();
     let _ = server.wait();
     let (early, late) = (rates(&first.stdout_text()), rates(&second.stdout_text()));

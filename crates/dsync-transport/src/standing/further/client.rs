@@ -13,9 +13,9 @@ use std::{
 
 use dsync_wire::link::{Carrier, LaneRead, LaneWrite, Link, LinkError, Move, MoveCause, Traffic};
 
-use super::{ADMITTED, Awaited, Invitation, Pool, preface, settle};
 #[cfg(feature = "quic")]
-use super::{quic, watch::watch};
+use super::quic;
+use super::{ADMITTED, Awaited, CONNECTIONS, Invitation, Pool, preface, settle, watch::watch};
 use crate::{
     identity::Identity,
     mux::beside::{Beside, INVITATION},
@@ -125,6 +125,10 @@ impl Beside for Calling {
         self.0.plan.quic.and_then(|_| data_lanes(self.0.plan.round_trip))
     }
 
+    fn sending_lanes(&self) -> usize {
+        self.0.pool.sending_lanes()
+    }
+
     fn is_expected(&self) -> bool {
         self.0.plan.quic.is_some()
     }
@@ -219,20 +223,20 @@ impl Caller {
         self.pool.streams.add(link)
     }
 
-    /// Goes on by QUIC once losses hold back what this end sends over TLS.
-    #[cfg(feature = "quic")]
-    fn watch_losses(self: &Arc<Self>) {
-        if self.plan.by_loss && self.takes_quic.load(Ordering::Acquire) {
-            let caller = Arc::clone(self);
-            watch(&self.pool, move |per_million| caller.go_by_quic(MoveCause::Loss { per_million }));
-        }
+    /// Goes on by QUIC, if that may be, once losses hold back what this end sends over TLS.
+    fn watch_path(self: &Arc<Self>) {
+        let caller = Arc::clone(self);
+        watch(&self.pool, move |per_million| {
+            if caller.plan.by_loss && caller.takes_quic.load(Ordering::Acquire) {
+                caller.go_by_quic(MoveCause::Loss { per_million });
+            }
+        });
     }
 
     /// Makes the connections for one direction, each on a thread of its own. What fails stays on the mux.
     fn call_all(self: &Arc<Self>, kind: u8) {
-        #[cfg(feature = "quic")]
         if kind == OURS {
-            self.watch_losses();
+            self.watch_path();
         }
         for _ in 0..CONNECTIONS {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -316,8 +320,6 @@ mod quic {
     }
 }
 
-/// Connections for a direction: as many as the mux has data lanes.
-const CONNECTIONS: usize = 4;
 /// Bytes in a direction after which connections pay for their handshakes: those of four take some
 /// milliseconds of both ends, in which as much passes as this over a fast path.
 const PAYS_AFTER: u64 = 2 << 20;

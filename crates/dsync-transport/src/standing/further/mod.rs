@@ -31,13 +31,15 @@ pub(crate) mod client;
 mod quic;
 pub(crate) mod server;
 mod streams;
-#[cfg(feature = "quic")]
 mod watch;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     net::Shutdown,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -127,6 +129,8 @@ struct Pool {
     streams: Arc<Streams>,
     sent: Count,
     received: Count,
+    /// Number of lanes that are to send over TLS.
+    senders: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -152,7 +156,18 @@ impl Pool {
     /// Makes one that counts bytes sent and received.
     fn new(sent: Count, received: Count) -> Self {
         let streams = Arc::new(Streams::new(sent.clone(), received.clone()));
-        Self { state: Mutex::default(), changed: Condvar::new(), streams, sent, received }
+        let senders = AtomicUsize::new(usize::MAX);
+        Self { state: Mutex::default(), changed: Condvar::new(), streams, sent, received, senders }
+    }
+
+    /// Returns the number of lanes that are to send: all at first.
+    fn sending_lanes(&self) -> usize {
+        self.senders.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of lanes that are to send.
+    fn let_send(&self, lanes: usize) {
+        self.senders.store(lanes, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -363,6 +378,8 @@ const MAGIC: [u8; 8] = *b"\x89dsync+\n";
 const ADMITTED: [u8; 1] = [1];
 /// Bytes that a lane has sent before it moves: a shorter one is over before it would gain anything.
 const MOVES_AFTER: u64 = 1 << 20;
+/// Connections for a direction: as many as the mux has data lanes.
+const CONNECTIONS: usize = 4;
 /// Most connections of a session at a time: those of four lanes in each direction, and as many again
 /// whose ends have not been heard.
 const MOST: usize = 16;

@@ -21,9 +21,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt::socket_type,
 };
 
-#[cfg(feature = "quic")]
-use super::watch::watch;
-use super::{ADMITTED, Invitation, Pool, SessionNumber, settle};
+use super::{ADMITTED, Invitation, Pool, SessionNumber, settle, watch::watch};
 use crate::{
     identity::Identity,
     mux::beside::{Beside, INVITATION},
@@ -63,7 +61,6 @@ pub(crate) struct Hall {
     takes_quic: bool,
     /// The loss for which the client is to make the connection over QUIC; 0 for none.
     loss: AtomicU32,
-    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "nothing but TLS is taken"))]
     is_watched: AtomicBool,
     /// Longest silence of a connection.
     idle_timeout: Duration,
@@ -167,6 +164,10 @@ impl Beside for Inviting {
         None
     }
 
+    fn sending_lanes(&self) -> usize {
+        self.0.pool.sending_lanes()
+    }
+
     fn is_expected(&self) -> bool {
         self.0.takes_quic && self.0.known.is_far
     }
@@ -258,13 +259,16 @@ impl Hall {
         Err(Refused::Kind)
     }
 
-    /// Notes once that losses hold back what this end sends over TLS.
-    #[cfg(feature = "quic")]
-    fn watch_losses(self: &Arc<Self>) {
+    /// Notes, if the client may do better by QUIC, that losses hold back what this end sends over TLS.
+    fn watch_path(self: &Arc<Self>) {
         let asks = self.takes_quic && self.known.second_moves;
-        if asks && !self.is_watched.swap(true, Ordering::AcqRel) {
+        if !self.is_watched.swap(true, Ordering::AcqRel) {
             let hall = Arc::clone(self);
-            watch(&self.pool, move |per_million| hall.loss.store(per_million, Ordering::Release));
+            watch(&self.pool, move |per_million| {
+                if asks {
+                    hall.loss.store(per_million, Ordering::Release);
+                }
+            });
         }
     }
 
@@ -292,8 +296,7 @@ impl Hall {
             }
             THEIRS => {
                 Sealer::default().write(&stream, &ADMITTED)?;
-                #[cfg(feature = "quic")]
-                self.watch_losses();
+                self.watch_path();
                 self.pool.add_free(number, stream)
             }
             _ => return Err(Refused::Kind),

@@ -1,31 +1,35 @@
-//! Watches whether losses hold back what this end sends by further connections over TLS. QUIC may do better
-//! then.
+//! Watches what this end sends by further connections over TLS: how many of them are to send, and whether
+//! losses hold them back. QUIC may do better then.
 
 use std::{
     sync::{Arc, PoisonError},
     thread,
 };
 
-use super::Pool;
+use super::{CONNECTIONS, Pool};
 use crate::{
     losses::{LossWatch, SAMPLE_TIME},
+    share::Senders,
     tls::{meter::Meter, tcp_info::TcpInfo},
 };
 
 /// Watches on a thread of its own until the link ends or losses hold the connections back. `held` is told
-/// of the loss then, in packets of a million.
+/// of the loss then, in packets of a million, and all of them send.
 pub(super) fn watch(pool: &Arc<Pool>, held: impl FnOnce(u32) + Send + 'static) {
     let pool = Arc::clone(pool);
     let watching = move || {
         let measured = Arc::clone(&pool);
         let mut meter = Meter::new(move || measured.counts());
-        let mut losses = LossWatch::default();
+        let (mut losses, mut senders) = (LossWatch::default(), Senders::of(CONNECTIONS));
         while !pool.ends_within_a_sample() {
-            if let Some(per_million) = losses.take(meter.sample()) {
+            let sample = meter.sample();
+            if let Some(per_million) = losses.take(sample) {
                 tracing::debug!(per_million, "losses hold further connections back");
+                pool.let_send(usize::MAX);
                 held(per_million);
                 return;
             }
+            pool.let_send(senders.take(sample));
         }
     };
     if let Err(error) = thread::Builder::new().name("dsync-losses".into()).spawn(watching) {
