@@ -1,7 +1,7 @@
 //! Runs that are refused because nobody intends them, each with its twin: the nearest run that must
 //! work.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, mount::Mount,
@@ -353,6 +353,65 @@ fn disk_mounted_in_the_source_is_a_destination_under_x() {
     refused(run(&scratch, &["-a"], "src/", mount.path()), "inside the source");
     let _ = run(&scratch, &["-ax"], "src/", mount.path()).expect_quiet_success();
     assert!(mount.path().join("d/f").exists() && !mount.path().join("backup/d").exists());
+}
+
+#[test]
+fn under_x_nothing_is_deleted_on_another_filesystem_of_the_destination() {
+    needs_dsync!();
+    needs_root!();
+    for options in [
+        &["--delete"][..],
+        &["--delete-before"],
+        &["--delete-during"],
+        &["--delete-delay"],
+        &["--delete-after"],
+        &["--delete-excluded", "--exclude=extra"],
+        &["--delete", "-b"],
+    ] {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        fs::create_dir_all(scratch.at("src/mounted/sub")).unwrap();
+        full(&scratch.dst());
+        fs::write(scratch.at("dst/extra"), "").unwrap();
+        fs::create_dir(scratch.at("dst/mounted")).unwrap();
+        let Some(mount) = Mount::tmpfs(&scratch.at("dst/mounted"), "size=1m") else { return };
+        fs::create_dir(mount.path().join("sub")).unwrap();
+        for extra in ["extra", "sub/extra"] {
+            fs::write(mount.path().join(extra), "data").unwrap();
+        }
+
+        let all = [&["-ax"], options].concat();
+        let _ = run(&scratch, &all, "src/", &scratch.dst()).expect_quiet_success();
+        assert!(!scratch.at("dst/extra").exists(), "{options:?}");
+        for extra in ["extra", "sub/extra"] {
+            assert!(mount.path().join(extra).exists(), "{options:?}: {extra}");
+        }
+        // An operand's own directory may be on a filesystem of its own.
+        let _ = run(&scratch, &all, "src/mounted", &scratch.dst()).expect_quiet_success();
+        assert!(!mount.path().join("sub/extra").exists(), "{options:?}");
+    }
+}
+
+#[test]
+fn an_operand_on_a_filesystem_of_its_own_is_copied_under_x() {
+    needs_dsync!();
+    needs_root!();
+    for (options, operand) in [(&["-ax"][..], "src/home"), (&["-axR"], "src/./home"), (&["-axL"], "link")] {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        fs::create_dir(scratch.at("src/home")).unwrap();
+        symlink("src/home", scratch.at("link")).unwrap();
+        let Some(mount) = Mount::tmpfs(&scratch.at("src/home"), "size=1m") else { return };
+        fs::create_dir(mount.path().join("mounted")).unwrap();
+        let Some(further) = Mount::tmpfs(&mount.path().join("mounted"), "size=1m") else { return };
+        fs::write(mount.path().join("file"), "data").unwrap();
+        fs::write(further.path().join("file"), "data").unwrap();
+
+        let _ = run(&scratch, options, operand, &scratch.dst()).expect_quiet_success();
+        let copied = scratch.dst().join(Path::new(operand).file_name().unwrap());
+        assert!(copied.join("file").exists(), "{options:?}");
+        assert!(copied.join("mounted").exists() && !copied.join("mounted/file").exists(), "{options:?}");
+    }
 }
 
 #[test]

@@ -650,8 +650,8 @@ impl Reading {
         for found in found {
             let &Found { layer, by, metadata, by_link, alone } = found;
             partly |= alone;
-            let device = if by == By::Listing { self.device_of(layer) } else { Some(metadata.dev) };
-            if options.one_file_system && device != Some(metadata.dev) {
+            let around = self.device_of(layer).filter(|_| by == By::Listing);
+            if options.one_file_system && around.is_some_and(|around| around != metadata.dev) {
                 partly = true;
                 self.note_directory(name, WalkRuled::OtherFilesystem);
                 continue;
@@ -729,11 +729,10 @@ impl Reading {
         pruned
     }
 
-    /// Returns the filesystem of the operand of a layer.
+    /// Returns the filesystem of the operand of a layer that is listed here. An operand that names an entry
+    /// here is on the entry's own.
     fn device_of(&self, layer: u32) -> Option<u64> {
-        let named = || self.handle.shared().layer(layer).and_then(|layer| layer.base.device().ok());
-        let listed = self.listed.iter().find(|listed| listed.layer == layer);
-        listed.map_or_else(named, |listed| Some(listed.device))
+        self.listed.iter().find(|listed| listed.layer == layer).map(|listed| listed.device)
     }
 
     /// Returns whether a directory holds nothing but directories in one layer.

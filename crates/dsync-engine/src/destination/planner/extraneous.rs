@@ -1,7 +1,9 @@
 //! Entries that only the destination has: some go, some stay, and some are dsync's own.
 
+use std::iter;
+
 use dsync_fs::{
-    Component, Dir, Kind, SharedPath, Spare, apart, is_abandoned, is_apart_name, is_finished_name,
+    Component, Dir, Kind, RelPath, SharedPath, Spare, apart, is_abandoned, is_apart_name, is_finished_name,
     is_kept_name, is_lock_name, is_notes_name, is_temp_name,
 };
 use dsync_wire::{
@@ -184,7 +186,8 @@ impl Comparison<'_> {
         // After a sweep, the deletions are made.
         let over = options.delete_timing == DeleteTiming::Before && options.delete && !sweeps;
         let may_go = !merge.is_own && !over && (options.delete || missing);
-        if !may_go || self.protection.covers(directory, name, found) {
+        let stays = !missing && self.is_on_another_filesystem(directory);
+        if !may_go || stays || self.protection.covers(directory, name, found) {
             return Fate::Stays;
         }
         let needs_force = found.kind == Kind::Dir && !options.delete && !options.force;
@@ -193,6 +196,19 @@ impl Comparison<'_> {
             true => Fate::Missing,
             false => Fate::Extraneous,
         }
+    }
+
+    /// Returns whether something is mounted on a directory of the destination, or above it and below what an
+    /// operand stands for, in a run that stays on one filesystem.
+    fn is_on_another_filesystem(&self, directory: &Directory) -> bool {
+        if !self.site.policy.options.one_file_system {
+            return false;
+        }
+        let Some(here) = directory.dir.as_ref().and_then(|dir| dir.device().ok()) else { return false };
+        let mut upwards = iter::successors(Some(directory.path.clone()), RelPath::parent);
+        let top = upwards.find(|path| self.bounds.is_operand(path)).unwrap_or_else(RelPath::root);
+        // What cannot be looked at is not emptied.
+        !self.ground.open_beneath(&top).and_then(|top| top.device()).is_ok_and(|there| there == here)
     }
 
     /// Removes the remains of a dead run.
