@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::{fd::AsFd, unix::fs::symlink},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, UNIX_EPOCH},
@@ -161,9 +161,8 @@ fn two_signals_at_once_end_a_run_in_order() {
 
 /// As with `2>&1 | tee LOG` while the disk of LOG hangs.
 #[test]
-fn a_run_whose_lines_nobody_reads_is_stopped_and_ended_by_signals_all_the_same() {
+fn a_run_whose_lines_nobody_reads_is_stopped_and_ended_by_a_signal_all_the_same() {
     needs_dsync!();
-    const PIPE: usize = 4096;
     let scratch = Scratch::new();
     for number in 0..200 {
         symlink("/no/such/file", scratch.src().join(format!("{number:0200}"))).unwrap();
@@ -172,21 +171,50 @@ fn a_run_whose_lines_nobody_reads_is_stopped_and_ended_by_signals_all_the_same()
     command.args(["-rL", "src/", "dst/"]).current_dir(scratch.path());
     let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let unread = run.stderr.take().unwrap();
-    fcntl_setpipe_size(&unread, PIPE).unwrap();
-    // A line has more than 200 bytes and less than a quarter of the pipe.
-    wait_for(|| ioctl_fionread(&unread).unwrap() > 3 * PIPE as u64 / 4);
+    wait_until_full(&unread);
 
     send(run.id(), Signal::USR1);
     send(run.id(), Signal::TSTP);
     wait_for(|| is_stopped(run.id()));
     send(run.id(), Signal::CONT);
-    // The first one ends the run in order, which waits for its lines; one that comes later ends the process.
-    wait_for(|| {
-        send(run.id(), Signal::TERM);
-        run.try_wait().unwrap().is_some()
-    });
+    send(run.id(), Signal::TERM);
     assert_eq!(run.wait().unwrap().code(), Some(20));
     drop(unread);
+}
+
+/// Makes a pipe a page long, and waits until something is in it: `poll` calls it full then.
+fn wait_until_full(pipe: &impl AsFd) {
+    fcntl_setpipe_size(pipe, 4096).unwrap();
+    wait_for(|| ioctl_fionread(pipe).unwrap() > 0);
+}
+
+#[test]
+fn a_run_whose_list_nobody_reads_ends_at_the_first_signal_and_lets_go_of_its_lock() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for number in 0..200 {
+        fs::write(scratch.src().join(format!("{number:0200}")), "").unwrap();
+    }
+    let _ = Run::dsync().args(["-a", "src/", "same/"]).cwd(scratch.path()).run().expect_quiet_success();
+    for words in [
+        &["-ai", "src/", "dst/"][..],
+        &["-a", "--json", "src/", "dst/"],
+        &["-ai", "--watch", "src/", "dst/"],
+        &["-a", "src/"],
+        &["verify", "src", "--against", "empty"],
+    ] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let _ = fs::create_dir(scratch.at("empty"));
+        let mut command = Command::new(program());
+        command.args(words).current_dir(scratch.path());
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let unread = run.stdout.take().unwrap();
+        wait_until_full(&unread);
+        send(run.id(), Signal::TERM);
+        assert_eq!(run.wait().unwrap().code(), Some(20), "{words:?}");
+        drop(unread);
+    }
+    let _ = Run::dsync().args(["-a", "src/", "dst/"]).cwd(scratch.path()).run().expect_quiet_success();
 }
 
 /// A terminal sends Ctrl-C to all of its foreground group, so the remote shell ends before dsync has told the

@@ -20,6 +20,7 @@ use dsync_engine::{FileProgress, Progress};
 use crate::{
     json,
     meter::{Meter, width},
+    streams::Standard,
 };
 
 /// The form in which progress is shown.
@@ -59,7 +60,7 @@ struct Screen {
 impl Bar {
     /// Starts on standard error with nothing drawn.
     pub(crate) fn new(shown: Shown) -> Self {
-        Self::on(Box::new(io::stderr()), columns, shown)
+        Self::on(Box::new(Standard::Errors), columns, shown)
     }
 
     fn on(out: Box<dyn Write + Send>, columns: fn() -> usize, shown: Shown) -> Self {

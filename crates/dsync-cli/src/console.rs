@@ -27,6 +27,7 @@ use crate::{
     log::Log,
     messages,
     rules::Rules,
+    streams::Standard,
     told::{Line, Told},
 };
 
@@ -335,7 +336,8 @@ impl Results {
 
 /// Prints a line on standard error; if even that fails, there is nobody left to tell.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", in_place_of_rsync::line(line));
+    let whole = format!("{}\n", in_place_of_rsync::line(line));
+    let _ = Standard::Errors.write_all(whole.as_bytes());
 }
 
 /// Prints why the command ends without success; the program's name is in front for whoever reads it
@@ -349,9 +351,7 @@ pub(crate) fn blame(text: &str) {
 /// # Errors
 /// The error of standard output.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text)?;
-    out.flush()
+    Standard::Output.write_all(text)
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 //! Every word of rsync's is taken, with any level. Those about the connection show ports, carrier
 //! and why, those about files what is done with each and why; dsync has no finer grain.
 
-use std::io;
-
 use crate::{
     console::say,
     escape::{EscapedLines, escape_text},
+    streams::Standard,
     usage::UsageError,
 };
 
@@ -110,8 +109,10 @@ pub(crate) fn start_log(flagged: Option<String>) -> bool {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| EscapedLines(io::stderr()))
+        .with_writer(|| EscapedLines(Standard::Errors))
         .with_ansi(false)
+        // It would tell of a line that cannot be written where that cannot be told either, and panic.
+        .log_internal_errors(false)
         .init();
     true
 }

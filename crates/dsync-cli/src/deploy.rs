@@ -30,6 +30,7 @@ use crate::{
     flags::Flags,
     messages::caused,
     numbers::{Number, Style},
+    streams::Standard,
     words::system_words,
 };
 
@@ -320,7 +321,7 @@ fn agrees(host: &str, directory: &str, name: &str, size: &str) -> bool {
     );
     // Both are the terminal.
     let ask = || -> io::Result<String> {
-        io::stderr().write_all(question.as_bytes())?;
+        Standard::Errors.write_all(question.as_bytes())?;
         let mut answer = String::new();
         io::stdin().lock().take(LONGEST_ANSWER).read_line(&mut answer)?;
         Ok(answer)

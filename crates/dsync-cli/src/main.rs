@@ -46,6 +46,7 @@ mod signals;
 mod state;
 mod stats;
 mod stop;
+mod streams;
 mod told;
 mod unbegun;
 mod usage;
@@ -77,6 +78,7 @@ use crate::{
     log::Log,
     resolve::{Order, Reporting},
     rules::Rules,
+    streams::Standard,
     usage::UsageError,
     watch::{Ran, Watch},
 };
@@ -362,8 +364,8 @@ fn looked_at(mut summary: Summary) -> Summary {
 /// Opens the streams and the log file of a run.
 fn open_console(report: &Reporting, bar: Arc<Bar>) -> Console {
     let (out, terminal): (Box<dyn io::Write + Send>, bool) = match report.stream {
-        Stream::Output => (Box::new(io::stdout()), io::stdout().is_terminal()),
-        Stream::Errors => (Box::new(io::stderr()), io::stderr().is_terminal()),
+        Stream::Output => (Box::new(Standard::Output), io::stdout().is_terminal()),
+        Stream::Errors => (Box::new(Standard::Errors), io::stderr().is_terminal()),
     };
     let voice = Voice { interactive: report.writes_lines(terminal), ..report.voice.clone() };
     let log = report.log.as_ref().and_then(|(path, listing, files)| {

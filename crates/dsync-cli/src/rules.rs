@@ -9,7 +9,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Read as _},
+    io::Read as _,
     os::unix::ffi::OsStrExt,
     path::Path,
 };
@@ -23,6 +23,7 @@ use crate::{
     escape::Escaped,
     flags::{RuleOption, Selection},
     refused::Refused,
+    streams::Input,
     usage::UsageError,
 };
 
@@ -382,7 +383,7 @@ fn read_pattern_file(name: &OsStr, files: &OperatorFiles) -> Result<Vec<u8>, Usa
     let mut bytes = Vec::new();
     let limit = MAX_PATTERN_FILE_BYTES + 1;
     if name == "-" {
-        io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(failed)?;
+        Input.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     } else {
         let file = files.open(path).map_err(failed)?;
         file.take(limit).read_to_end(&mut bytes).map_err(failed)?;

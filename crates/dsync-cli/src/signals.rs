@@ -23,7 +23,7 @@ use signal_hook::{
     low_level::emulate_default_handler,
 };
 
-use crate::bar::Bar;
+use crate::{bar::Bar, streams};
 
 /// Makes a write beyond the limit on file sizes (`ulimit -f`) an error like others, in place of the end of
 /// the process. What this process starts has the default.
@@ -51,6 +51,7 @@ pub(crate) fn watch(cancel: CancelToken, bar: Arc<Bar>) -> io::Result<()> {
         if cancel.is_cancelled() && since.elapsed() >= TOGETHER {
             std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
+        streams::tell_to_end();
         cancel.cancel();
     })?;
 

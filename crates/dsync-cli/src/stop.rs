@@ -17,7 +17,7 @@ use std::{
 use dsync_engine::CancelToken;
 use jiff::{Timestamp, ToSpan as _, Zoned, civil::Date};
 
-use crate::{flags::Stopping, log::system_zone, usage::UsageError};
+use crate::{flags::Stopping, log::system_zone, streams, usage::UsageError};
 
 /// A point in time of which parts may be left open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -194,6 +194,7 @@ pub(crate) fn watch(time: SystemTime, cancel: CancelToken) -> io::Result<Arc<Ato
             std::thread::sleep(left.min(LOOK).max(Duration::from_millis(1)));
         }
         flag.store(true, Ordering::Release);
+        streams::tell_to_end();
         cancel.cancel();
     })?;
     Ok(reached)

@@ -41,6 +41,7 @@ use crate::{
     numbers::{Number, Style, counted},
     rules::Rules,
     signals,
+    streams::Standard,
     usage::UsageError,
     words,
 };
@@ -214,7 +215,7 @@ struct Teller {
 
 impl Teller {
     fn print(&self, line: &str) {
-        let result = self.bar.aside(|| writeln!(io::stdout().lock(), "{line}"));
+        let result = self.bar.aside(|| Standard::Output.write_all(format!("{line}\n").as_bytes()));
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = result {
             failure.get_or_insert(error);

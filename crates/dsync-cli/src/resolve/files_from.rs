@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io,
+    io::BufReader,
     os::unix::ffi::OsStrExt as _,
     path::Path,
 };
@@ -14,6 +14,7 @@ use dsync_engine::{
 
 use crate::{
     flags::Flags,
+    streams::Input,
     usage::{Role, UsageError},
 };
 
@@ -51,7 +52,7 @@ pub(super) fn files_from(
     }
     let mut list = resources.file_list(selection.relative);
     let read = if file == "-" {
-        list.read(io::stdin().lock(), nul)
+        list.read(BufReader::new(Input), nul)
     } else {
         let opened = files.open(Path::new(file)).map_err(FileListError::Read);
         let is_file = |text: &File| text.metadata().is_ok_and(|found| found.is_file());
