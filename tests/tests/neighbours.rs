@@ -88,3 +88,28 @@ fn directory_with_two_names_gets_the_files_of_both() {
         assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
     }
 }
+
+#[test]
+fn new_directories_in_one_with_two_names_get_the_files_of_both() {
+    needs_dsync!();
+    for _ in 0..3 {
+        let scratch = Scratch::new();
+        for number in 0..300 {
+            for (directory, file) in [("a", "one"), ("link", "two")] {
+                let at = scratch.src().join(format!("{directory}/{number}"));
+                fs::create_dir_all(&at).unwrap();
+                fs::write(at.join(file), file).unwrap();
+            }
+        }
+        fs::create_dir_all(scratch.dst().join("a")).unwrap();
+        symlink("a", scratch.dst().join("link")).unwrap();
+
+        let run = Run::dsync().args(["-aK"]).arg(slash(&scratch.src())).arg(scratch.dst());
+        let _ = run.run().expect_quiet_success();
+        for number in 0..300 {
+            for file in ["one", "two"] {
+                assert!(scratch.dst().join(format!("a/{number}/{file}")).exists(), "{number}/{file}");
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ use super::{
     Planner,
     decide::{Course, Placing},
     frontier::{Announced, Presence},
-    place::Placed,
+    place::{Made, Placed},
     requests::{Request, tell_displaced},
     reserve::{Reserved, keeps_newer, request},
     special::kind_of,
@@ -304,14 +304,15 @@ impl Planner<'_> {
         // Open to this process only until it gets its own attributes, where those are the source's.
         let mode = at_once.as_ref().and_then(|early| early.mode).unwrap_or(OWNER_ONLY);
         let made = place.make_directory(dir, mode)?;
-        if let Some(early) = at_once.filter(|_| made) {
+        if let Some(early) = at_once.filter(|_| made == Made::Now) {
             // A failure here happens again later, and is reported then.
             let _ = self.site.hands.dress(dir, &subject.name, Kind::Dir, &early);
         }
-        Ok(match &self.site.hands {
-            _ if !made => Presence::Ignored,
-            Hands::Working => Presence::New,
-            Hands::Idle(_) => Presence::Imagined,
+        Ok(match (made, &self.site.hands) {
+            (Made::Not, _) => Presence::Ignored,
+            (Made::Before, _) => Presence::Old { dirty: true },
+            (Made::Now, Hands::Working) => Presence::New,
+            (Made::Now, Hands::Idle(_)) => Presence::Imagined,
         })
     }
 

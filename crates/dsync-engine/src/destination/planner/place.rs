@@ -3,7 +3,7 @@
 //! An old entry keeps the name until the new one can take it: then the two change places and the
 //! old one goes. All changes go through the run's [`Hands`](super::super::hands::Hands).
 
-use std::{io, sync::Arc};
+use std::{cell::Cell, io, sync::Arc};
 
 use dsync_fs::{Component, Dir, Kind, RelPath, Wanted, Withheld, reap_left};
 use dsync_wire::{
@@ -62,6 +62,17 @@ pub(super) enum Placed {
     Failed,
 }
 
+/// Who made a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// This planner, just now.
+    Now,
+    /// Another one, for another directory of the source.
+    Before,
+    /// Nobody: it failed, which is reported.
+    Not,
+}
+
 impl Place<'_> {
     /// Returns the old entry, which has the name or had it and is called `now`.
     pub(super) fn doomed<'b>(&'b self, now: &'b Component, kind: Kind) -> Doomed<'b> {
@@ -114,10 +125,24 @@ impl Place<'_> {
         dir.stat(self.name).is_ok() && dir.lists(self.name).is_ok_and(|is_listed| !is_listed)
     }
 
-    /// Makes a directory.
-    pub(super) fn make_directory(&self, dir: &Arc<Dir>, mode: u16) -> Result<bool, SyncError> {
-        let make = |name: &Component| self.site.hands.make_directory(dir, name, mode);
-        self.make(Operation::CreateDirectory, dir, make)
+    /// Makes a directory. With `keep_dirlinks` two directories of the source may be one here, and the other one's
+    /// planner be faster.
+    pub(super) fn make_directory(&self, dir: &Arc<Dir>, mode: u16) -> Result<Made, SyncError> {
+        let is_there = Cell::new(false);
+        let make = |name: &Component| match self.site.hands.make_directory(dir, name, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let found = dir.stat(name).is_ok_and(|found| found.kind == Kind::Dir);
+                is_there.set(found && self.site.policy.options.keep_dirlinks);
+                if is_there.get() { Ok(()) } else { Err(error) }
+            }
+            made => made,
+        };
+        let made = self.make(Operation::CreateDirectory, dir, make)?;
+        Ok(match made {
+            true if is_there.get() => Made::Before,
+            true => Made::Now,
+            false => Made::Not,
+        })
     }
 
     /// Removes the empty directory that has the name. Returns whether the name is free.
