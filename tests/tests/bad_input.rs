@@ -342,3 +342,20 @@ fn the_home_of_temporaries_may_be_a_destination_that_is_still_to_be_made() {
         assert!(names == 1 && to.join("d/f").exists(), "{}", outcome.account());
     }
 }
+
+#[test]
+fn one_name_for_two_files_that_a_run_writes_is_refused() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.src().join("f"), "").unwrap();
+    let options = ["--write-batch", "--write-manifest", "--log-file"];
+    for (index, one) in options.iter().enumerate() {
+        for other in &options[index + 1..] {
+            let run = Run::dsync().arg("-a").arg(format!("{one}=x")).arg(format!("{other}=./x"));
+            let outcome = run.args(["src/", "dst/"]).cwd(scratch.path()).run().expect_code(1);
+            let said = format!("{one} and {other} name the same file");
+            assert!(outcome.stderr_text().contains(&said), "{}", outcome.account());
+            assert!(!scratch.at("x").exists());
+        }
+    }
+}

@@ -726,3 +726,35 @@ fn a_manifest_of_a_file_that_gets_another_name_is_refused_in_words_of_the_comman
     );
     assert!(!scratch.at("other").exists() && !scratch.at("list").exists());
 }
+
+#[test]
+fn a_manifest_takes_the_place_of_no_entry_of_the_tree_and_of_no_other_file() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for name in ["list", "other"] {
+        fs::write(scratch.src().join(name), name).unwrap();
+    }
+    let copy = |file: &str| {
+        let option = format!("--write-manifest={file}");
+        Run::dsync().args(["-a", &option, "src/", "dst/"]).cwd(scratch.path()).run()
+    };
+    let is_whole = || fs::read(scratch.dst().join("list")).unwrap() == b"list";
+
+    // It is made by this run, then it is there.
+    let _ = fs::create_dir(scratch.dst());
+    for words in ["it has the name of an entry of the source", "no manifest, and is not replaced"] {
+        let outcome = copy("dst/list").expect_code(11);
+        assert!(outcome.stderr_text().contains(words) && is_whole(), "{}", outcome.account());
+    }
+    fs::write(scratch.at("precious"), "data").unwrap();
+    let _ = copy("precious").expect_code(11);
+    assert_eq!(fs::read(scratch.at("precious")).unwrap(), b"data");
+
+    // An old one is replaced, and so is an empty file, as mktemp(1) makes it.
+    fs::write(scratch.at("new"), "").unwrap();
+    for _ in 0..2 {
+        let _ = copy("new").expect_quiet_success();
+    }
+    let _ =
+        Run::dsync().args(["verify", "--manifest", "new", "dst"]).cwd(scratch.path()).run().expect_code(0);
+}

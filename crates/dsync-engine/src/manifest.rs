@@ -198,6 +198,12 @@ pub enum ManifestError {
     /// The first line is not that of a manifest.
     #[error("the file is no manifest")]
     Foreign,
+    /// The file that a manifest was to replace is something else: part of the tree, or another program's.
+    #[error("the file that is there is no manifest, and is not replaced")]
+    Precious,
+    /// The source has an entry of the manifest's name, which has just been copied.
+    #[error("it has the name of an entry of the source")]
+    Occupied,
     /// A later version of the format.
     #[error("the manifest has version {version}, and this program reads version {VERSION}")]
     Newer {
@@ -584,7 +590,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The beginning of the first line; the version follows.
-const MAGIC: &str = "dsync-manifest ";
+pub(crate) const MAGIC: &str = "dsync-manifest ";
 /// The beginning of the last line; no record begins like this.
 const END: &str = "end ";
 /// Bytes of a line: a path and a link text, every byte of them escaped, and the other fields.

@@ -5,7 +5,7 @@
 //! well, and then it has all of them.
 
 use std::{
-    io::{self, BufWriter},
+    io::{self, BufWriter, Read as _},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -19,7 +19,7 @@ use dsync_wire::{
 use crate::{
     Connection, FileProgress, Links, Observer, Reconnect, SyncError,
     halt::lock,
-    manifest::{ManifestError, ManifestWriter, Record},
+    manifest::{MAGIC, ManifestError, ManifestWriter, Record},
     whole_file::{WholeFile, place},
 };
 
@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManifestFile {
-    /// The file. An old one of this name is replaced.
+    /// The file. An old manifest of this name is replaced, and so is an empty file; anything else is refused.
     pub path: PathBuf,
     /// Whether contents are recorded of the files that the run writes, each of which is read once more for
     /// it, and with [`checksum`](crate::SyncOptions::checksum) of those that it compares. True by default.
@@ -60,6 +60,8 @@ pub(crate) struct ManifestHears<'a> {
     passes: bool,
     path: PathBuf,
     files: OperatorFiles,
+    /// The old file of the name: its filesystem and its inode.
+    old: Option<(u64, u64)>,
     writing: Mutex<Writing>,
 }
 
@@ -73,16 +75,21 @@ impl<'a> ManifestHears<'a> {
         files: OperatorFiles,
         (observer, passes): (&'a dyn Observer, bool),
     ) -> Result<Self, SyncError> {
-        match create(&path, &files) {
-            Ok(writer) => Ok(Self { observer, passes, path, files, writing: Mutex::new(Ok(writer)) }),
-            Err(source) => Err(SyncError::ManifestFile { path, source: source.into() }),
+        let begun = old_manifest(&path, &files).and_then(|old| Ok((old, create(&path, &files)?)));
+        match begun {
+            Ok((old, writer)) => {
+                Ok(Self { observer, passes, path, files, old, writing: Mutex::new(Ok(writer)) })
+            }
+            Err(source) => Err(SyncError::ManifestFile { path, source }),
         }
     }
 
     /// Commits the file under its name, when the run has ended well.
     pub(crate) fn finish(self) -> Result<(), SyncError> {
-        let Self { path, writing, .. } = self;
+        let Self { path, files, old, writing, .. } = self;
+        let now = inode(&path, &files);
         let finished = match writing.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Ok(_) if now.is_some() && now != old => Err(ManifestError::Occupied),
             Ok(writer) => commit(writer).map_err(ManifestError::from),
             Err(failure) => Err(failure),
         };
@@ -97,6 +104,20 @@ impl<'a> ManifestHears<'a> {
             *writing = Err(failure);
         }
     }
+}
+
+/// Returns the inode of the file that the manifest replaces, if there is one: it is a manifest, or empty.
+fn old_manifest(path: &Path, files: &OperatorFiles) -> Result<Option<(u64, u64)>, ManifestError> {
+    let Some(old) = inode(path, files) else { return Ok(None) };
+    let mut first = Vec::new();
+    files.open_regular(path)?.take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    if first.is_empty() || first == MAGIC.as_bytes() { Ok(Some(old)) } else { Err(ManifestError::Precious) }
+}
+
+/// Returns the inode of the file that has the manifest's name, with its filesystem.
+fn inode(path: &Path, files: &OperatorFiles) -> Option<(u64, u64)> {
+    let (dir, name) = place(path, files).ok()?;
+    dir.stat(&name).ok().map(|found| (found.dev, found.ino))
 }
 
 /// Makes the temporary file that becomes the manifest.

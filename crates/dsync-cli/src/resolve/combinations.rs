@@ -1,7 +1,7 @@
 //! Refuses options that conflict, that lack another one they need, or that dsync does not support
 //! in this use.
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
 use dsync_engine::{Operand, notation::Owner};
 
@@ -33,6 +33,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     check_contraries(flags)?;
 
     check_batches(flags)?;
+    check_own_files(flags)?;
     none_with(
         (flags.output.write_manifest.is_some(), "--write-manifest"),
         &[
@@ -55,6 +56,28 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }
     check_accepted(flags)
+}
+
+/// Refuses one name for two files that the run writes: the one would replace the other.
+fn check_own_files(flags: &Flags) -> Result<(), UsageError> {
+    let Flags { batch, output, .. } = flags;
+    let named = [
+        ("--write-batch", &batch.write_batch),
+        ("--only-write-batch", &batch.only_write_batch),
+        ("--read-batch", &batch.read_batch),
+        ("--write-manifest", &output.write_manifest),
+        ("--log-file", &output.log_file),
+    ];
+    let absolute = |name: &OsString| std::path::absolute(name).ok();
+    let named = named.map(|(option, file)| (option, file.as_ref().and_then(absolute)));
+    for (index, (option, file)) in named.iter().enumerate() {
+        let same = |(_, other): &&(&str, Option<PathBuf>)| file.is_some() && file == other;
+        if let Some((other, Some(file))) = named[index + 1..].iter().find(same) {
+            let text = format!("{option} and {other} name the same file, '{}'", file.display());
+            return Err(UsageError::Other { text });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses options that make no sense for a run that is made again.
