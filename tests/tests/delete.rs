@@ -557,3 +557,28 @@ fn what_the_run_itself_writes_in_its_destination_stays() {
         }
     }
 }
+
+#[test]
+fn deletions_in_a_directory_that_is_not_listed_completely_are_counted_as_withheld() {
+    needs_dsync!();
+    for (options, goes) in [
+        (&["--delete"][..], false),
+        (&["--delete", "--ignore-errors"], true),
+        (&["--del", "--ignore-errors"], true),
+        (&["--delete-before", "--ignore-errors"], true),
+    ] {
+        let scratch = Scratch::new();
+        for dir in ["src/sub", "dst/sub"] {
+            fs::create_dir_all(scratch.at(dir)).unwrap();
+        }
+        for extra in ["dst/one", "dst/two", "dst/sub/three"] {
+            fs::write(scratch.at(extra), "").unwrap();
+        }
+        let run = Run::dsync().arg("-a").args(options).args(["src/", "missing", "dst"]).cwd(scratch.path());
+        let outcome = run.run().expect_code(23);
+        assert!(scratch.at("dst/one").exists() && scratch.at("dst/two").exists());
+        assert_eq!(scratch.at("dst/sub/three").exists(), !goes, "{}", outcome.account());
+        let count = if goes { "2 deletions withheld" } else { "3 deletions withheld" };
+        assert!(outcome.stderr_text().contains(count), "{options:?}: {}", outcome.account());
+    }
+}

@@ -33,6 +33,8 @@ pub(super) struct Deletions {
     spool: Spool,
     /// Number of noted extraneous entries, without those in them.
     entries: u64,
+    /// Number of entries that would be extraneous, in directories that were not listed completely.
+    unsure: u64,
     /// Entries of the destination that were compared.
     compared: u64,
     protection: Protection,
@@ -54,7 +56,7 @@ impl Deletions {
             // A limit that this version does not know permits nothing.
             Some(_) => Some(0),
         });
-        Self { spool: Spool::new(spools), entries: 0, compared: 0, protection, allowance }
+        Self { spool: Spool::new(spools), entries: 0, unsure: 0, compared: 0, protection, allowance }
     }
 
     /// Returns the rules for entries that stay.
@@ -75,6 +77,11 @@ impl Deletions {
     /// Goes on with the removals that another list has left.
     pub(super) fn go_on(&mut self, allowance: Allowance) {
         self.allowance = allowance;
+    }
+
+    /// Counts entries of a directory that stay, since it was not listed completely.
+    pub(super) fn keep_unsure(&mut self, entries: usize) {
+        self.unsure += entries as u64;
     }
 
     /// Counts entries of the destination that are compared with the source's.
@@ -146,7 +153,11 @@ impl Deletions {
         root: Option<&Arc<Dir>>,
         changed: &mut dyn FnMut(&RelPath) -> Result<(), OverBudget>,
     ) -> Result<Allowance, SyncError> {
-        let Self { spool, entries, compared, protection, allowance } = self;
+        let Self { spool, entries, unsure, compared, protection, allowance } = self;
+        // Where nothing failed, an option leaves a part of the source out.
+        if site.account.source_damaged() {
+            site.account.amend(|report| report.deletions_withheld += unsure);
+        }
         let Some(root) = root else { return Ok(allowance) };
         let spool = spool.seal().map_err(spool_error)?;
         protection.begin_removals();

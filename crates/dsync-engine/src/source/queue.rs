@@ -305,7 +305,7 @@ mod tests {
         };
         let until = |is_so: &dyn Fn() -> bool| {
             while !is_so() {
-                thread::yield_now()
+                thread::yield_now();
             }
         };
 

@@ -374,8 +374,9 @@ impl<'a> Comparison<'a> {
             self.guard_home(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             merge.leftovers.remove_rest(self.site, &directory);
-        } else if self.pass == Pass::Plan {
-            for (name, kind) in &merge.extraneous {
+        } else {
+            self.deletions.keep_unsure(merge.extraneous.len());
+            for (name, kind) in merge.extraneous.iter().filter(|_| self.pass == Pass::Plan) {
                 self.site.tell_spared(&directory.path.join(name), *kind)?;
             }
         }
