@@ -13,7 +13,7 @@ use dsync_tests::{
     Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in,
     mount::Mount,
     needs_dsync, needs_root, program,
-    run::{catch, until_met},
+    run::{catch, is_alive, until_met, wait_for},
     scratch::slash,
     survey, tree,
 };
@@ -604,5 +604,35 @@ fn a_chain_of_directories_costs_only_what_is_too_deep_in_it() {
     // Too deep for the code that removes the scratch directory.
     for tree in [source, destination] {
         assert!(std::process::Command::new("rm").arg("-rf").arg(tree).status().unwrap().success());
+    }
+}
+
+/// Holds a lease on the file ARGV[0] until another program wants it.
+const LEASE: &str = r#"
+    $SIG{IO} = sub { $wanted = 1 };
+    open(my $file, "+<", $ARGV[0]) or die;
+    fcntl($file, 1024, 1) or die "no leases here: $!";
+    print STDERR "held\n";
+    select(undef, undef, undef, 0.01) until $wanted;
+    fcntl($file, 1024, 2);
+"#;
+
+#[test]
+fn a_file_with_a_lease_is_copied_when_its_holder_gives_it_up() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (held, words) in [("src/f", &["-aI"][..]), ("dst/f", &["-aI", "--inplace"])] {
+        // The holder may be slow to hear of it.
+        until_met(|| {
+            fs::write(scratch.src().join("f"), "new").unwrap();
+            let _ = fs::create_dir(scratch.dst());
+            fs::write(scratch.dst().join("f"), "old").unwrap();
+            let mut holder = Run::of("perl").args(["-e", LEASE]).arg(scratch.at(held)).start();
+            wait_for(|| holder.has_said("held") || !is_alive(holder.id()));
+            let outcome = Run::dsync().args(words).args(["src/", "dst/"]).cwd(scratch.path()).run();
+            holder.kill();
+            (outcome.code() == Some(0)).then_some(())
+        });
+        assert_eq!(fs::read(scratch.dst().join("f")).unwrap(), b"new", "{held}");
     }
 }

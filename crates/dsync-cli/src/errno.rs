@@ -22,6 +22,12 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
             "EILSEQ" => {
                 "rename the entry, exclude it, or name character sets that have its letters (--iconv)"
             }
+            "EMFILE" | "ENFILE" => {
+                "raise the limit on open files (ulimit -n), then run the same command again"
+            }
+            "EAGAIN" => {
+                "end what holds a lease on the file (a file server, for one of its clients), then run the same command again"
+            }
             "EBUSY" | "ETXTBSY" => "end what uses the entry, then run the same command again",
             "E2BIG" => "shorten or remove some of the entry's extended attributes, or leave out -A and -X",
             "EOPNOTSUPP" => "leave out the option whose attributes the filesystem cannot hold",

@@ -30,7 +30,7 @@ pub use target::{Target, is_target_changed};
 pub use trusted::{Links, UntrustedLink};
 pub(crate) use trusted::{Walk, Within};
 
-pub(crate) use crate::sys::retry;
+pub(crate) use crate::sys::{retry, retry_leased};
 use crate::{
     attributes::{self, Handle, Wanted},
     component::{Component, RelPath},
@@ -422,7 +422,7 @@ impl Dir {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let flags = flags | extra;
         let name = self.spelled(name)?;
-        match retry(|| openat(&self.fd, &*name, flags, Mode::empty())) {
+        match retry_leased(|| openat(&self.fd, &*name, flags, Mode::empty())) {
             Ok(fd) => SourceFile::of(fd, how.devices)?.ok_or_else(wrong_type),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => Err(wrong_type()),
             Err(error) => Err(refusal(error, how)),
@@ -553,7 +553,7 @@ impl Dir {
     }
 
     fn readable(&self) -> io::Result<Self> {
-        let fd = openat(&self.fd, c".", LIST_FLAGS, Mode::empty())?;
+        let fd = retry(|| openat(&self.fd, c".", LIST_FLAGS, Mode::empty()))?;
         Ok(Self {
             fake_super: self.fake_super,
             spelling: self.spelling,
@@ -673,12 +673,7 @@ const MAX_LINK_TEXT: usize = 4095;
 
 /// Opens one step of a path.
 fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
-    loop {
-        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
+    retry(|| open_with(|flags| openat(at, path, flags | extra, Mode::empty())))
 }
 
 /// Opens a directory for reading, or only for passing through if reading is not allowed: `x`

@@ -28,7 +28,7 @@ use crate::{
     blank,
     commit::{CommitError, Durability},
     component::Component,
-    dir::{Dir, retry, unless_unknown, wrong_type},
+    dir::{Dir, retry, retry_leased, unless_unknown, wrong_type},
     extended::Withheld,
     extents::{CopyError, Sharing},
     metadata::{Kind, Stamp, Timestamp},
@@ -246,7 +246,7 @@ impl StagedFile {
     pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let on_disk = dir.spelled(&target)?;
-        let open = || retry(|| openat(&**dir, &*on_disk, flags, Mode::empty()));
+        let open = || retry_leased(|| openat(&**dir, &*on_disk, flags, Mode::empty()));
         let mut protected = None;
         let fd = match open() {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => {

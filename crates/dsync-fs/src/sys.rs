@@ -10,6 +10,8 @@ use std::{
         LazyLock,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
@@ -24,12 +26,33 @@ use rustix::{
     io::Errno,
 };
 
-/// Repeats a call that a signal interrupted.
+/// Makes a system call until no signal interrupts it. One that lacks a descriptor is made again when another thread
+/// may have closed one: half a second passes at the most.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    let mut pauses = 0..10;
     loop {
         match call() {
             Err(Errno::INTR) => {}
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => match pauses.next() {
+                Some(doublings) => thread::sleep(Duration::from_millis(1 << doublings) / 2),
+                None => return Err(error.into()),
+            },
             result => return Ok(result?),
+        }
+    }
+}
+
+/// Opens a file that another program may hold a lease on (`F_SETLEASE`, as Samba does for its clients). The first
+/// try asks it to give the lease up, which takes a moment; more than a second and a half is not waited, since a run
+/// must be able to end.
+pub(crate) fn retry_leased<T>(mut open: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    let mut pauses = 0..30;
+    loop {
+        match retry(&mut open) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) && pauses.next().is_some() => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
         }
     }
 }

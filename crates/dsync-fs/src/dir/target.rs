@@ -20,7 +20,7 @@ use rustix::{
 use super::{
     Dir, LeadsOut,
     confined::{Passed, Reach, Trail},
-    refusal, retry,
+    refusal, retry, retry_leased,
     trusted::open_confined_link,
     wrong_type,
 };
@@ -145,7 +145,7 @@ impl Dir {
         let name = &*self.spelled(name)?;
         match self.trail()? {
             Some(trail) => open_confined_link(self.fd.as_fd(), name, trail, how),
-            None => retry(|| openat(&self.fd, name, how, Mode::empty())),
+            None => retry_leased(|| openat(&self.fd, name, how, Mode::empty())),
         }
     }
 
