@@ -3,8 +3,8 @@
 use std::{convert::Infallible, hint::black_box};
 
 use dsync_delta::{
-    BlockLen, IndexedSignature, Key, Layout, ReadAt, RefineRequest, RootBuilder, SegmentPlan, Segments,
-    Signature, SumsFormat, Token, TokenSink, plan_segment, search_segment, signature_parallel,
+    BlockLen, IndexedSignature, Key, Layout, ReadAt, RefineRequest, Rolling, RootBuilder, SegmentPlan,
+    Segments, Signature, SumsFormat, Token, TokenSink, plan_segment, search_segment, signature_parallel,
 };
 use rayon::prelude::*;
 
@@ -82,16 +82,17 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
     lap(&mut destination);
     let index = IndexedSignature::new(signature, &key());
     let segments = Segments::for_file(new.len() as u64).ok()?;
+    let rolling = Rolling::new();
     let mut plans = (0..segments.count())
         .into_par_iter()
-        .map(|segment| plan_segment(&index, new, &segments, segment).ok())
+        .map(|segment| plan_segment(&index, new, &segments, segment, &rolling).ok())
         .collect::<Option<Vec<SegmentPlan>>>()?;
     lap(&mut source);
     if RefineRequest::weak_sums(layout, &plans).is_some() {
         sum_bytes += weak.encode().len() as u64;
         index.add_weak(weak).ok()?;
         let again = |plan: SegmentPlan| {
-            if plan.wants_weak_sums() { plan.search_again(&index, new).ok() } else { Some(plan) }
+            if plan.wants_weak_sums() { plan.search_again(&index, new, &rolling).ok() } else { Some(plan) }
         };
         // One segment at a time, as the program's lanes take them: the first ones are rolled over,
         // later ones sampled.
@@ -115,9 +116,10 @@ where
 {
     let index = index?;
     let segments = Segments::for_file(len as u64).ok()?;
+    let rolling = Rolling::new();
     let outcomes: Option<Vec<_>> = (0..segments.count())
         .into_par_iter()
-        .map(|segment| search_segment(index, new, &segments, segment, &mut Nowhere).ok())
+        .map(|segment| search_segment(index, new, &segments, segment, &rolling, &mut Nowhere).ok())
         .collect();
     let mut root = RootBuilder::new(&key(), &segments);
     let mut literal_bytes = 0;

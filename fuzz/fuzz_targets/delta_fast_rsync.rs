@@ -5,7 +5,7 @@
 mod delta_edits;
 
 use dsync_delta::{
-    BlockLen, IndexedSignature, Key, Layout, Segments, SumsFormat, Token, TokenSink, search_segment,
+    BlockLen, IndexedSignature, Key, Layout, Rolling, Segments, SumsFormat, Token, TokenSink, search_segment,
     signature_parallel,
 };
 use fast_rsync::{Signature, SignatureOptions, apply, diff};
@@ -21,9 +21,9 @@ fuzz_target!(|data: &[u8]| {
     let signature = signature_parallel(&key, layout, SumsFormat::default(), &basis).unwrap();
     let index = IndexedSignature::new(signature, &key);
     let segments = Segments::new(new.len() as u64, 20).unwrap();
-    let (mut literal, mut slack) = (0, 0);
+    let (mut literal, mut slack, rolling) = (0, 0, Rolling::new());
     for segment in 0..segments.count() {
-        let outcome = search_segment(&index, &new, &segments, segment, &mut Nowhere).unwrap();
+        let outcome = search_segment(&index, &new, &segments, segment, &rolling, &mut Nowhere).unwrap();
         literal += outcome.literal_bytes;
         // Where data repeats itself, look-ahead and borders may take another of several matches.
         slack += (outcome.counters.look_aheads + 4) * u64::from(block_len.get());

@@ -7,8 +7,8 @@ mod delta_edits;
 
 use dsync_delta::{
     Applier, BasisCopy, BlockLen, InPlaceOrder, InPlaceStep, IndexedSignature, Key, Layout, RefineRequest,
-    RootBuilder, SegmentOutcome, Segments, Step, SumsFormat, Token, TokenEncoder, TokenSink, file_root,
-    plan_segment, refine_parallel, search_segment, signature_parallel,
+    Rolling, RootBuilder, SegmentOutcome, Segments, Step, SumsFormat, Token, TokenEncoder, TokenSink,
+    file_root, plan_segment, refine_parallel, search_segment, signature_parallel,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -26,9 +26,9 @@ fuzz_target!(|data: &[u8]| {
     let mut plans = Vec::new();
     for segment in 0..segments.count() {
         let mut sink = Encoded::default();
-        let outcome = search_segment(&index, &new, &segments, segment, &mut sink).unwrap();
+        let outcome = search_segment(&index, &new, &segments, segment, &Rolling::new(), &mut sink).unwrap();
         one_round.add(segment, outcome, sink, &basis);
-        plans.push(plan_segment(&index, &new, &segments, segment).unwrap());
+        plans.push(plan_segment(&index, &new, &segments, segment, &Rolling::new()).unwrap());
     }
     one_round.check(&key, &basis, &new);
     if let Some(request) = RefineRequest::weak_sums(layout, &plans).filter(|_| !index.has_weak()) {
@@ -36,8 +36,8 @@ fuzz_target!(|data: &[u8]| {
         let both = signature_parallel(&key, layout, SumsFormat::StrongAndWeak, &basis).unwrap();
         let both = IndexedSignature::new(both, &key);
         for (segment, plan) in (0..).zip(&mut plans).filter(|(_, plan)| plan.wants_weak_sums()) {
-            *plan = plan.search_again(&index, &new).unwrap();
-            let at_once = plan_segment(&both, &new, &segments, segment).unwrap();
+            *plan = plan.search_again(&index, &new, &Rolling::new()).unwrap();
+            let at_once = plan_segment(&both, &new, &segments, segment, &Rolling::new()).unwrap();
             assert_eq!(plan.outcome().literal_bytes, at_once.outcome().literal_bytes);
             assert_eq!(plan.outcome().value, at_once.outcome().value);
         }
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     let mut two_rounds = Rebuilt::new(&key, &segments, request.layout());
     for (segment, plan) in (0..).zip(&plans) {
         let mut sink = Encoded::default();
-        let outcome = plan.emit_refined(&fine, &new, &mut sink).unwrap();
+        let outcome = plan.emit_refined(&fine, &new, &Rolling::new(), &mut sink).unwrap();
         assert!(outcome.literal_bytes <= plan.outcome().literal_bytes);
         two_rounds.add(segment, outcome, sink, &basis);
     }

@@ -3,8 +3,8 @@
 #![no_main]
 
 use dsync_delta::{
-    ArrivingSignature, BlockLen, IndexedSignature, Key, Layout, RefineRequest, Segments, SignatureDecoder,
-    SumsFormat, Token, TokenSink, search_segment,
+    ArrivingSignature, BlockLen, IndexedSignature, Key, Layout, RefineRequest, Rolling, Segments,
+    SignatureDecoder, SumsFormat, Token, TokenSink, search_segment,
 };
 use dsync_fuzz::within_memory;
 use libfuzzer_sys::fuzz_target;
@@ -63,7 +63,7 @@ fn request(layout: Layout, format: SumsFormat, bytes: &[u8]) {
 
 fn search(index: &IndexedSignature, new: &[u8]) {
     let Ok(segments) = Segments::new(new.len() as u64, 20) else { return };
-    let outcome = search_segment(index, new, &segments, 0, &mut Nowhere);
+    let outcome = search_segment(index, new, &segments, 0, &Rolling::new(), &mut Nowhere);
     let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
     let bytes = outcome.literal_bytes + outcome.matched_bytes + outcome.zero_bytes;
     assert_eq!(bytes, new.len() as u64);

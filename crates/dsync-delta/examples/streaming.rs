@@ -15,8 +15,8 @@ use std::{
 };
 
 use dsync_delta::{
-    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, ReadAt, RootBuilder, SegmentHasher, Segments,
-    SignatureDecoder, Step, StepError, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
+    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, ReadAt, Rolling, RootBuilder, SegmentHasher,
+    Segments, SignatureDecoder, Step, StepError, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
     signature_parallel,
 };
 
@@ -76,10 +76,10 @@ fn send_delta(
     let mut decoder = SignatureDecoder::new(layout, SumsFormat::default(), MAX_BLOCKS)?;
     decoder.push(sums)?;
     let index = IndexedSignature::new(decoder.finish()?, key);
-    let mut root = RootBuilder::new(key, segments);
+    let (mut root, rolling) = (RootBuilder::new(key, segments), Rolling::new());
     for segment in 0..segments.count() {
         let mut lane = Lane { index: segment, sender, tokens: TokenEncoder::new() };
-        let outcome = search_segment(&index, &Positional(new), segments, segment, &mut lane)?;
+        let outcome = search_segment(&index, &Positional(new), segments, segment, &rolling, &mut lane)?;
         sender.send(Message::Tokens(lane.tokens.take()))?;
         root.set(segment, outcome.value)?;
     }

@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        BlockLen, SegmentPlan, Segments, SumsFormat, plan_segment,
+        BlockLen, Rolling, SegmentPlan, Segments, SumsFormat, plan_segment,
         testing::{Edited, Encoded, key, noise, signature},
     };
 
@@ -191,14 +191,15 @@ mod tests {
             let segments = Segments::new(len_u64(new.len()), 20).unwrap();
             let mut arriving = ArrivingSignature::new(sums.layout(), &key(), 1 << 20).unwrap();
             let index = Arc::clone(arriving.index());
+            let rollings = [Rolling::new(), Rolling::new()];
             let mut next = 0;
             let mut early = 0;
             let bytes = sums.encode();
             for (at, piece) in (1..).zip(bytes.chunks(piece)) {
                 arriving.push(piece).unwrap();
                 while next < segments.count() && index.is_ready_for(segments, next) {
-                    let plan = plan_segment(&index, &new, &segments, next).unwrap();
-                    let expected = plan_segment(&whole, &new, &segments, next).unwrap();
+                    let plan = plan_segment(&index, &new, &segments, next, &rollings[0]).unwrap();
+                    let expected = plan_segment(&whole, &new, &segments, next, &rollings[1]).unwrap();
                     prop_assert_eq!(emitted(&plan, &new), emitted(&expected, &new));
                     prop_assert_eq!(plan.outcome(), expected.outcome());
                     early += u32::from(at * piece.len() < bytes.len());

@@ -35,6 +35,11 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
         Self { sink, segment, run: None, literal_bytes: 0, matched_bytes: 0, zero_bytes: 0 }
     }
 
+    /// Returns the segment's range in the new file.
+    pub(crate) fn segment(&self) -> Range<u64> {
+        self.segment.clone()
+    }
+
     /// Starts the segment with its first token `lead` bytes before it.
     pub(crate) fn start(&mut self, lead: u32) -> Result<(), S::Error> {
         self.sink.start(lead)

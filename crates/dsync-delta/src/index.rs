@@ -6,10 +6,7 @@
 //! therefore costs only a logarithm. The search bounds how many blocks of one weak sum are
 //! compared.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::OnceLock;
 
 use blake3::hazmat::{ChainingValue, HasherExt};
 
@@ -55,8 +52,6 @@ pub struct IndexedSignature {
     strong: StrongSums,
     /// Unset as long as there are only strong sums; `None` if no block has full length.
     weak: OnceLock<Option<WeakIndex>>,
-    /// Offsets rolled over, in all segments, since rolling last found a match.
-    fruitless: AtomicU64,
 }
 
 impl IndexedSignature {
@@ -71,13 +66,13 @@ impl IndexedSignature {
             let _: Result<(), _> = weak.set(WeakIndex::of(sums, layout, &coverage, key));
         }
         let strong = StrongSums::whole(&strong);
-        Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
+        Self { key: key.clone(), layout, coverage, strong, weak }
     }
 
     /// Makes the index of all blocks of a basis, whose strong sums are still to come.
     pub(crate) fn arriving(layout: Layout, key: &Key, strong: StrongSums) -> Self {
         let (coverage, weak) = (Coverage::whole(layout), OnceLock::new());
-        Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
+        Self { key: key.clone(), layout, coverage, strong, weak }
     }
 
     /// Returns whether all strong sums are here that a search of this segment by position may need:
@@ -164,21 +159,6 @@ impl IndexedSignature {
         let near = self.coverage.slot(near).unwrap_or(near.0);
         let slots = self.weak().into_iter().flat_map(move |weak| weak.candidates(sum, near, max));
         slots.map(|slot| self.coverage.block(slot))
-    }
-
-    /// Records that rolling found a match.
-    pub(crate) fn note_hit(&self) {
-        self.fruitless.store(0, Ordering::Relaxed);
-    }
-
-    /// Records that rolling found no match over `bytes` offsets.
-    pub(crate) fn note_fruitless(&self, bytes: u64) {
-        self.fruitless.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns the number of offsets rolled over since rolling last found a match.
-    pub(crate) fn fruitless_bytes(&self) -> u64 {
-        self.fruitless.load(Ordering::Relaxed)
     }
 }
 

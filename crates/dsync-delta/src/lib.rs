@@ -97,7 +97,7 @@ pub use crate::{
     read::ReadAt,
     refine::{RefineError, RefineRequest, SegmentPlan, plan_segment, refine_parallel},
     root::{ContentHasher, FileRoot, file_root},
-    search::{SearchError, copy_segment, search_segment},
+    search::{Rolling, SearchError, copy_segment, search_segment},
     segment::{RootBuilder, RootError, SegmentError, SegmentHasher, SegmentValue, Segments},
     signature::{
         Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,

@@ -15,7 +15,7 @@ use crate::{
     outcome::{SegmentOutcome, TokenSink},
     parallel,
     root::{FileRoot, file_root},
-    search::{SearchError, search_segment},
+    search::{Rolling, SearchError, search_segment},
     segment::{RootBuilder, RootError, SegmentError, Segments},
     token::{Token, TokenEncoder},
 };
@@ -67,7 +67,8 @@ impl MemoryDelta {
     /// bytes.
     pub fn new(index: &IndexedSignature, new: &[u8]) -> Result<Self, DeltaError> {
         let segments = Segments::for_file(len_u64(new.len())).map_err(DeltaError::Segment)?;
-        let search = |(): &mut (), segment| search_part(index, new, &segments, segment);
+        let rolling = Rolling::new();
+        let search = |(): &mut (), segment| search_part(index, new, &segments, segment, &rolling);
         let searched = parallel::try_map(Vec::from_iter(0..segments.count()), || (), search)?;
         let mut root = RootBuilder::new(index.key(), &segments);
         let (mut literal_bytes, mut matched_bytes) = (0, 0);
@@ -146,9 +147,11 @@ fn search_part(
     new: &[u8],
     segments: &Segments,
     segment: u64,
+    rolling: &Rolling,
 ) -> Result<(Part, SegmentOutcome), DeltaError> {
     let mut sink = Encoder::default();
-    let outcome = search_segment(index, new, segments, segment, &mut sink).map_err(DeltaError::Search)?;
+    let outcome =
+        search_segment(index, new, segments, segment, rolling, &mut sink).map_err(DeltaError::Search)?;
     Ok((Part { lead: sink.lead, payload: sink.tokens.take() }, outcome))
 }
 

@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        AddWeakError, BlockLen, IndexedSignature, RootBuilder, Segments, SumsFormat,
+        AddWeakError, BlockLen, IndexedSignature, Rolling, RootBuilder, Segments, SumsFormat,
         num::len_u64,
         testing::{Edited, Encoded, apply_segment, key, noise, signature, whole_root},
     };
@@ -78,8 +78,10 @@ mod tests {
         let layout = strong.layout();
         let index = IndexedSignature::new(strong, &key());
         let segments = Segments::new(len_u64(new.len()), 20).unwrap();
-        let mut plans: Vec<_> =
-            (0..segments.count()).map(|i| plan_segment(&index, new, &segments, i).unwrap()).collect();
+        let rolling = Rolling::new();
+        let mut plans: Vec<_> = (0..segments.count())
+            .map(|i| plan_segment(&index, new, &segments, i, &rolling).unwrap())
+            .collect();
         let always = always.then(|| RefineRequest::all_weak(layout));
         let request = RefineRequest::weak_sums(layout, &plans).or(always);
         let asked = request.is_some();
@@ -89,7 +91,7 @@ mod tests {
             decoder.push(&sums.encode()).unwrap();
             index.add_weak(decoder.finish().unwrap()).unwrap();
             for plan in plans.iter_mut().filter(|plan| plan.wants_weak_sums()) {
-                *plan = plan.search_again(&index, new).unwrap();
+                *plan = plan.search_again(&index, new, &rolling).unwrap();
                 assert!(!plan.wants_weak_sums());
             }
         }
@@ -109,8 +111,10 @@ mod tests {
         let layout = coarse.layout();
         let index = IndexedSignature::new(coarse, &key());
         let segments = Segments::new(len_u64(new.len()), 20).unwrap();
-        let plans: Vec<_> =
-            (0..segments.count()).map(|i| plan_segment(&index, new, &segments, i).unwrap()).collect();
+        let rolling = Rolling::new();
+        let plans: Vec<_> = (0..segments.count())
+            .map(|i| plan_segment(&index, new, &segments, i, &rolling).unwrap())
+            .collect();
         let fine_len = BlockLen::new(fine).unwrap();
         let fine = RefineRequest::collect(layout, fine_len, &plans).map(|request| {
             let bytes = request.encode();
@@ -124,6 +128,7 @@ mod tests {
         });
         let mut root = RootBuilder::new(&key(), &segments);
         let (mut coarse_literal, mut literal) = (0, 0);
+        let fine_rolling = Rolling::new();
         let mut rebuilt = vec![0xee; new.len()];
         for (i, plan) in (0..).zip(&plans) {
             let mut encoded = Encoded::default();
@@ -133,7 +138,7 @@ mod tests {
             let mut outcome = *plan.outcome();
             if let Some((layout, fine)) = &fine {
                 let mut encoded = Encoded::default();
-                outcome = plan.emit_refined(fine, new, &mut encoded).unwrap();
+                outcome = plan.emit_refined(fine, new, &fine_rolling, &mut encoded).unwrap();
                 let range = segments.range(i);
                 let (start, end) = (range.start.try_into().unwrap(), range.end.try_into().unwrap());
                 rebuilt[start..end].fill(0xdd);
@@ -171,8 +176,9 @@ mod tests {
             let (_, plans, _) = plans_on_demand(&basis, &new, 4096, true);
             let both = IndexedSignature::new(signature(&basis, 4096, SumsFormat::StrongAndWeak), &key());
             let segments = Segments::new(len_u64(new.len()), 20).unwrap();
+            let rolling = Rolling::new();
             for (i, plan) in (0..).zip(&plans) {
-                let whole = plan_segment(&both, &new, &segments, i).unwrap();
+                let whole = plan_segment(&both, &new, &segments, i, &rolling).unwrap();
                 prop_assert_eq!((plan.lead(), &plan.pieces), (whole.lead(), &whole.pieces));
                 prop_assert_eq!(plan.outcome().value, whole.outcome().value);
             }
@@ -224,7 +230,7 @@ mod tests {
         // Weak sums alone find nothing and do no harm.
         let alone = IndexedSignature::new(weak(), &key());
         let segments = Segments::for_file(100_000).unwrap();
-        let plan = plan_segment(&alone, &basis, &segments, 0).unwrap();
+        let plan = plan_segment(&alone, &basis, &segments, 0, &Rolling::new()).unwrap();
         assert_eq!(plan.outcome().literal_bytes, 100_000);
     }
 

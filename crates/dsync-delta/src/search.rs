@@ -42,6 +42,7 @@ use std::ops::Range;
 mod bounds;
 mod walk;
 
+pub use self::bounds::Rolling;
 use self::walk::search_range;
 pub(crate) use self::walk::{Part, StreamSearch, search_stretch};
 use crate::{
@@ -83,7 +84,7 @@ pub enum SearchError<R, S> {
 
 /// Searches one segment of a new file for the blocks of a basis.
 ///
-/// Segments of one file may be searched in any order and at the same time.
+/// Segments of one file may be searched in any order and at the same time. They share `rolling`.
 ///
 /// Cost: one BLAKE3 pass over the segment, a second one where data has shifted, and rolling (at a
 /// fraction of the hash's speed) over new data. Memory: half a MiB and three blocks.
@@ -94,7 +95,7 @@ pub enum SearchError<R, S> {
 /// ```
 /// use dsync_delta::search_segment;
 /// use dsync_delta::{
-///     BlockLen, IndexedSignature, Key, Layout, SegmentOutcome, Segments, SignatureBuilder,
+///     BlockLen, IndexedSignature, Key, Layout, Rolling, SegmentOutcome, Segments, SignatureBuilder,
 /// };
 /// # use dsync_delta::{Token, TokenEncoder, TokenSink};
 /// # #[derive(Default)]
@@ -120,7 +121,9 @@ pub enum SearchError<R, S> {
 /// let segments = Segments::for_file(new.len() as u64)?;
 /// // A `TokenSink` that encodes what it gets.
 /// let mut tokens = Tokens::default();
-/// let outcome: SegmentOutcome = search_segment(&index, &new, &segments, 0, &mut tokens)?;
+/// let rolling = Rolling::new();
+/// let outcome: SegmentOutcome =
+///     search_segment(&index, &new, &segments, 0, &rolling, &mut tokens)?;
 /// assert_eq!((outcome.literal_bytes, outcome.matched_bytes), (14, 40_000));
 /// assert!(tokens.0.take().len() < 100);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -130,6 +133,7 @@ pub fn search_segment<R, S>(
     new: &R,
     segments: &Segments,
     segment_index: u64,
+    rolling: &Rolling,
     sink: &mut S,
 ) -> Result<SegmentOutcome, SearchError<R::Error, S::Error>>
 where
@@ -138,10 +142,9 @@ where
 {
     let mut tree =
         Some(SegmentTree::new(index.key(), segments, segment_index).map_err(SearchError::Segment)?);
-    let segment = segments.range(segment_index);
-    let mut emitter = Emitter::new(sink, segment.clone());
+    let mut emitter = Emitter::new(sink, segments.range(segment_index));
     let file_len = segments.file_len();
-    let counters = search_range(index, new, file_len, &segment, &mut tree, None, &mut emitter)?;
+    let counters = search_range(index, new, file_len, rolling, &mut tree, None, &mut emitter)?;
     // `tree` was set above, and the search leaves it set.
     let no_segment = SegmentError::NoSuchSegment { index: segment_index, count: segments.count() };
     let value = tree.ok_or(no_segment).and_then(SegmentTree::finish).map_err(SearchError::Segment)?;
@@ -172,16 +175,16 @@ pub(crate) fn search_segment_again<R, S>(
     segments: &Segments,
     segment_index: u64,
     known: &Known,
+    rolling: &Rolling,
     sink: &mut S,
 ) -> Result<SegmentOutcome, SearchError<R::Error, S::Error>>
 where
     R: ReadAt + ?Sized,
     S: TokenSink + ?Sized,
 {
-    let segment = segments.range(segment_index);
-    let mut emitter = Emitter::new(sink, segment.clone());
+    let mut emitter = Emitter::new(sink, segments.range(segment_index));
     let file_len = segments.file_len();
-    let counters = search_range(index, new, file_len, &segment, &mut None, Some(known), &mut emitter)?;
+    let counters = search_range(index, new, file_len, rolling, &mut None, Some(known), &mut emitter)?;
     emitter.finish(known.value, counters).map_err(SearchError::Sink)
 }
 
@@ -365,8 +368,8 @@ mod tests {
         let basis = noise(6, 100_000);
         let segments = Segments::new(100_000, 20).unwrap();
         let index = indexed(&basis, 1024);
-        let error =
-            search_segment(&index, &basis[..60_000], &segments, 0, &mut Encoded::default()).unwrap_err();
+        let (cut, rolling) = (&basis[..60_000], Rolling::new());
+        let error = search_segment(&index, cut, &segments, 0, &rolling, &mut Encoded::default()).unwrap_err();
         assert!(matches!(error, SearchError::ShortRead { expected: 100_000, actual: 60_000 }));
         let error =
             copy_segment(&basis[..60_000], &segments, 0, &key(), &mut Encoded::default()).unwrap_err();

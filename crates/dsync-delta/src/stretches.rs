@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ArrivingSignature, Segments, plan_segment,
+        ArrivingSignature, Rolling, Segments, plan_segment,
         testing::{key, noise, signature},
     };
 
@@ -157,8 +157,11 @@ mod tests {
         }
         assert_eq!(signer.finish().split().1.encode().len(), 3072 * 4);
         let segments = Segments::new(3 << 20, 20).unwrap();
-        let plan =
-            |at| plan_segment(arriving.index(), &basis, &segments, at).unwrap().outcome().literal_bytes;
+        let rolling = Rolling::new();
+        let plan = |at| {
+            let plan = plan_segment(arriving.index(), &basis, &segments, at, &rolling).unwrap();
+            plan.outcome().literal_bytes
+        };
         assert_eq!([plan(0), plan(1), plan(2)], [0, 1 << 20, 1 << 20]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use crate::{
-    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, ReadAt, RootBuilder, SegmentOutcome,
+    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, ReadAt, Rolling, RootBuilder, SegmentOutcome,
     Segments, Signature, SignatureBuilder, Step, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
 };
 
@@ -308,12 +308,13 @@ pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> 
     let segments = Segments::new(new.len() as u64, 20).unwrap();
     let mut root = RootBuilder::new(&key(), &segments);
     let mut rebuilt = vec![0xee; new.len()];
-    let mut outcomes = Vec::new();
+    let (mut outcomes, rollings) = (Vec::new(), [Rolling::new(), Rolling::new()]);
     for segment in 0..segments.count() {
         let mut encoded = Encoded::default();
-        let outcome = search_segment(index, &OnDisk(new), &segments, segment, &mut encoded).unwrap();
+        let outcome =
+            search_segment(index, &OnDisk(new), &segments, segment, &rollings[0], &mut encoded).unwrap();
         let mut again = Encoded::default();
-        let in_memory = search_segment(index, new, &segments, segment, &mut again).unwrap();
+        let in_memory = search_segment(index, new, &segments, segment, &rollings[1], &mut again).unwrap();
         assert_eq!((in_memory, again.lead), (outcome, encoded.lead));
         let range = segments.range(segment);
         assert_eq!(

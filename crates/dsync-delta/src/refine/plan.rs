@@ -10,7 +10,7 @@ use crate::{
     num::{len_u64, saturating_usize},
     outcome::{SegmentOutcome, TokenSink},
     read::{ReadAt, read_full},
-    search::{Known, SearchError, search_segment, search_segment_again, search_stretch},
+    search::{Known, Rolling, SearchError, search_segment, search_segment_again, search_stretch},
     segment::Segments,
     token::{MAX_LITERAL, Token},
 };
@@ -19,7 +19,7 @@ use crate::{
 ///
 /// ```
 /// use dsync_delta::{
-///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, Segments, SumsFormat,
+///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, Rolling, Segments, SumsFormat,
 /// };
 /// use dsync_delta::{plan_segment, refine_parallel, signature_parallel};
 /// # use dsync_delta::{Token, TokenEncoder, TokenSink};
@@ -47,7 +47,8 @@ use crate::{
 ///
 /// // The source searches with the strong sums of 16 long blocks, one of which has changed.
 /// let sums = signature_parallel(&key, layout, SumsFormat::StrongOnly, &basis)?;
-/// let plan = plan_segment(&IndexedSignature::new(sums, &key), &new, &segments, 0)?;
+/// let (index, rolling) = (IndexedSignature::new(sums, &key), Rolling::new());
+/// let plan = plan_segment(&index, &new, &segments, 0, &rolling)?;
 /// assert_eq!((plan.outcome().literal_bytes, plan.lead()), (64 << 10, 0));
 ///
 /// // It asks for the short blocks around the gap. Then only one of those travels.
@@ -55,7 +56,7 @@ use crate::{
 /// let fine = IndexedSignature::new(refine_parallel(&key, &request, &basis)?, &key);
 /// // A `TokenSink` that encodes what it gets.
 /// let mut tokens = Tokens::default();
-/// let outcome = plan.emit_refined(&fine, &new, &mut tokens)?;
+/// let outcome = plan.emit_refined(&fine, &new, &Rolling::new(), &mut tokens)?;
 /// assert!(outcome.literal_bytes <= 64 << 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -85,8 +86,8 @@ pub(super) enum Piece {
 ///
 /// ```
 /// use dsync_delta::{
-///     BlockLen, IndexedSignature, Key, Layout, SegmentPlan, Segments, SignatureBuilder,
-///     plan_segment,
+///     BlockLen, IndexedSignature, Key, Layout, Rolling, SegmentPlan, Segments,
+///     SignatureBuilder, plan_segment,
 /// };
 /// # use dsync_delta::{Token, TokenEncoder, TokenSink};
 /// # #[derive(Default)]
@@ -107,7 +108,8 @@ pub(super) enum Piece {
 /// # builder.update(&basis);
 /// # let index = IndexedSignature::new(builder.finish()?, &key);
 /// let new = [basis.as_slice(), b"and more"].concat();
-/// let plan: SegmentPlan = plan_segment(&index, &new, &Segments::for_file(new.len() as u64)?, 0)?;
+/// let (segments, rolling) = (Segments::for_file(new.len() as u64)?, Rolling::new());
+/// let plan: SegmentPlan = plan_segment(&index, &new, &segments, 0, &rolling)?;
 /// // Few bytes are new, so no further sums are asked for: the plan goes as it is.
 /// assert_eq!(plan.outcome().literal_bytes, 8);
 /// let mut tokens = Tokens::default();
@@ -120,12 +122,13 @@ pub fn plan_segment<R>(
     new: &R,
     segments: &Segments,
     segment_index: u64,
+    rolling: &Rolling,
 ) -> Result<SegmentPlan, SearchError<R::Error, Infallible>>
 where
     R: ReadAt + ?Sized,
 {
     let mut planner = Planner::default();
-    let outcome = search_segment(index, new, segments, segment_index, &mut planner)?;
+    let outcome = search_segment(index, new, segments, segment_index, rolling, &mut planner)?;
     Ok(planner.plan(index, segments, segment_index, outcome))
 }
 
@@ -151,6 +154,7 @@ impl SegmentPlan {
         &self,
         index: &IndexedSignature,
         new: &R,
+        rolling: &Rolling,
     ) -> Result<Self, SearchError<R::Error, Infallible>>
     where
         R: ReadAt + ?Sized,
@@ -160,7 +164,8 @@ impl SegmentPlan {
         }
         let mut planner = Planner::default();
         let known = Known { value: self.outcome.value, unmoved: self.unmoved() };
-        let mut outcome = search_segment_again(index, new, &self.segments, self.index, &known, &mut planner)?;
+        let (segments, segment) = (&self.segments, self.index);
+        let mut outcome = search_segment_again(index, new, segments, segment, &known, rolling, &mut planner)?;
         let unrolled = outcome.counters.unrolled_bytes;
         outcome.counters.add(&self.outcome.counters);
         outcome.counters.unrolled_bytes = unrolled;
@@ -195,8 +200,8 @@ impl SegmentPlan {
     /// Searches the plan's literals for the short blocks of `fine` and emits everything in short
     /// blocks.
     ///
-    /// `fine` indexes the answer to a request that this plan was part of. The outcome holds the
-    /// segment's value and the final counts.
+    /// `fine` indexes the answer to a request that this plan was part of. All segments share `rolling`,
+    /// which is not that of the search before. The outcome holds the segment's value and the final counts.
     ///
     /// # Errors
     /// As [`search_segment`], and [`SearchError::ForeignIndex`] if `fine` belongs to another basis.
@@ -204,6 +209,7 @@ impl SegmentPlan {
         &self,
         fine: &IndexedSignature,
         new: &R,
+        rolling: &Rolling,
         sink: &mut S,
     ) -> Result<SegmentOutcome, SearchError<R::Error, S::Error>>
     where
@@ -230,7 +236,8 @@ impl SegmentPlan {
                 let aligned = before.filter(|offset| offset.is_multiple_of(fine_len));
                 let predicted = aligned.map(|offset| BlockIndex(offset / fine_len));
                 let file_len = self.segments.file_len();
-                let found = search_stretch(fine, new, file_len, &(at..at + len), predicted, &mut emitter)?;
+                let stretch = at..at + len;
+                let found = search_stretch(fine, new, file_len, &stretch, rolling, predicted, &mut emitter)?;
                 counters.add(&found);
                 Ok(())
             }

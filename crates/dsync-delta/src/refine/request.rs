@@ -16,7 +16,7 @@ use crate::{
 ///
 /// ```
 /// use dsync_delta::{
-///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, SegmentPlan, Segments,
+///     BlockLen, IndexedSignature, Key, Layout, RefineRequest, Rolling, SegmentPlan, Segments,
 /// };
 /// use dsync_delta::{SumsFormat, plan_segment, signature_parallel};
 ///
@@ -31,7 +31,8 @@ use crate::{
 ///
 /// // Source: strong sums find nothing where all has shifted, so it asks for the weak ones.
 /// let index = IndexedSignature::new(strong, &key);
-/// let plan: SegmentPlan = plan_segment(&index, &new, &segments, 0)?;
+/// let rolling = Rolling::new();
+/// let plan: SegmentPlan = plan_segment(&index, &new, &segments, 0, &rolling)?;
 /// let request = RefineRequest::weak_sums(layout, [&plan]).ok_or("weak sums would not pay")?;
 /// assert!(plan.wants_weak_sums() && request.block_count() == 128);
 ///
@@ -50,7 +51,7 @@ use crate::{
 /// let mut decoder = request.decoder(1 << 20)?;
 /// decoder.push(&answer)?;
 /// index.add_weak(decoder.finish()?)?;
-/// assert_eq!(plan.search_again(&index, &new)?.outcome().matched_bytes, 1 << 20);
+/// assert_eq!(plan.search_again(&index, &new, &rolling)?.outcome().matched_bytes, 1 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,67 @@
 //! Bounds on the work that a search spends on rolling, for any sums of the peer and any content.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::index::IndexedSignature;
+
+/// The record of how far the searches of one new file have rolled without a match.
+///
+/// A search that has rolled over 64 MiB in vain only samples what follows. All segments of a new file
+/// share one record, also those searched at the same time. Another file has its own, and so has another
+/// round with the sums of shorter blocks: what one search finds then says nothing to another.
+///
+/// ```
+/// use dsync_delta::{IndexedSignature, Rolling, SearchError, SegmentPlan, Segments, plan_segment};
+/// # use std::convert::Infallible;
+///
+/// fn plans(
+///     index: &IndexedSignature,
+///     new: &[u8],
+///     segments: &Segments,
+/// ) -> Result<Vec<SegmentPlan>, SearchError<Infallible, Infallible>> {
+///     let rolling = Rolling::new();
+///     let plan = |segment| plan_segment(index, new, segments, segment, &rolling);
+///     (0..segments.count()).map(plan).collect()
+/// }
+/// # use dsync_delta::{BlockLen, Key, Layout, SignatureBuilder};
+/// # let (key, basis) = (Key::from_bytes([7; 32]), vec![5; 4096]);
+/// # let mut builder = SignatureBuilder::new(&key, Layout::new(4096, BlockLen::MIN));
+/// # builder.update(&basis);
+/// # let index = IndexedSignature::new(builder.finish()?, &key);
+/// # assert_eq!(plans(&index, &basis, &Segments::for_file(4096)?)?.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Rolling {
+    /// Offsets rolled over, in all segments, since rolling last found a match.
+    fruitless: AtomicU64,
+}
+
+impl Rolling {
+    /// Makes the record of a file of which nothing has been searched.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records that rolling found a match.
+    fn note_hit(&self) {
+        self.fruitless.store(0, Ordering::Relaxed);
+    }
+
+    /// Records that rolling found no match over `bytes` offsets.
+    fn note_fruitless(&self, bytes: u64) {
+        self.fruitless.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of offsets rolled over since rolling last found a match.
+    fn fruitless_bytes(&self) -> u64 {
+        self.fruitless.load(Ordering::Relaxed)
+    }
+}
 
 /// The remaining budget of one stretch.
 pub(super) struct Bounds<'a> {
-    /// Counts the offsets of the whole file that rolling passed in vain.
-    index: &'a IndexedSignature,
+    rolling: &'a Rolling,
     /// Length rolled over at the start of each period while sampling.
     sample_len: u64,
     /// Number of comparisons after weak hits that may still fail.
@@ -14,11 +70,11 @@ pub(super) struct Bounds<'a> {
 
 impl<'a> Bounds<'a> {
     /// Makes the bounds for a stretch of `len` bytes.
-    pub(super) fn new(index: &'a IndexedSignature, len: u64) -> Self {
+    pub(super) fn new(index: &IndexedSignature, rolling: &'a Rolling, len: u64) -> Self {
         let block_len = index.layout().block_len().bytes();
         let false_matches = (len / block_len).saturating_mul(FALSE_MATCHES_PER_BLOCK);
         Self {
-            index,
+            rolling,
             sample_len: SAMPLE_LEN.max(2 * block_len),
             false_matches_left: false_matches.max(MIN_FALSE_MATCHES),
         }
@@ -27,12 +83,22 @@ impl<'a> Bounds<'a> {
     /// Returns whether the search may roll over offset `at`.
     pub(super) fn allow_rolling(&self, at: u64) -> bool {
         let sampled = at % (self.sample_len * SAMPLE_PERIOD) < self.sample_len;
-        self.allow_comparing() && (sampled || self.index.fruitless_bytes() < GIVE_UP_AFTER)
+        self.allow_comparing() && (sampled || self.rolling.fruitless_bytes() < GIVE_UP_AFTER)
     }
 
     /// Returns whether a window may be compared because of its weak sum.
     pub(super) fn allow_comparing(&self) -> bool {
         self.false_matches_left > 0
+    }
+
+    /// Records that rolling found a match.
+    pub(super) fn note_hit(&self) {
+        self.rolling.note_hit();
+    }
+
+    /// Records that rolling found no match over `bytes` offsets.
+    pub(super) fn note_fruitless(&self, bytes: u64) {
+        self.rolling.note_fruitless(bytes);
     }
 
     /// Counts a failed comparison after a weak hit.
@@ -66,7 +132,9 @@ const MIN_FALSE_MATCHES: u64 = 16;
 mod tests {
     use super::*;
     use crate::{
-        Segments, search_segment,
+        Segments,
+        num::len_u64,
+        search_segment,
         testing::{Encoded, indexed, noise, round_trip},
     };
 
@@ -110,13 +178,33 @@ mod tests {
         let new = noise(11, LEN.try_into().unwrap());
         let segments = Segments::new(LEN, 24).unwrap();
         let index = indexed(&basis, 8 << 10);
-        let mut rolled = 0;
+        let (mut rolled, rolling) = (0, Rolling::new());
         for segment in 0..segments.count() {
-            let outcome = search_segment(&index, &new, &segments, segment, &mut Encoded::default()).unwrap();
+            let mut sink = Encoded::default();
+            let outcome = search_segment(&index, &new, &segments, segment, &rolling, &mut sink).unwrap();
             assert_eq!(outcome.literal_bytes, 16 << 20);
             rolled += outcome.counters.rolled_bytes;
         }
         let sampled = (LEN - GIVE_UP_AFTER) / SAMPLE_PERIOD;
         assert!((GIVE_UP_AFTER..GIVE_UP_AFTER + sampled + (1 << 20)).contains(&rolled), "{rolled}");
+    }
+
+    #[test]
+    fn search_of_one_file_does_not_depend_on_that_of_another() {
+        let basis = noise(10, 1 << 20);
+        let index = indexed(&basis, 8 << 10);
+        let gave_up = Rolling::new();
+        gave_up.note_fruitless(GIVE_UP_AFTER);
+        // All of it lies behind what is sampled at the start of a period.
+        let new = [noise(11, (1 << 20) + 1), basis].concat();
+        let segments = Segments::new(len_u64(new.len()), 24).unwrap();
+        let matched = |rolling: &Rolling| {
+            let mut sink = Encoded::default();
+            search_segment(&index, &new, &segments, 0, rolling, &mut sink).unwrap().matched_bytes
+        };
+
+        assert_eq!(matched(&gave_up), 0);
+        assert_eq!(matched(&Rolling::new()), 1 << 20);
+        assert_eq!(matched(&gave_up), 0, "a match of another file is no reason to go on rolling");
     }
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 pub(crate) use self::part::{Part, StreamSearch};
 use self::rolling::Hit;
-use super::{Known, READ_LEN, SearchCounters, SearchError, TokenSink, bounds::Bounds, fill};
+use super::{Known, READ_LEN, Rolling, SearchCounters, SearchError, TokenSink, bounds::Bounds, fill};
 use crate::{
     block::BlockIndex,
     emit::{Emitter, is_zero},
@@ -31,7 +31,7 @@ pub(super) fn search_range<'a, R, S>(
     index: &'a IndexedSignature,
     new: &'a R,
     file_len: u64,
-    segment: &Range<u64>,
+    rolling: &'a Rolling,
     tree: &mut Option<SegmentTree>,
     known: Option<&'a Known>,
     emitter: &'a mut Emitter<'_, S>,
@@ -40,7 +40,9 @@ where
     R: ReadAt + ?Sized,
     S: TokenSink + ?Sized,
 {
-    let mut search = Search::new(index, new, file_len, segment, file_len, emitter);
+    let segment = emitter.segment();
+    let mut search = Search::new(index, rolling, new, file_len, &segment, file_len, emitter);
+
     // The window begins one block earlier, because the search may have to look for a straddling
     // match.
     let low = segment.start.saturating_sub(search.block_len - 1);
@@ -60,6 +62,7 @@ pub(crate) fn search_stretch<R, S>(
     new: &R,
     file_len: u64,
     stretch: &Range<u64>,
+    rolling: &Rolling,
     predicted: Option<BlockIndex>,
     emitter: &mut Emitter<'_, S>,
 ) -> Result<SearchCounters, SearchError<R::Error, S::Error>>
@@ -67,7 +70,7 @@ where
     R: ReadAt + ?Sized,
     S: TokenSink + ?Sized,
 {
-    let mut search = Search::new(index, new, file_len, stretch, stretch.end, emitter);
+    let mut search = Search::new(index, rolling, new, file_len, stretch, stretch.end, emitter);
     search.predicted = predicted.unwrap_or(NO_BLOCK);
     search.run()?;
     Ok(search.counters)
@@ -109,6 +112,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
     /// at `limit`.
     fn new(
         index: &'a IndexedSignature,
+        rolling: &'a Rolling,
         new: &'a R,
         file_len: u64,
         stretch: &Range<u64>,
@@ -117,12 +121,13 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
     ) -> Self {
         let read_len = READ_LEN.max(index.layout().block_len().size());
         let window = Window::new(new, limit, stretch.start, read_len);
-        Self::over(index, window, file_len, stretch, limit, emitter)
+        Self::over(index, rolling, window, file_len, stretch, limit, emitter)
     }
 
     /// Prepares a search of what a window is moved over.
     fn over(
         index: &'a IndexedSignature,
+        rolling: &'a Rolling,
         window: Window<'a, R>,
         file_len: u64,
         stretch: &Range<u64>,
@@ -148,7 +153,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             literal: stretch.start,
             predicted: BlockIndex(stretch.start / block_len),
             compared: None,
-            bounds: Bounds::new(index, stretch.end - stretch.start),
+            bounds: Bounds::new(index, rolling, stretch.end - stretch.start),
             counters: SearchCounters::default(),
         }
     }

@@ -80,8 +80,6 @@ impl<I: Deref<Target = IndexedSignature>> DeltaWriter<I> {
         let layout = index.layout();
         let header =
             Header { key: index.key().clone(), block_len: layout.block_len(), basis_len: layout.file_len() };
-        // An earlier delta with this index may have given up rolling.
-        index.note_hit();
         Self {
             search: StreamSearch::new(index.key()),
             frames: FrameWriter::new(Kind::Delta, &header, out),

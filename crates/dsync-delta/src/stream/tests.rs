@@ -301,3 +301,32 @@ fn another_basis_is_rejected() {
     assert_eq!(applied(&basis[1..], &delta), Err(error));
     assert_eq!(applied(&noise(11, 100_000), &delta), Err(FormatError::WrongRoot));
 }
+
+#[test]
+fn delta_does_not_depend_on_other_jobs_with_its_signature() {
+    let basis = noise(51, 1 << 20);
+    // All of it lies behind what is sampled at the start of a period.
+    let new = [noise(52, (1 << 20) + 1), basis.clone()].concat();
+    let index = index_of(&signature_of(&basis, 8 << 10));
+    let (alone, counts) = delta_of(&index, &new);
+    assert_eq!(counts.matched_bytes, 1 << 20);
+
+    // Another job reads so much noise meanwhile that it gives up rolling.
+    let (mut out, mut theirs) = (Vec::new(), Vec::new());
+    let mut writer = DeltaWriter::new(&index, &mut out);
+    let mut other = DeltaWriter::new(&index, &mut theirs);
+    let stretch = noise(53, 1 << 20);
+    for _ in 0..66 {
+        other.push(&stretch, &mut theirs);
+        theirs.clear();
+    }
+    writer.push(&new, &mut out);
+    writer.finish(&mut out);
+    assert!(out == alone);
+
+    // A job that begins makes the other roll no further.
+    DeltaWriter::new(&index, &mut Vec::new()).finish(&mut Vec::new());
+    other.push(&noise(54, (3 << 20) + (1 << 19)), &mut theirs);
+    other.push(&basis, &mut theirs);
+    assert_eq!(other.finish(&mut theirs).matched_bytes, 0);
+}

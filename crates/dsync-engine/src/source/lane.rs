@@ -165,9 +165,10 @@ impl Lane<'_> {
         let Some(signature) = &file.request.signature else { return Ok(()) };
         let halt = &self.shared.session.halt;
         let new = opened.content(halt.stop_flag());
+        let rolling = signature.rolling();
         let plan = match earlier {
-            Some(earlier) => earlier.search_again(signature, &new),
-            None => dsync_delta::plan_segment(signature, &new, &opened.segments, index),
+            Some(earlier) => earlier.search_again(signature, &new, rolling),
+            None => dsync_delta::plan_segment(signature, &new, &opened.segments, index, rolling),
         };
 
         if plan.is_err() && halt.stopped() {
@@ -244,13 +245,14 @@ impl Out<'_> {
         };
         let outcome = match (planned, &request.signature) {
             (Some(Planned { plan, fine: Some(fine) }), _) => {
-                plan.emit_refined(&fine, &new, &mut sink).map(|_| plan.outcome().value)
+                plan.emit_refined(&fine, &new, fine.rolling(), &mut sink).map(|_| plan.outcome().value)
             }
             (Some(Planned { plan, fine: None }), _) => {
                 plan.emit(&new, &mut sink).map(|()| plan.outcome().value)
             }
             (None, Some(signature)) => {
-                dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
+                let (segments, rolling) = (&opened.segments, signature.rolling());
+                dsync_delta::search_segment(signature, &new, segments, index, rolling, &mut sink)
                     .map(|outcome| outcome.value)
             }
             (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, &key, &mut sink)

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use dsync_delta::{BlockLen, IndexedSignature, Layout, refined_block_lens};
+use dsync_delta::{BlockLen, IndexedSignature, Layout, Rolling, refined_block_lens};
 use dsync_wire::{
     budget::{Held, OverBudget},
     message::{EntryId, Rest},
@@ -35,17 +35,24 @@ pub(super) struct Request {
     pub(super) tail: Option<Tail>,
 }
 
-/// A basis' signature, and its memory until the last search in it is done.
+/// A basis' signature for one new file, and its memory until the last search in it is done.
 #[derive(Clone)]
 pub(super) struct KeptSignature {
     signature: Arc<IndexedSignature>,
+    /// The record that the searches of all segments share.
+    rolling: Arc<Rolling>,
     held: Arc<Mutex<Held>>,
 }
 
 impl KeptSignature {
     /// Keeps a signature with the memory that was taken for it.
     pub(super) fn new(signature: Arc<IndexedSignature>, held: Held) -> Self {
-        Self { signature, held: Arc::new(Mutex::new(held)) }
+        Self { signature, rolling: Arc::default(), held: Arc::new(Mutex::new(held)) }
+    }
+
+    /// Returns the record of how far the file's searches have rolled in vain.
+    pub(super) fn rolling(&self) -> &Rolling {
+        &self.rolling
     }
 
     /// Takes memory for further sums of it.

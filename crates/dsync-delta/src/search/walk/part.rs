@@ -17,7 +17,7 @@ use crate::{
     outcome::TokenSink,
     read::Window,
     root::FileRoot,
-    search::{SearchCounters, SearchError},
+    search::{Rolling, SearchCounters, SearchError},
     segment::SegmentError,
     subtree::SegmentTree,
 };
@@ -27,6 +27,7 @@ use crate::{
 pub(crate) struct StreamSearch {
     at: u64,
     predicted: BlockIndex,
+    rolling: Rolling,
     /// `None` only after a part's search has failed.
     tree: Option<SegmentTree>,
 }
@@ -44,7 +45,8 @@ pub(crate) struct Part<'a> {
 impl StreamSearch {
     /// Starts at the beginning of a stream.
     pub(crate) fn new(key: &Key) -> Self {
-        Self { at: 0, predicted: BlockIndex(0), tree: Some(SegmentTree::open_ended(key)) }
+        let tree = Some(SegmentTree::open_ended(key));
+        Self { at: 0, predicted: BlockIndex(0), rolling: Rolling::new(), tree }
     }
 
     /// Returns the offset of the first byte that later searches read.
@@ -66,8 +68,8 @@ impl StreamSearch {
         let mut emitter = Emitter::new(sink, 0..u64::MAX);
 
         let window = Window::over(part.bytes, part.offset, part.bytes);
-        let mut search =
-            Search::over(index, window, limit, &(self.at..end.max(self.at)), limit, &mut emitter);
+        let stretch = self.at..end.max(self.at);
+        let mut search = Search::over(index, &self.rolling, window, limit, &stretch, limit, &mut emitter);
         search.predicted = self.predicted;
         search.zeros_until = limit;
         search.tree = self.tree.take();

@@ -54,10 +54,10 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
             let hit = self.roll_slab(weak, roll, &mut at, slab);
             self.counters.rolled_bytes += at - begun;
             if hit.is_some() {
-                self.index.note_hit();
+                self.bounds.note_hit();
                 return Ok(hit.map(|hit| (at, hit)));
             }
-            self.index.note_fruitless(at - begun);
+            self.bounds.note_fruitless(at - begun);
             if !hold {
                 self.pass(at)?;
             }
