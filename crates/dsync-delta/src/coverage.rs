@@ -48,14 +48,13 @@ impl Coverage {
     }
 
     /// Returns the runs, cut into pieces of at most `blocks` blocks.
-    pub(crate) fn stretches(&self, blocks: u64) -> Vec<BlockRun> {
-        let pieces = self.runs().flat_map(|run| {
+    pub(crate) fn stretches(&self, blocks: u64) -> impl Iterator<Item = BlockRun> + '_ {
+        self.runs().flat_map(move |run| {
             let starts = (0..run.count().div_ceil(blocks)).map(move |piece| piece * blocks);
             starts.filter_map(move |start| {
                 BlockRun::new(BlockIndex(run.first().0 + start), blocks.min(run.count() - start))
             })
-        });
-        pieces.collect()
+        })
     }
 
     /// Returns the slot of a block's sums; `None` if the block has none.
@@ -90,7 +89,7 @@ mod tests {
             let slot = blocks.iter().position(|&covered| covered == block);
             assert_eq!(coverage.slot(BlockIndex(block)), slot.map(|slot| slot as u64));
         }
-        let pieces = coverage.stretches(2);
+        let pieces = Vec::from_iter(coverage.stretches(2));
         assert_eq!(pieces, [run(3, 2), run(5, 1), run(9, 2), run(11, 2)]);
         assert_eq!(Coverage::of([].into_iter()).slot(BlockIndex(0)), None);
     }

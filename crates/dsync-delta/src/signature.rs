@@ -186,9 +186,10 @@ impl Signature {
         Self { layout, coverage, strong: Vec::new(), weak: Vec::new(), format }
     }
 
-    /// Makes a signature without any sums, with room for those of all blocks.
-    pub(crate) fn with_capacity(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
-        let blocks = saturating_usize(coverage.block_count());
+    /// Makes a signature without any sums, with room for the first ones. A layout may be of more blocks
+    /// than there is memory for, so the rest grows with the blocks that there really are.
+    pub(crate) fn with_room(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
+        let blocks = saturating_usize(coverage.block_count()).min(FIRST_ROOM);
         let mut signature = Self::empty(layout, coverage, format);
         if format.has_strong() {
             signature.strong.reserve_exact(blocks);
@@ -211,14 +212,30 @@ impl Signature {
 
     /// Adds the sums of the next blocks.
     pub(crate) fn extend(&mut self, strong: &[StrongSum], weak: &[WeakSum]) {
+        self.make_room(strong.len(), weak.len());
         self.strong.extend_from_slice(strong);
         self.weak.extend_from_slice(weak);
     }
 
     /// Adds the sums of the next block.
     fn push(&mut self, strong: Option<StrongSum>, weak: Option<WeakSum>) {
+        self.make_room(strong.iter().len(), weak.iter().len());
         self.strong.extend(strong);
         self.weak.extend(weak);
+    }
+
+    /// Makes room for further sums: twice as much as before, but for no more blocks than there are.
+    fn make_room(&mut self, strong: usize, weak: usize) {
+        let blocks = saturating_usize(self.coverage.block_count());
+        reserve(&mut self.strong, strong, blocks);
+        reserve(&mut self.weak, weak, blocks);
+    }
+}
+
+fn reserve<T>(sums: &mut Vec<T>, more: usize, blocks: usize) {
+    if sums.capacity() - sums.len() < more {
+        let left = blocks.saturating_sub(sums.len());
+        sums.reserve_exact(sums.len().min(left).max(more));
     }
 }
 
@@ -324,7 +341,7 @@ impl SignatureBuilder {
     pub fn with_format(key: &Key, layout: Layout, format: SumsFormat) -> Self {
         Self {
             summer: BlockSummer::new(key, layout, format),
-            signature: Signature::with_capacity(layout, Coverage::whole(layout), format),
+            signature: Signature::with_room(layout, Coverage::whole(layout), format),
             partial: Vec::new(),
             got: 0,
         }
@@ -398,14 +415,14 @@ where
     R: ReadAt + Sync,
     R::Error: Send,
 {
-    signature_of(key, layout, Coverage::whole(layout), format, basis)
+    signature_of(key, layout, &Coverage::whole(layout), format, basis)
 }
 
 /// Makes a signature of some blocks of a basis on all threads of the current rayon pool.
 pub(crate) fn signature_of<R>(
     key: &Key,
     layout: Layout,
-    coverage: Coverage,
+    coverage: &Coverage,
     format: SumsFormat,
     basis: &R,
 ) -> Result<Signature, SignatureError<R::Error>>
@@ -416,12 +433,19 @@ where
     let summer = BlockSummer::new(key, layout, format);
     let stretch = (READ_LEN / layout.block_len().bytes()).max(1);
     let sum = |buffer: &mut Vec<u8>, run| summer.sum_run(run, basis, buffer);
-    let parts = parallel::try_map(coverage.stretches(stretch), Vec::new, sum)?;
-    let mut signature = Signature::with_capacity(layout, coverage, format);
-    for (strong, weak) in parts.into_iter().flatten() {
-        signature.push(strong, weak);
+    let mut signature = Signature::with_room(layout, coverage.clone(), format);
+    let mut stretches = coverage.stretches(stretch);
+
+    // A list of all stretches of a vast layout would not fit in memory.
+    loop {
+        let batch: Vec<_> = stretches.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            return Ok(signature);
+        }
+        for (strong, weak) in parallel::try_map(batch, Vec::new, sum)?.into_iter().flatten() {
+            signature.push(strong, weak);
+        }
     }
-    Ok(signature)
 }
 
 /// The reason why a signature could not be made.
@@ -583,6 +607,12 @@ pub enum SumsError {
 /// Bytes per read: page-cache reads are fastest from 256 KiB to 1 MiB.
 const READ_LEN: u64 = 1 << 20;
 
+/// Sums that have room from the start: 768 KiB of both kinds.
+const FIRST_ROOM: usize = 64 << 10;
+
+/// Stretches whose sums are made at once, 4 GiB of a basis: threads wait for each other after them.
+const BATCH: usize = 4 << 10;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -671,6 +701,28 @@ mod tests {
         let layout = Layout::new(5000, BlockLen::MIN);
         let short = signature_parallel(&key(), layout, SumsFormat::default(), &noise(1, 4999));
         assert_eq!(short, Err(SignatureError::WrongLength { expected: 5000, got: 4999 }));
+    }
+
+    #[test]
+    fn layout_of_more_blocks_than_memory_costs_what_is_there() {
+        for file_len in [1 << 50, u64::MAX] {
+            let layout = Layout::new(file_len, BlockLen::MIN);
+            let mut builder = SignatureBuilder::new(&key(), layout);
+            builder.update(&[5; 5000]);
+            assert!(builder.finish().is_err());
+            let read = signature_parallel(&key(), layout, SumsFormat::default(), &noise(1, 5000));
+            assert!(matches!(read, Err(SignatureError::WrongLength { .. })));
+        }
+    }
+
+    #[test]
+    fn sums_take_no_more_room_than_there_are_blocks() {
+        let blocks = 3 * FIRST_ROOM / 2 + 7;
+        let layout = Layout::new(len_u64(blocks) << 10, BlockLen::MIN);
+        let mut builder = SignatureBuilder::new(&key(), layout);
+        (0..blocks).for_each(|_| builder.update(&[5; 1 << 10]));
+        let signature = builder.finish().unwrap();
+        assert_eq!((signature.strong.capacity(), signature.weak.capacity()), (blocks, blocks));
     }
 
     /// Version 1 of the sums: a different result here means a different protocol version.

@@ -48,7 +48,7 @@ where
 {
     /// Starts a signature with the sums of `format`.
     pub fn new(key: &Key, layout: Layout, format: SumsFormat, basis: &'a R) -> Self {
-        let made = Signature::with_capacity(layout, Coverage::whole(layout), format);
+        let made = Signature::with_room(layout, Coverage::whole(layout), format);
         Self { key: key.clone(), basis, made }
     }
 
@@ -62,7 +62,7 @@ where
         let (layout, format) = (self.made.layout(), self.made.format());
         let first = self.made.summed_blocks();
         let coverage = Coverage::of(self.next_run().into_iter());
-        let (_, strong, weak) = signature_of(&self.key, layout, coverage, format, self.basis)?.into_parts();
+        let (_, strong, weak) = signature_of(&self.key, layout, &coverage, format, self.basis)?.into_parts();
         self.made.extend(&strong, &weak);
         Ok(self.made.encode_from(first, sent))
     }

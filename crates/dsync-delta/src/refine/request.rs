@@ -231,7 +231,7 @@ where
     R: ReadAt + Sync,
     R::Error: Send,
 {
-    signature_of(key, request.fine, request.fine_coverage(), request.format, basis)
+    signature_of(key, request.fine, &request.fine_coverage(), request.format, basis)
 }
 
 /// The reason why a request was rejected.
