@@ -137,6 +137,14 @@ pub enum SegmentError {
         /// Number of bytes received.
         got: u64,
     },
+    /// The layout whose sums are wanted is not that of the segments' file.
+    #[error("the layout is of a file of {laid_out} bytes instead of {file_len}")]
+    OtherLayout {
+        /// Length of the segments' file in bytes.
+        file_len: u64,
+        /// Length of the layout's file in bytes.
+        laid_out: u64,
+    },
 }
 
 /// One segment's contribution to its file's root.
@@ -234,9 +242,14 @@ impl SegmentHasher {
     /// Memory: the sums, 32 bytes for each block, and one block.
     ///
     /// # Errors
-    /// [`SegmentError::NoSuchSegment`].
+    /// [`SegmentError::NoSuchSegment`], and [`SegmentError::OtherLayout`] if `layout` is of a file of
+    /// another length.
     pub fn summing(key: &Key, segments: &Segments, index: u64, layout: Layout) -> Result<Self, SegmentError> {
         let mut this = Self::new(key, segments, index)?;
+        let (file_len, laid_out) = (segments.file_len(), layout.file_len());
+        if laid_out != file_len {
+            return Err(SegmentError::OtherLayout { file_len, laid_out });
+        }
         if layout.block_count() > 1 && layout.block_len().bytes() <= segments.segment_len() {
             let start = segments.range(index).start;
             this.hashing = Hashing::Blocks(Box::new(BlockHasher::new(key, layout, start, this.is_root)));
@@ -539,6 +552,19 @@ mod tests {
             Err(RootError::ForeignValue { index: 0 })
         );
         assert_eq!(builder.finish(), Err(RootError::Incomplete));
+    }
+
+    #[test]
+    fn sums_in_the_layout_of_another_file_are_refused() {
+        let segments = Segments::new(3 << 20, 20).unwrap();
+        let summing = |file_len| {
+            let layout = Layout::new(file_len, crate::BlockLen::MIN);
+            SegmentHasher::summing(&key(), &segments, 2, layout).map(drop)
+        };
+        for laid_out in [0, 2 << 20, (3 << 20) - 1, (3 << 20) + 1, 1 << 40] {
+            assert_eq!(summing(laid_out), Err(SegmentError::OtherLayout { file_len: 3 << 20, laid_out }));
+        }
+        assert_eq!(summing(3 << 20), Ok(()));
     }
 
     #[test]
