@@ -4,7 +4,8 @@
 //! stays within the rate times that stretch plus one burst. While there is something to send, it
 //! stays no more than a burst behind. The implementation is a token bucket, stored as the moment at
 //! which all bytes sent so far are paid for. A lane waits for its turn *before* it sends, so a low
-//! rate looks like a slow carrier to anything that measures it.
+//! rate looks like a slow carrier to anything that measures it. A change of the rate, and a pause,
+//! let nothing go that is not paid for: only a rate that is lifted altogether does.
 //!
 //! Small messages (signs of life, requests) count like all others but do not wait: behind sixteen
 //! lanes of data they would arrive too late on a slow link.
@@ -31,11 +32,8 @@ pub struct Throttle(Arc<Pace>);
 impl Throttle {
     /// Makes a throttle of a rate in bytes per second for each direction; `None` is no limit.
     pub fn new(bytes_per_second: Option<NonZeroU64>) -> Self {
-        let state = State {
-            buckets: bytes_per_second.map(|rate| [Bucket::new(rate), Bucket::new(rate)]),
-            changes: 0,
-            paused: false,
-        };
+        let mut state = State::default();
+        state.set_rate(bytes_per_second, Duration::ZERO);
         let free = AtomicBool::new(state.is_free());
         Self(Arc::new(Pace {
             origin: Instant::now(),
@@ -45,23 +43,20 @@ impl Throttle {
         }))
     }
 
-    /// Sets the rate from now on. What waits under the old one goes on at once.
+    /// Sets the rate from now on. What waits under the old one waits for the rest of its turn at the new
+    /// one; without a rate it goes on at once.
     pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
-        let start = self.0.origin.elapsed();
-        self.change(|state| {
-            let bucket = |rate| Bucket { paid_at: start, ..Bucket::new(rate) };
-            state.buckets = bytes_per_second.map(|rate| [bucket(rate), bucket(rate)]);
-        });
+        self.change(|state, now| state.set_rate(bytes_per_second, now));
     }
 
-    /// Lets no content pass until [`resume`](Self::resume).
+    /// Lets no content pass until [`resume`](Self::resume), also what waits for its turn already.
     pub fn pause(&self) {
-        self.change(|state| state.paused = true);
+        self.change(State::pause);
     }
 
-    /// Lets content pass again.
+    /// Lets content pass again, each piece in its turn.
     pub fn resume(&self) {
-        self.change(|state| state.paused = false);
+        self.change(State::resume);
     }
 
     /// Waits until so many bytes may be copied; returns `false` when `stopped` says so first, which
@@ -70,10 +65,10 @@ impl Throttle {
         self.0.take(Direction::Sent, bytes, true, stopped)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut State, Duration)) {
         let mut state = self.0.lock();
-        change(&mut state);
-        state.changes += 1;
+        // Read under the lock, so that no earlier time comes after a later one.
+        change(&mut state, self.0.origin.elapsed());
         self.0.free.store(state.is_free(), Ordering::Release);
         self.0.changed.notify_all();
     }
@@ -81,7 +76,7 @@ impl Throttle {
 
 impl std::fmt::Debug for Throttle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Throttle").field("paused", &self.0.lock().paused).finish_non_exhaustive()
+        f.debug_struct("Throttle").field("paused", &self.0.lock().is_paused()).finish_non_exhaustive()
     }
 }
 
@@ -240,17 +235,78 @@ struct Pace {
     changed: Condvar,
 }
 
+/// The rate and the pauses, on a clock passed by the caller.
+#[derive(Default)]
 struct State {
     /// For what is sent, and for what is received.
     buckets: Option<[Bucket; 2]>,
-    /// Number of changes of the rate and of pauses.
-    changes: u64,
-    paused: bool,
+    /// Number of times that the rate was lifted: what waited then goes.
+    lifted: u64,
+    /// The time at which the pause began that lasts.
+    paused_at: Option<Duration>,
+    /// Length of all earlier pauses. They pay for nothing.
+    paused_for: Duration,
+}
+
+/// A place among the pieces that wait.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Bytes that were taken before this piece.
+    behind: u64,
+    /// [`State::lifted`] when it was taken.
+    lifted: u64,
 }
 
 impl State {
     fn is_free(&self) -> bool {
-        !self.paused && self.buckets.is_none()
+        !self.is_paused() && self.buckets.is_none()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused_at.is_some()
+    }
+
+    /// Returns the time without pauses.
+    fn clock(&self, now: Duration) -> Duration {
+        self.paused_at.unwrap_or(now).saturating_sub(self.paused_for)
+    }
+
+    fn set_rate(&mut self, rate: Option<NonZeroU64>, now: Duration) {
+        let now = self.clock(now);
+        self.lifted += u64::from(rate.is_none());
+        self.buckets = rate.map(|rate| match self.buckets.take() {
+            Some(buckets) => buckets.map(|bucket| bucket.at_rate(rate, now)),
+            None => [(); 2].map(|()| Bucket { paid_at: now, ..Bucket::new(rate) }),
+        });
+    }
+
+    fn pause(&mut self, now: Duration) {
+        self.paused_at.get_or_insert(now);
+    }
+
+    fn resume(&mut self, now: Duration) {
+        if let Some(began) = self.paused_at.take() {
+            self.paused_for += now.saturating_sub(began);
+        }
+    }
+
+    /// Counts a piece; `None` if there is no rate.
+    fn take(&mut self, direction: Direction, bytes: u64, now: Duration) -> Option<Turn> {
+        let (now, lifted) = (self.clock(now), self.lifted);
+        let bucket = &mut self.buckets.as_mut()?[direction as usize];
+        let behind = bucket.taken;
+        bucket.take(now, bytes);
+        Some(Turn { behind, lifted })
+    }
+
+    /// Returns how long a piece still waits for its turn. A pause comes on top.
+    fn left(&self, direction: Direction, turn: Turn, now: Duration) -> Duration {
+        match &self.buckets {
+            Some(buckets) if self.lifted == turn.lifted => {
+                buckets[direction as usize].due(turn.behind).saturating_sub(self.clock(now))
+            }
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -283,31 +339,29 @@ impl Pace {
             return true;
         }
         let mut state = self.lock();
-        while waits && state.paused {
-            if stopped() {
-                return false;
+        if !waits {
+            // The time of a pause pays for the signs of life in it, or they would all be owed at its end.
+            if !state.is_paused() {
+                state.take(direction, bytes, self.origin.elapsed());
             }
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            return true;
         }
 
-        let now = self.origin.elapsed();
-        let due = match &mut state.buckets {
-            Some(buckets) => now + buckets[direction as usize].take(now, bytes),
-            None => return true,
-        };
-        let begun = state.changes;
-        while waits && state.changes == begun {
-            let left = due.saturating_sub(self.origin.elapsed());
-            if left.is_zero() {
-                break;
+        // After each change of the rate, and each pause, it looks anew when its turn comes.
+        let mut turn = None;
+        loop {
+            let now = self.origin.elapsed();
+            turn = turn.or_else(|| state.take(direction, bytes, now));
+            let left = turn.map_or(Duration::ZERO, |turn| state.left(direction, turn, now));
+            let wait = if state.is_paused() { LOOK } else { left.min(LOOK) };
+            if wait.is_zero() {
+                return true;
             }
             if stopped() {
                 return false;
             }
-            let wait = left.min(LOOK);
             state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
     }
 }
 
@@ -316,21 +370,50 @@ struct Bucket {
     rate: u64,
     /// The time at which everything sent so far is paid for.
     paid_at: Duration,
+    /// Number of bytes counted so far.
+    taken: u64,
 }
 
 impl Bucket {
     fn new(rate: NonZeroU64) -> Self {
-        Self { rate: rate.get(), paid_at: Duration::ZERO }
+        Self { rate: rate.get(), paid_at: Duration::ZERO, taken: 0 }
     }
 
     /// Records `bytes` as sent; returns how long they must wait.
     fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         // Time in which nothing was sent is worth one burst.
         let start = self.paid_at.max(now.saturating_sub(BURST));
-        let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate);
-        let cost = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        self.paid_at = start.saturating_add(cost);
+        self.paid_at = start.saturating_add(self.cost(bytes));
+        self.taken = self.taken.saturating_add(bytes);
         start.saturating_sub(now)
+    }
+
+    /// Returns when everything is paid for that was taken before the piece `behind` so many bytes.
+    fn due(&self, behind: u64) -> Duration {
+        self.paid_at.saturating_sub(self.cost(self.taken.saturating_sub(behind)))
+    }
+
+    /// Returns the time that so many bytes take.
+    fn cost(&self, bytes: u64) -> Duration {
+        let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate);
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the bucket at another rate, with as many bytes unpaid, or saved of a burst, as before.
+    fn at_rate(self, rate: NonZeroU64, now: Duration) -> Self {
+        if rate.get() == self.rate {
+            return self;
+        }
+        let scaled = |time: Duration| {
+            let nanoseconds = u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            let nanoseconds = (nanoseconds * u128::from(self.rate)).div_ceil(u128::from(rate.get()));
+            Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        };
+
+        let unpaid = scaled(self.paid_at.saturating_sub(now));
+        let saved = scaled(now.saturating_sub(self.paid_at).min(BURST)).min(BURST);
+        let paid_at = now.saturating_add(unpaid).saturating_sub(saved);
+        Self { rate: rate.get(), paid_at, taken: self.taken }
     }
 }
 
@@ -350,6 +433,8 @@ const SMALL: usize = 512;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -382,6 +467,159 @@ mod tests {
             let expected = 10.0 * rate as f64;
             prop_assert!((sent as f64 - expected).abs() < 0.05 * expected, "{sent} of {expected}");
         }
+    }
+
+    /// A change by the program, or time that passes.
+    #[derive(Debug, Clone, Copy)]
+    enum Steer {
+        Rate(u64),
+        Pause,
+        Resume,
+        Micros(u64),
+    }
+
+    fn steer() -> impl Strategy<Value = Steer> {
+        prop_oneof![
+            prop_oneof![Just(FASTEST), 1000..FASTEST].prop_map(Steer::Rate),
+            Just(Steer::Pause),
+            Just(Steer::Resume),
+            (1_u64..200_000).prop_map(Steer::Micros),
+            (1_u64..200_000).prop_map(Steer::Micros),
+        ]
+    }
+
+    const FASTEST: u64 = 1_000_000;
+
+    proptest! {
+        /// Law: however a program steers, over any stretch lanes that always have something to send
+        /// carry no more than the rates of that stretch, without its pauses, and one burst.
+        #[test]
+        fn steering_lets_nothing_go_that_is_not_paid_for(
+            steps in prop::collection::vec(steer(), 1..200),
+            pieces in prop::collection::vec(1_u64..=50_000, 1..8),
+        ) {
+            let (mut state, mut now, mut rate) = (State::default(), Duration::ZERO, FASTEST);
+            state.set_rate(NonZeroU64::new(rate), now);
+            let mut lanes: Vec<_> =
+                pieces.iter().map(|&len| (len, state.take(Direction::Sent, len, now).unwrap())).collect();
+            // Bytes that the rates allow so far, those that passed, and the least that they were ahead.
+            let (mut allowed, mut passed, mut least) = (0.0, 0.0_f64, 0.0_f64);
+            for step in steps {
+                match step {
+                    Steer::Rate(new) => {
+                        rate = new;
+                        state.set_rate(NonZeroU64::new(rate), now);
+                    }
+                    Steer::Pause => state.pause(now),
+                    Steer::Resume => state.resume(now),
+                    Steer::Micros(micros) => {
+                        now += Duration::from_micros(micros);
+                        allowed += if state.is_paused() { 0.0 } else { rate as f64 * micros as f64 / 1e6 };
+                    }
+                }
+                while !state.is_paused()
+                    && let Some((len, turn)) =
+                        lanes.iter_mut().find(|(_, turn)| state.left(Direction::Sent, *turn, now).is_zero())
+                {
+                    passed += *len as f64;
+                    *turn = state.take(Direction::Sent, *len, now).unwrap();
+                }
+                least = least.min(passed - allowed);
+                let most = FASTEST as f64 * BURST.as_secs_f64() + 50_000.0 + 1.0;
+                prop_assert!(passed - allowed - least <= most, "{passed} of {allowed}, from {least} on");
+            }
+        }
+    }
+
+    #[test]
+    fn piece_that_waits_keeps_its_turn_at_another_rate() {
+        let rate = NonZeroU64::new;
+        let (mut state, second) = (State::default(), Duration::from_secs(1));
+        state.set_rate(rate(1000), Duration::ZERO);
+        state.take(Direction::Sent, 4000, Duration::ZERO);
+        let turn = state.take(Direction::Sent, 1, Duration::ZERO).unwrap();
+        let left = |state: &State, now: Duration| state.left(Direction::Sent, turn, now).as_millis();
+        assert_eq!(left(&state, second), 3000);
+        state.set_rate(rate(3000), second);
+        assert_eq!(left(&state, second), 1000);
+        state.set_rate(rate(500), second + second / 2);
+        assert_eq!(left(&state, second + second / 2), 3000);
+
+        // A pause pays for nothing.
+        state.pause(2 * second);
+        state.resume(9 * second);
+        assert_eq!(left(&state, 9 * second), 2500);
+
+        // Without a rate it goes, also if there is one again before it has looked.
+        state.set_rate(None, 9 * second);
+        assert_eq!(left(&state, 9 * second), 0);
+        state.set_rate(rate(1), 9 * second);
+        assert_eq!(left(&state, 9 * second), 0);
+    }
+
+    #[test]
+    fn signs_of_life_in_a_pause_are_not_owed_after_it() {
+        let throttle = Throttle::new(NonZeroU64::new(1));
+        let owed = || throttle.0.lock().buckets.as_ref().map(|[sent, _]| sent.taken);
+        let say = || throttle.0.take(Direction::Sent, 1000, false, &|| false);
+        assert!(say());
+        throttle.pause();
+        assert!(say(), "it passes");
+        throttle.resume();
+        assert_eq!(owed(), Some(1000));
+    }
+
+    #[test]
+    fn steering_lets_no_waiting_copy_go() {
+        let rate = NonZeroU64::new(1);
+        let throttle = Throttle::new(rate);
+        assert!(throttle.admit(1_000_000, &|| false), "the first piece has a burst");
+        let looks = AtomicUsize::new(0);
+        let (looked, done) = (|| looks.load(Ordering::Acquire), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                throttle.admit(1, &|| {
+                    looks.fetch_add(1, Ordering::AcqRel);
+                    done.load(Ordering::Acquire)
+                })
+            });
+            // Its next look but one is after the change.
+            let wait = || {
+                let begun = looked();
+                while looked() < begun + 2 && !waiting.is_finished() {
+                    std::thread::yield_now();
+                }
+            };
+            wait();
+            for _ in 0..3 {
+                throttle.set_rate(rate);
+                wait();
+                throttle.set_rate(NonZeroU64::new(2));
+                wait();
+                throttle.pause();
+                wait();
+                throttle.resume();
+                wait();
+            }
+            done.store(true, Ordering::Release);
+            assert!(!waiting.join().unwrap(), "nothing let it go before it was stopped");
+        });
+    }
+
+    #[test]
+    fn pause_holds_a_copy_whose_turn_comes_meanwhile() {
+        let throttle = Throttle::new(NonZeroU64::new(1));
+        assert!(throttle.admit(1_000_000, &|| false), "the first piece has a burst");
+        let looks = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| throttle.admit(1, &|| looks.fetch_add(1, Ordering::AcqRel) > 10));
+            while looks.load(Ordering::Acquire) < 2 {
+                std::thread::yield_now();
+            }
+            throttle.pause();
+            throttle.set_rate(None);
+            assert!(!waiting.join().unwrap(), "only the stop ended its wait");
+        });
     }
 
     #[test]
