@@ -160,13 +160,14 @@ impl TreeWatch {
         watches.round += 1;
     }
 
-    /// Waits for a change, at most so long, and takes all that are known.
+    /// Waits for a change, at most so long, and takes all that are known. A duration that no clock of the
+    /// system holds is no limit.
     ///
     /// # Errors
     /// The system's error.
     pub fn take(&self, most: Duration) -> io::Result<Seen> {
-        let timeout = Timespec::try_from(most).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&self.0.inotify, PollFlags::IN)], Some(&timeout)) {
+        let timeout = Timespec::try_from(most).ok();
+        match poll(&mut [PollFd::new(&self.0.inotify, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -405,6 +406,14 @@ mod tests {
 
     fn write(path: impl AsRef<Path>) {
         fs::write(path, "x").unwrap();
+    }
+
+    #[test]
+    fn a_wait_longer_than_any_clock_ends_with_a_change() {
+        let home = tempfile::tempdir().unwrap();
+        let watch = walked(home.path(), WalkOptions::default());
+        write(home.path().join("new"));
+        assert_eq!(watch.take(Duration::MAX).unwrap(), Seen::Changed);
     }
 
     #[test]

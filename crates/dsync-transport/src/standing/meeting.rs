@@ -22,7 +22,7 @@ use super::{
 };
 use crate::tls::{
     handshake::read_exactly,
-    stream::{Opener, Sealer, Stream, StreamError},
+    stream::{Opener, Sealer, Stream, StreamError, deadline},
     tcp_info::TcpInfo,
 };
 
@@ -59,7 +59,7 @@ pub struct Arrival {
 /// # Security
 /// Anybody can connect. A stranger can make this take `limit` and 32 KiB, and learns the certificate.
 pub fn answer(tcp: TcpStream, end: &ServerEnd<'_>, limit: Duration) -> Result<Arrival, ChannelError> {
-    let until = Instant::now() + limit;
+    let until = deadline(limit);
     let pins = end.clients.iter().map(PublicKey::pin).collect();
     let certifies = end.certificate.is_some() || !end.authorities.is_empty();
     let certifying = if certifies { certified() } else { Vec::new() };
@@ -163,7 +163,7 @@ pub fn dial(
     share: &str,
     limit: Duration,
 ) -> Result<Channel, ChannelError> {
-    let until = Instant::now() + limit;
+    let until = deadline(limit);
     let tcp = connect(address, limit)?;
     let (stream, mut opener) = shake(tcp, end, limit)?;
     let agreed = stream.protocol();
@@ -424,6 +424,27 @@ mod tests {
             assert_eq!((arrival.certificate, arrival.share.as_str()), (by, "nas"));
             assert_eq!(arrival.key, parties.client.public());
         }
+    }
+
+    #[test]
+    fn a_limit_beyond_every_clock_is_none() {
+        let parties = parties();
+        let server = Expected::Key(parties.server.public());
+        let end = ClientEnd { key: &parties.client, certificate: None, server };
+        let pinned = [parties.client.public()];
+        let house = parties.house(&pinned, &[]);
+        let near = |address| {
+            let mut reader = dial(&address, &end, "nas", Duration::MAX)?.split().0;
+            reader.hear_welcome()?;
+            reader.read_all(4, Duration::MAX)
+        };
+        let far = |tcp| {
+            let channel = answer(tcp, &house, Duration::MAX)?.channel;
+            Ok::<_, ChannelError>(Sealer::default().write(&channel.stream, b"text")?)
+        };
+        let (near, far) = both(near, far);
+        far.unwrap();
+        assert_eq!(near.unwrap(), b"text");
     }
 
     /// Enters as a client that says this in place of its certificate; returns the server's verdict and the

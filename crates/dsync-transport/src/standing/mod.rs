@@ -63,7 +63,7 @@ use crate::{
     AddressFamily,
     tls::{
         handshake::read_exactly,
-        stream::{Opener, Sealer, Stream, StreamError},
+        stream::{Opener, Sealer, Stream, StreamError, deadline},
     },
 };
 
@@ -457,7 +457,7 @@ impl ChannelReader {
     /// # Errors
     /// [`ChannelError::TimedOut`], and the others of a connection.
     pub fn read_all(&mut self, most: usize, limit: Duration) -> Result<Vec<u8>, ChannelError> {
-        let end = Instant::now() + limit;
+        let end = deadline(limit);
         let (mut said, mut piece) = (Vec::new(), vec![0; COPY_BYTES]);
         while said.len() < most {
             match self.opener.read_by(&self.stream, &mut piece, end)? {

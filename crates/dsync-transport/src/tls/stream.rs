@@ -89,7 +89,7 @@ impl Stream {
     }
 
     fn shake_hands(tcp: TcpStream, tls: Tls, limit: Duration) -> Result<(Self, Opener), StreamError> {
-        let end = Instant::now() + limit;
+        let end = deadline(limit);
         // Without it the last, small piece of a message would wait for an acknowledgement.
         tcp.set_nodelay(true)?;
         // A kernel that does not know it queues more.
@@ -200,6 +200,11 @@ impl Stream {
         // Fails only if it has already ended.
         let _ = self.tcp.shutdown(how);
     }
+}
+
+/// Returns the end of a time that begins now. A time that no clock holds has no end that anybody meets.
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit.min(ENDLESS)
 }
 
 /// Returns whether an error is of a record, and not of the message in it.
@@ -557,6 +562,8 @@ impl Sealer {
     }
 }
 
+/// A time that nobody waits for, and that every clock holds: 30 years.
+const ENDLESS: Duration = Duration::from_secs(30 * 366 * 86_400);
 /// Bytes that a peer may send before its key is known: a handshake has 3 kB.
 const MAX_HANDSHAKE: usize = 32 << 10;
 /// Bytes that the system queues beyond what the congestion window lets out. A lane that goes on by another
