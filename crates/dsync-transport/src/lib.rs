@@ -1,16 +1,10 @@
-//! Carriers: they bring a session's bytes from one end to the other.
+#![doc = include_str!("../README.md")]
 //!
-//! A carrier implements [`dsync_wire::link::Link`]: one authenticated connection that holds several
-//! ordered byte streams (lanes). There are four, all checked by one test suite (`suite.rs`):
+//! # Modules
 //!
-//! | carrier | bytes travel by | used for |
-//! |---|---|---|
-//! | [`memory`] | bounded queues of `Bytes` inside the process | local runs |
-//! | QUIC | UDP, TLS 1.3 with one-time keys pinned both ways | remote runs where UDP passes |
-//! | TLS | TCP, a connection for each lane, TLS 1.3 with the same keys | short paths, and where UDP is blocked |
-//! | ssh | lanes over the standard streams of the ssh process | everywhere else |
-//!
-//! Beside them, `standing` is the connection to a server that needs no ssh.
+//! A carrier implements [`dsync_wire::link::Link`]; one test suite checks them all (`suite.rs`). [`memory`] is the one
+//! of local runs, [`stream`] has those of a program's own, and `standing` is the connection to a server that needs no
+//! ssh.
 //!
 //! `connect()` starts `dsync --server` through the remote shell and picks the carrier;
 //! `accept()` is its other end. Nothing here touches a file of a tree, reads the environment, or
@@ -170,8 +164,3 @@ impl AddressFamily {
         }
     }
 }
-
-/// Compiles and runs the README's example.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
