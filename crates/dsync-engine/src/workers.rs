@@ -9,7 +9,7 @@ use std::{
     fmt, io,
     num::NonZero,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -17,7 +17,7 @@ use std::{
 
 use dsync_transport::Carriers;
 
-use crate::{SyncError, clock::Clock};
+use crate::{SyncError, clock::Clock, halt::lock};
 
 /// Threads that runs can share; clones are the same threads. They start with the first work and end
 /// with the last clone.
@@ -42,7 +42,10 @@ pub struct Workers(Arc<Inner>);
 struct Inner {
     /// The number of threads; one for each processor if it is not set.
     threads: Option<NonZero<usize>>,
-    pool: OnceLock<Option<rayon::ThreadPool>>,
+    /// Unset until its threads have started.
+    pool: OnceLock<rayon::ThreadPool>,
+    /// Held by whoever starts the pool, so that no other run starts one meanwhile.
+    starting: Mutex<()>,
     carriers: Carriers,
     clock: Clock,
     /// The number of threads beyond the first of their kind that sessions have.
@@ -90,11 +93,25 @@ impl Workers {
                 .thread_name(|number| format!("dsync-work-{number}"))
                 .build()
         };
-        let pool = self.0.pool.get_or_init(|| start().ok());
-        let pool = pool.as_ref().ok_or_else(|| SyncError::Thread {
+        let pool = self.pool(|| start().ok()).ok_or_else(|| SyncError::Thread {
             source: io::Error::new(io::ErrorKind::WouldBlock, "no more threads can be started"),
         })?;
         Ok(pool.install(work))
+    }
+
+    /// Returns the pool, which `start` makes if there is none yet. A failure is not kept: the system may
+    /// have threads again at the next call.
+    fn pool(&self, start: impl FnOnce() -> Option<rayon::ThreadPool>) -> Option<&rayon::ThreadPool> {
+        if let Some(pool) = self.0.pool.get() {
+            return Some(pool);
+        }
+
+        let _starting = lock(&self.0.starting);
+        if self.0.pool.get().is_none() {
+            // Nobody else sets it meanwhile.
+            let _: Result<(), _> = self.0.pool.set(start()?);
+        }
+        self.0.pool.get()
     }
 }
 
@@ -122,3 +139,17 @@ impl fmt::Debug for Workers {
 
 /// Places for further threads, at the least: two sessions have all that they can use.
 const MIN_EXTRAS: usize = 8;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pool_that_could_not_start_is_tried_again() {
+        let workers = Workers::new(NonZero::<usize>::MIN);
+        assert!(workers.pool(|| None).is_none());
+        assert_eq!(workers.install(|| 7).unwrap(), 7);
+        assert!(workers.pool(|| None).is_some(), "a pool that runs is kept");
+    }
+}
