@@ -28,6 +28,7 @@ use dsync_wire::{
     link::{Link, Traffic},
     message::{ListPlace, PeerRole},
     options::{DetectRenamed, EventLevel, SyncOptions},
+    path::EntryPath,
 };
 
 #[cfg(feature = "ssh")]
@@ -37,7 +38,7 @@ pub(crate) use self::{
     serving::{Means, serve_link},
 };
 use crate::{
-    CancelToken, Manifest, Observer, RelativePaths, Resources, Summary, SyncError,
+    CancelToken, Manifest, Observer, Resources, Summary, SyncError,
     acting::{acting, on_own_thread, with_own_workers},
     batch::{Batch, Recorder, Recording},
     callbacks::caught,
@@ -98,10 +99,8 @@ pub struct Job {
     own_files: Vec<PathBuf>,
     filter: Option<Filter>,
     watch: Option<TreeWatch>,
-    /// The paths of a manifest's entries, if not all of them are copied.
-    only: Option<RelativePaths>,
-    /// Whether the job was narrowed to no entry.
-    is_void: bool,
+    /// The entries that the job is narrowed to, if not all of them are copied.
+    only: Option<Vec<EntryPath>>,
     /// The manifest, once the source is the list of its names.
     manifest: Option<Manifest>,
 }
@@ -129,7 +128,6 @@ impl Job {
             filter,
             watch,
             only,
-            is_void: false,
             manifest,
         }
     }
@@ -262,6 +260,7 @@ impl Job {
     /// Completes the options by what the job is to do, and checks all of them. Returns whether the caller's
     /// observer hears of the tree.
     fn prepare(&mut self, is_over: bool) -> Result<bool, SyncError> {
+        self.narrow();
         self.by_names();
         self.prepare_recording()?;
         if self.options.event_done {
@@ -297,7 +296,7 @@ impl Job {
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
         let passes = self.prepare(connector.is_some())?;
-        if self.is_void {
+        if self.only.as_ref().is_some_and(Vec::is_empty) {
             return Ok(Summary { dry_run: self.options.dry_run, ..Summary::default() });
         }
 

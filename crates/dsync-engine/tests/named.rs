@@ -291,6 +291,38 @@ fn a_job_for_no_entry_does_nothing_whatever_its_source_is() {
 }
 
 #[test]
+fn a_job_is_narrowed_whatever_the_order_of_its_setters_is() {
+    type Setter = fn(Job) -> Job;
+    let options: Setter = |job| job.options(SyncOptions::archive());
+    let none: Setter = |job| job.only(&[]);
+    let one: Setter = |job| job.only(&["root/d1/f1".into()]);
+    let two: Setter = |job| job.only(&["root/d2/f2".into()]);
+    for (setters, expected) in [
+        (&[options, one][..], Some("root/d1/f1")),
+        (&[one, options], Some("root/d1/f1")),
+        (&[none, options, one], Some("root/d1/f1")),
+        (&[one, two, options], Some("root/d2/f2")),
+        (&[one, options, none], None),
+    ] {
+        let scene = Scene::new();
+        for number in [1, 2] {
+            let (dir, file) = (format!("d{number}"), format!("d{number}/f{number}"));
+            fs::create_dir_all(scene.root().join(dir)).unwrap();
+            fs::write(scene.root().join(file), "content").unwrap();
+        }
+        let source = Source::Local { paths: vec![scene.root()] };
+        let job = Job::new(source, Destination::Local { path: scene.copy() });
+        let job = setters.iter().fold(job, |job, set| set(job));
+        let summary = job.run(&Silent, &CancelToken::new()).unwrap();
+
+        assert_eq!(summary.report.files_transferred, u64::from(expected.is_some()));
+        for entry in ["root/d1/f1", "root/d2/f2"] {
+            assert_eq!(scene.copy().join(entry).is_file(), expected == Some(entry), "{entry}");
+        }
+    }
+}
+
+#[test]
 fn an_operand_that_was_missing_is_tried_again() {
     for relative in [false, true] {
         let scene = Scene::new();

@@ -7,12 +7,11 @@ use dsync_wire::{options::SyncOptions, path::EntryPath};
 
 use super::Job;
 use crate::{
-    Resources, Source,
+    Resources,
     batch::Recording,
     choice::{Candidate, Filter},
     ends::{ConnectOptions, FilesFrom},
     footprint::Cage,
-    retry,
 };
 
 impl Job {
@@ -255,6 +254,7 @@ impl Job {
     /// does them all, because the root is among them, one belongs to no operand, or the job has wildcards, a
     /// batch or a list of paths at the other end, it stays whole. Narrowed to no entry, its run checks the
     /// options and does nothing: it connects to nobody, makes no destination and writes no manifest.
+    /// A further call replaces the entries of an earlier one; other setters may come before or after.
     ///
     /// ```no_run
     /// # use dsync_engine::{Destination, Job, Silent, Source, SyncError};
@@ -270,21 +270,7 @@ impl Job {
     /// ```
     #[must_use]
     pub fn only(mut self, entries: &[EntryPath]) -> Self {
-        if entries.is_empty() {
-            self.is_void = true;
-            return self;
-        }
-        if self.files_from.is_some() {
-            return self.only_of_list(entries);
-        }
-        if let Source::Manifest { root, .. } = &self.source {
-            self.only = retry::named(root, entries);
-            return self;
-        }
-        let narrowed = retry::narrowed(&self.source, &self.destination, &self.options, entries);
-        if let Some((source, destination, options)) = narrowed {
-            (self.source, self.destination, self.options) = (source, destination, options);
-        }
+        self.only = Some(entries.to_vec());
         self
     }
 

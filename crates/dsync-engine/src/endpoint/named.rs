@@ -12,21 +12,33 @@ use crate::{
 };
 
 impl Job {
+    /// Rewrites a job that was narrowed to some entries, so that it copies only those. It stays whole where
+    /// only the whole job does them all. The entries of a manifest are [taken](Self::take_names) later.
+    pub(super) fn narrow(&mut self) {
+        let Some(entries) = self.only.clone().filter(|entries| !entries.is_empty()) else { return };
+        if self.files_from.is_some() {
+            return self.narrow_list(&entries);
+        }
+        let narrowed = retry::narrowed(&self.source, &self.destination, &self.options, &entries);
+        if let Some((source, destination, options)) = narrowed {
+            (self.source, self.destination, self.options) = (source, destination, options);
+        }
+    }
+
     /// Narrows a job with a list of paths, which has one source.
-    pub(super) fn only_of_list(mut self, entries: &[EntryPath]) -> Self {
-        let Some(FilesFrom::List(list)) = &self.files_from else { return self };
+    fn narrow_list(&mut self, entries: &[EntryPath]) {
+        let Some(FilesFrom::List(list)) = &self.files_from else { return };
         let root = match &self.source {
             Source::Local { paths } => paths.first().map(|path| path.as_os_str()),
             Source::Remote { paths, .. } | Source::Peer { paths } => paths.first().map(OsString::as_os_str),
             Source::Files { .. } | Source::Manifest { .. } | Source::Batch(_) => None,
         };
-        let Some(root) = root else { return self };
+        let Some(root) = root else { return };
         let lists = (list, self.resources.file_list(true));
         // Without room for another list the whole job is made again.
         if let Ok(Some((list, options))) = retry::narrowed_list(root, lists, &self.options, entries) {
             (self.files_from, self.options) = (Some(FilesFrom::List(list)), options);
         }
-        self
     }
 
     /// Sets the options that a source of names has.
@@ -49,8 +61,9 @@ impl Job {
             }
             Source::Manifest { root, manifest } => {
                 self.manifest = Some(manifest.clone());
+                let only = self.only.as_ref().and_then(|entries| retry::named(root, entries));
                 let all = || RelativePaths::of_manifest(manifest);
-                (root, self.only.clone().map_or_else(all, Ok)?)
+                (root, only.map_or_else(all, Ok)?)
             }
             _ => return Ok(()),
         };
