@@ -49,7 +49,7 @@ pub enum Role {
 }
 
 /// Limit of memory (`--max-alloc`) of the end under test, in bytes.
-const MAX_ALLOC: u64 = 8 << 20;
+const MAX_ALLOC: u64 = 16 << 20;
 /// Memory beyond that limit: queues of the link (4 MiB for each lane and direction), threads,
 /// buffers of lanes and compression.
 const FIXED: usize = 160 << 20;

@@ -58,6 +58,9 @@ pub(crate) fn resources(resources: &Resources) -> Result<(), SyncError> {
     if resources.max_stall < Duration::from_secs(1) {
         return invalid("max_stall", "must be at least 1 s");
     }
+    if resources.max_alloc < LEAST_ALLOC {
+        return invalid("max_alloc", "must be at least 16 MiB, which a session needs");
+    }
     Ok(())
 }
 
@@ -186,6 +189,10 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     };
     if has_zero { invalid("sources", ZERO) } else { Ok(()) }
 }
+
+/// The least that a session over a connection works with, in bytes: room for the buffers of any carrier's
+/// lanes and for one listing in progress.
+const LEAST_ALLOC: u64 = 16 << 20;
 
 /// Returns whether a path, or a word for a program, has a zero byte, which no system call takes.
 fn has_zero(text: &OsStr) -> bool {

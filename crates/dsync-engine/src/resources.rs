@@ -32,7 +32,8 @@ use crate::{State, States, Workers};
 #[non_exhaustive]
 pub struct Resources {
     /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process
-    /// (about 30 MiB). Default 256 MiB. A local run has no peer and no such bound.
+    /// (about 30 MiB). Default 256 MiB, at least 16 MiB: less would end any session over a connection, whose
+    /// lanes alone may have 12 MiB on the way. A local run has no peer and no such bound.
     pub max_alloc: u64,
     /// Directory for lists that outgrow a mebibyte, as files without a name. The directory of
     /// [temporaries](crate::WritePolicy::temp_dir) comes before it, if the run has one. Default

@@ -534,6 +534,10 @@ fn a_server_refuses_limits_that_no_session_could_keep() {
             "timeout",
         ),
         (Box::new(move |server: Server| server.resources(stall.clone())), "max_stall"),
+        (
+            Box::new(|server: Server| server.resources(Resources::default().max_alloc((16 << 20) - 1))),
+            "max_alloc",
+        ),
     ] {
         let (_client, socket) = UnixStream::pair().unwrap();
         let error =
