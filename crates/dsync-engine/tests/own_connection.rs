@@ -569,7 +569,10 @@ fn a_panic_in_the_rules_of_a_grant_ends_its_session_only() {
         thread::spawn(move || sender.send(session.join()));
         Stream::from_socket(ours)
     };
-    assert!(run(scene.push().connect(ConnectOptions::default().retries(0)), connect).is_err());
+    // A client that is told does not try again.
+    let told = run(scene.push(), connect).unwrap_err();
+    assert!(matches!(told, SyncError::Peer { reason: Reason::Aborted, .. }), "{told:?}");
+    assert!(!told.is_retryable());
     let ended = served.recv().unwrap();
     let Ok(Err(SyncError::Aborted { message })) = ended else { panic!("{ended:?}") };
     assert_eq!(message, "a bug in the rules");

@@ -13,14 +13,16 @@ use dsync_transport::{Sides, Throttle, throttled};
 use dsync_wire::{
     link::Link,
     message::{Asked, ListPlace, PeerRole},
+    options::SyncOptions,
     state::{DestinationInbox, SourceInbox},
 };
 
 use super::{Place, expanded, homes::at_homes, lent::Lent, open_tree};
 use crate::{
-    CancelToken, Manifest, Observer, SyncError,
+    CancelToken, Grant, Manifest, Observer, SyncError,
     acting::{acting, with_own_workers},
     batch::{Batch, Recording},
+    callbacks::caught,
     destination::{self, asked::AskedFor},
     error::Wording,
     footprint::{Cage, Footprint, Inmates, operator_links},
@@ -128,11 +130,10 @@ pub(crate) fn serve_link(
     session.halt.set_wording(means.wording);
     session.grant.clone_from(&means.start.grant);
     session.tally = means.start.tally();
-    if let Some(grant) = &means.start.grant {
-        if let Err(error) = grant.check((&role, &list), &session.options) {
-            return Err(session.refuse(error));
-        }
-        grant.impose((&role, &list), &mut session.options);
+    if let Some(grant) = &means.start.grant
+        && let Err(error) = judge(grant, (&role, &list), &mut session.options)
+    {
+        return Err(session.refuse(error));
     }
     let users = session.options.copy_as.clone();
     let user = match &role {
@@ -169,6 +170,16 @@ pub(crate) fn serve_link(
         };
         lent.into_iter().for_each(|lent| lent.close(served.is_ok()));
         served
+    })
+}
+
+/// Holds a client to its grant. Rules of the program's may panic: the client has to be told, or it would take
+/// that for a broken connection and try again.
+fn judge(grant: &Grant, task: (&PeerRole, &ListPlace), options: &mut SyncOptions) -> Result<(), SyncError> {
+    caught(|| {
+        grant.check(task, options)?;
+        grant.impose(task, options);
+        Ok(())
     })
 }
 
