@@ -19,8 +19,9 @@ use std::{
 };
 
 use dsync_engine::{
-    Access, CancelToken, Carrier, ConnectOptions, Destination, Excess, Fault, Grant, GrantTerms, Job, Limits,
-    Reason, Resources, RunHandle, Server, Silent, Source, Stream, Summary, SyncError, SyncOptions,
+    Access, AlternateUse, Alternates, CancelToken, Carrier, Choice, ConnectOptions, Destination, Excess,
+    Fault, Grant, GrantTerms, Job, Limits, Reason, Resources, RunHandle, Server, Silent, Source, Stream,
+    Summary, SyncError, SyncOptions, WritePolicy,
     grant::{OptionRules, Request},
 };
 
@@ -484,6 +485,46 @@ fn a_paused_run_can_be_cancelled_and_its_counts_survive() {
         assert!(matches!(outcome.error, Some(SyncError::Cancelled)), "{outcome:?}");
         assert!(outcome.progress.files_done > 0 && outcome.summary.is_none(), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_pause_holds_copies_that_have_no_bytes_to_wait_for() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |path: &str| scratch.path().join(path);
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    // An equal file beside the destination is copied from there.
+    for dir in ["from", "before"] {
+        fs::create_dir_all(at(dir)).unwrap();
+        let mut file = fs::File::create(at(dir).join("equal")).unwrap();
+        file.write_all(b"content").unwrap();
+        file.set_modified(time).unwrap();
+    }
+    let before = Alternates::new(AlternateUse::Copy, vec![b"../before".to_vec()]);
+    let options = SyncOptions::archive().writing(WritePolicy::default().alternates(Some(before)));
+    let job =
+        Job::new(Source::Local { paths: vec![at("from").join("")] }, Destination::Local { path: at("to") });
+
+    // Nothing is planned before the run is paused.
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let run = job
+        .options(options)
+        .filter(move |_| {
+            let _ = wait.lock().map(|wait| wait.recv());
+            Choice::Copy
+        })
+        .start(Silent)
+        .unwrap();
+    run.pause();
+    drop(go);
+    // Makes a wrong copy likely, and decides nothing.
+    thread::sleep(Duration::from_millis(500));
+    assert!(!run.is_finished());
+    assert!(!at("to").join("equal").exists());
+
+    run.resume();
+    assert_eq!(run.join().summary.unwrap().exit_code(), 0);
+    assert_eq!(fs::read(at("to").join("equal")).unwrap(), b"content");
 }
 
 /// Knows when its future may be looked at again.

@@ -183,8 +183,12 @@ impl Worker<'_> {
             && !stopped()
     }
 
-    /// Copies one file, or begins a large one.
+    /// Copies one file, or begins a large one. A clone, or a copy of an equal file, has no bytes to wait for,
+    /// and a pause holds it too.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        if !self.admit(0) {
+            return Ok(());
+        }
         if let Some(twin) = file.slot.equal()
             && twin::copy(self.transfers, &mut self.outbox, file, twin)?
         {
