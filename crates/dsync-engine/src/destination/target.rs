@@ -64,7 +64,11 @@ impl Target {
         let mut target = Self::find(operand, tops, contents, terms)?;
         target.open_up(terms);
         if let Some(root) = &target.root {
-            let wait = if session.begun.is_some() { session.timeout() + OWN_END_WAIT } else { LOCK_WAIT };
+            let wait = if session.begun.is_some() {
+                session.timeout().saturating_add(OWN_END_WAIT)
+            } else {
+                LOCK_WAIT
+            };
             let take = || wait_for_lock(root, wait, &session.halt);
             let taken = terms
                 .hands
@@ -258,10 +262,12 @@ fn unusable(path: &Path, source: io::Error) -> SyncError {
 /// Waits a little for another run to end: single files that are copied to one place at the same
 /// time follow each other, while a run that overlaps with a long one is refused.
 fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<DirLock>> {
-    let until = Instant::now() + wait;
+    // A time that no clock holds has no end.
+    let until = Instant::now().checked_add(wait);
+    let has_time = || until.is_none_or(|until| Instant::now() < until);
     loop {
         match root.try_lock()? {
-            None if Instant::now() < until && !halt.stopped() => std::thread::sleep(crate::halt::POLL),
+            None if has_time() && !halt.stopped() => std::thread::sleep(crate::halt::POLL),
             result => return Ok(result),
         }
     }
@@ -295,4 +301,24 @@ fn file_on(operand: &Path, Terms { options, start, .. }: Terms<'_>) -> PathBuf {
 
 fn is_absent_or_file(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::{frame::ControlSender, link::Link};
+
+    use super::*;
+    use crate::session::ControlOut;
+
+    #[test]
+    fn a_wait_that_no_clock_holds_is_no_panic() {
+        let (here, _there) = dsync_transport::memory::pair();
+        let here: Arc<dyn Link> = Arc::new(here);
+        let control = Arc::new(ControlOut::new(ControlSender::new(here.open_lane().unwrap().tx)));
+        let halt = Halt::new(here, control);
+        let scratch = tempfile::tempdir().unwrap();
+        let root = Dir::open_operand(scratch.path()).unwrap();
+        assert!(wait_for_lock(&root, Duration::MAX, &halt).unwrap().is_some());
+    }
 }
