@@ -18,7 +18,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
-    halt::lock, threads,
+    callbacks::caught, halt::lock, threads,
 };
 
 /// A run that was started with [`Job::start`] or [`Job::start_over`].
@@ -315,6 +315,12 @@ pub(crate) fn start(
     let work = move || {
         let own: Option<&dyn Connector> = connector.as_deref().map(|own| own as _);
         let result = job.conduct(own, Some(&throttle), &watched, &cancel);
+        // Whoever has waited for the end finds nothing of the program's still held.
+        let released = caught(|| {
+            drop((watched, connector, throttle));
+            Ok(())
+        });
+        let result = result.and_then(|summary| released.map(|()| summary));
         let (summary, error) = match result {
             Ok(summary) => (Some(summary), None),
             Err(error) => (None, Some(error)),
@@ -359,6 +365,55 @@ mod tests {
 
         let Poll::Ready(second) = Pin::new(&mut run).poll(&mut context) else { panic!("it waits") };
         assert!(run.is_finished() && is_late(&second) && is_late(&run.join()));
+    }
+
+    /// An observer that a program keeps a hold on, and that takes its time to be dropped.
+    struct Held(#[expect(dead_code, reason = "only held")] Arc<()>);
+
+    impl Observer for Held {}
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // Makes a wrong order likely, and decides nothing.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_programs_is_held_when_the_run_is_over() {
+        let home = tempfile::tempdir().unwrap();
+        let (observer, connector) = (Arc::new(()), Arc::new(()));
+        let job = Job::new(
+            Source::Local { paths: vec![home.path().join("")] },
+            Destination::Peer { path: "there".into() },
+        );
+        let (held, kept) = (Held(Arc::clone(&observer)), Held(Arc::clone(&connector)));
+        let connect = move |_: &CancelToken| -> std::io::Result<crate::Stream> {
+            let _kept = &kept;
+            Err(std::io::ErrorKind::ConnectionRefused.into())
+        };
+        assert!(job.start_over(connect, held).unwrap().join().error.is_some());
+        assert_eq!((Arc::strong_count(&observer), Arc::strong_count(&connector)), (1, 1));
+    }
+
+    /// An observer that cannot be dropped.
+    struct Explosive;
+
+    impl Observer for Explosive {}
+
+    impl Drop for Explosive {
+        fn drop(&mut self) {
+            panic!("it falls over");
+        }
+    }
+
+    #[test]
+    fn a_panic_as_the_observer_is_dropped_ends_the_run() {
+        let home = tempfile::tempdir().unwrap();
+        let source = Source::Local { paths: vec![home.path().join("")] };
+        let job = Job::new(source, Destination::Local { path: home.path().join("to") });
+        let outcome = job.options(SyncOptions::default().dry_run(true)).start(Explosive).unwrap().join();
+        assert!(matches!(outcome.error, Some(SyncError::Aborted { .. })), "{outcome:?}");
     }
 
     #[test]
