@@ -24,7 +24,7 @@ use crate::{
 /// A run that was started with [`Job::start`] or [`Job::start_over`].
 ///
 /// It is also a future of the [`RunOutcome`], for any executor. Dropping it cancels the run and
-/// does not wait for its end.
+/// does not wait for its end; [`RunControls`] steer it from elsewhere.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -50,7 +50,44 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it cancels the run"]
 pub struct RunHandle {
+    controls: RunControls,
+}
+
+/// The controls of a run that was started, for threads beside the one that has its [`RunHandle`] and
+/// waits for the end. Clones are of the same run. Dropping them changes nothing, and once the run is over
+/// they do nothing.
+///
+/// ```
+/// use std::{num::NonZeroU64, thread};
+///
+/// use dsync_engine::{Destination, Job, RunControls, Silent, Source, SyncOptions};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let (from, to) = (home.path().join("from"), home.path().join("to"));
+/// # std::fs::create_dir(&from)?;
+/// # std::fs::write(from.join("note"), "short")?;
+/// let source = Source::Local { paths: vec![from.join("")] };
+/// let job = Job::new(source, Destination::Local { path: to }).options(SyncOptions::archive());
+/// let run = job.start(Silent)?;
+///
+/// // Another thread has the buttons of a window, while this one waits.
+/// let controls: RunControls = run.controls();
+/// let window = thread::spawn(move || {
+///     controls.pause();
+///     controls.set_rate(NonZeroU64::new(1 << 20));
+///     controls.resume();
+///     if controls.progress().bytes_needed > 1 << 40 {
+///         controls.cancel();
+///     }
+/// });
+/// assert!(run.join().error.is_none());
+/// # window.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RunControls {
     run: Arc<Run>,
     throttle: Throttle,
     cancel: CancelToken,
@@ -96,17 +133,22 @@ pub struct RunOutcome {
 }
 
 impl RunHandle {
+    /// Returns controls that other threads can keep while one waits for the end.
+    pub fn controls(&self) -> RunControls {
+        self.controls.clone()
+    }
+
     /// Stops content until [`resume`](Self::resume): of a push it is not sent, of a pull not read,
     /// of a local run not copied, but for what is on its way. The connection stays. Over a connection a pause beyond
     /// [`Resources::max_stall`](crate::Resources::max_stall) of either end ends the run. A local run waits for
     /// as long as it is paused.
     pub fn pause(&self) {
-        self.throttle.pause();
+        self.controls.pause();
     }
 
     /// Lets content go on.
     pub fn resume(&self) {
-        self.throttle.resume();
+        self.controls.resume();
     }
 
     /// Sets the bytes of content per second from now on; `None` is no limit. The other end keeps
@@ -115,12 +157,12 @@ impl RunHandle {
     /// messages of up to 1 MiB: over a connection a rate at which one takes longer than
     /// [`Resources::max_stall`](crate::Resources::max_stall) ends the run as stalled.
     pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
-        self.throttle.set_rate(bytes_per_second);
+        self.controls.set_rate(bytes_per_second);
     }
 
     /// Returns the last progress that was reported.
     pub fn progress(&self) -> Progress {
-        *lock(&self.run.progress)
+        self.controls.progress()
     }
 
     /// Cancels the run, paused or not: it ends within about a second, or when a callback of the program's
@@ -143,12 +185,12 @@ impl RunHandle {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) {
-        self.cancel.cancel();
+        self.controls.cancel();
     }
 
     /// Returns whether the run is over.
     pub fn is_finished(&self) -> bool {
-        !matches!(lock(&self.run.end).stage, Stage::Runs)
+        !matches!(lock(&self.controls.run.end).stage, Stage::Runs)
     }
 
     /// Waits for the end. A callback of the run must not call it: the end waits for the callback.
@@ -156,13 +198,40 @@ impl RunHandle {
     /// Of a handle that was awaited to its end the outcome is with whoever awaited it. This one has a
     /// [`SyncError::InvalidOption`] in its place, as has that of another await.
     pub fn join(self) -> RunOutcome {
-        let mut end = lock(&self.run.end);
+        let mut end = lock(&self.controls.run.end);
         loop {
-            if let Some(outcome) = self.run.outcome(&mut end) {
+            if let Some(outcome) = self.controls.run.outcome(&mut end) {
                 return outcome;
             }
-            end = crate::halt::wait(&self.run.ended, end);
+            end = crate::halt::wait(&self.controls.run.ended, end);
         }
+    }
+}
+
+impl RunControls {
+    /// Stops content as [`RunHandle::pause`] does.
+    pub fn pause(&self) {
+        self.throttle.pause();
+    }
+
+    /// Lets content go on.
+    pub fn resume(&self) {
+        self.throttle.resume();
+    }
+
+    /// Sets the bytes of content per second as [`RunHandle::set_rate`] does.
+    pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
+        self.throttle.set_rate(bytes_per_second);
+    }
+
+    /// Returns the last progress that was reported.
+    pub fn progress(&self) -> Progress {
+        *lock(&self.run.progress)
+    }
+
+    /// Cancels the run as [`RunHandle::cancel`] does.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
     }
 }
 
@@ -170,8 +239,8 @@ impl Future for RunHandle {
     type Output = RunOutcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RunOutcome> {
-        let mut end = lock(&self.run.end);
-        if let Some(outcome) = self.run.outcome(&mut end) {
+        let mut end = lock(&self.controls.run.end);
+        if let Some(outcome) = self.controls.run.outcome(&mut end) {
             return Poll::Ready(outcome);
         }
         end.waker = Some(context.waker().clone());
@@ -181,7 +250,7 @@ impl Future for RunHandle {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        self.controls.cancel();
     }
 }
 
@@ -309,7 +378,8 @@ pub(crate) fn start(
 ) -> Result<RunHandle, SyncError> {
     let (run, cancel) = (Arc::new(Run::default()), CancelToken::new());
     let throttle = Throttle::new(job.rate());
-    let handle = RunHandle { run: Arc::clone(&run), throttle: throttle.clone(), cancel: cancel.clone() };
+    let controls = RunControls { run: Arc::clone(&run), throttle: throttle.clone(), cancel: cancel.clone() };
+    let handle = RunHandle { controls };
     let watched = Watched { observer, run: Arc::clone(&run) };
 
     let work = move || {
@@ -346,7 +416,7 @@ mod tests {
     use dsync_wire::message::{Operation, Problem};
 
     use super::*;
-    use crate::{Destination, Silent, Source, SyncOptions, Verdict};
+    use crate::{ConnectOptions, Destination, Silent, Source, SyncOptions, Verdict};
 
     #[test]
     fn an_outcome_is_returned_once_and_who_comes_late_does_not_wait() {
@@ -414,6 +484,27 @@ mod tests {
         let job = Job::new(source, Destination::Local { path: home.path().join("to") });
         let outcome = job.options(SyncOptions::default().dry_run(true)).start(Explosive).unwrap().join();
         assert!(matches!(outcome.error, Some(SyncError::Aborted { .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn controls_steer_a_run_that_another_thread_waits_for() {
+        let home = tempfile::tempdir().unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        std::fs::create_dir(&from).unwrap();
+        ["a", "b", "c"].iter().for_each(|name| std::fs::write(from.join(name), vec![7; 3 << 20]).unwrap());
+        let source = Source::Local { paths: vec![from.join("")] };
+        let job = Job::new(source, Destination::Local { path: to }).options(SyncOptions::archive());
+        // Nobody waits for its end.
+        let slow = ConnectOptions::default().bytes_per_second(NonZeroU64::new(1));
+        let run = job.connect(slow).start(Silent).unwrap();
+        let controls = run.controls();
+        let waiting = std::thread::spawn(|| run.join());
+        controls.pause();
+        controls.clone().cancel();
+        let outcome = waiting.join().unwrap();
+        // Files that are cloned take no time.
+        assert!(matches!(outcome.error, None | Some(SyncError::Cancelled)), "{outcome:?}");
+        assert_eq!(controls.progress(), outcome.progress);
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub use crate::{
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Excess, Grant, GrantTerms, GrantTermsError, Limits},
-    handle::{RunHandle, RunOutcome},
+    handle::{RunControls, RunHandle, RunOutcome},
     keep::Keeping,
     manifest::{Manifest, ManifestError, ManifestWriter, Record},
     manifest_file::ManifestFile,
