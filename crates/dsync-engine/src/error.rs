@@ -802,7 +802,7 @@ fn reason_of_fault(error: &SyncError) -> Reason {
 }
 
 /// Returns the reason that an error of the system stands for.
-fn reason_of_system(error: &io::Error) -> Reason {
+pub(crate) fn reason_of_system(error: &io::Error) -> Reason {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::NoSpace,
         io::ErrorKind::PermissionDenied => Reason::NoPermission,

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use dsync_wire::path::EntryPath;
 
-use crate::{Fault, SyncError, exit_code, manifest::ManifestError};
+use crate::{Fault, Reason, SyncError, error::reason_of_system, exit_code, manifest::ManifestError};
 
 /// The reason why a tree could not be recorded or verified.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +117,34 @@ impl VerifyError {
         }
     }
 
+    /// Returns the kind of reason, as [`SyncError::reason`] says it of the session.
+    ///
+    /// ```
+    /// use dsync_engine::{Reason, verify::VerifyError};
+    ///
+    /// fn advice(error: &VerifyError) -> &'static str {
+    ///     match error.reason() {
+    ///         Reason::NoPermission => "run as a user that may read the tree",
+    ///         Reason::Missing => "has the tree been moved?",
+    ///         _ => "see the message",
+    ///     }
+    /// }
+    /// # assert_eq!(advice(&VerifyError::Threads), "see the message");
+    /// ```
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Tree { source, .. } | Self::Entry { source, .. } | Self::Ages { source } => {
+                reason_of_system(source)
+            }
+            Self::NothingRecorded { .. } => Reason::Missing,
+            Self::Manifest(_) | Self::TooManyProblems | Self::Threads => Reason::System,
+            Self::Session(error) => error.reason(),
+            Self::Disorder { .. } => Reason::Protocol,
+            Self::Aborted { .. } => Reason::Aborted,
+            Self::Cancelled => Reason::Cancelled,
+        }
+    }
+
     /// Returns the exit code that a command should end with. For a tree that is missing, here or at the
     /// other end, it is 3: 23 are findings.
     ///
@@ -146,6 +174,17 @@ impl VerifyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_error_has_a_reason() {
+        let of_system =
+            |kind: io::ErrorKind| VerifyError::Tree { path: "tree".into(), source: kind.into() }.reason();
+        assert_eq!(of_system(io::ErrorKind::NotFound), Reason::Missing);
+        assert_eq!(of_system(io::ErrorKind::PermissionDenied), Reason::NoPermission);
+        let session = VerifyError::Session(Box::new(SyncError::Locked { path: "tree".into() }));
+        assert_eq!(session.reason(), Reason::Busy);
+        assert_eq!(VerifyError::Cancelled.reason(), Reason::Cancelled);
+    }
 
     #[test]
     fn a_missing_tree_at_the_other_end_is_no_finding() {
