@@ -390,7 +390,7 @@ pub enum SyncError {
     Cancelled,
     /// Code of the program's panicked (an observer, a filter, a connector, an iterator, a rule of a grant),
     /// or the engine has a bug.
-    #[error("a thread of the engine panicked: {message}")]
+    #[error("code of the program, or the engine, panicked: {message}")]
     Aborted {
         /// The panic's message.
         message: String,
@@ -411,7 +411,8 @@ pub enum Fault {
     Connection,
     /// The peer: it broke the protocol, went beyond what was asked or allowed, or gave up itself.
     Peer,
-    /// The engine, or an observer that panicked.
+    /// Code of the program's that the engine called and that panicked (an observer, a filter, a connector, an
+    /// iterator, a rule of a grant), or the engine, which has a bug then. The panic's message tells which.
     Engine,
 }
 
