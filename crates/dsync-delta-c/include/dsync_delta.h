@@ -11,7 +11,9 @@
  *   threads   One thread at a time uses a job. Jobs on several threads may share a signature.
  *   errors    Final: the job answers every later call with the same error. Free it. ERROR_ARGUMENT
  *             alone is about the call: the job is as it was before, and can go on.
- *   panics    Never cross into the caller. They end the job with ERROR_INTERNAL.
+ *   panics    Never cross into the caller. They end the job with ERROR_INTERNAL, if the library was
+ *             built with panics that unwind (cargo's default), else the program.
+ *   memory    Memory that the system refuses aborts the program.
  *   output    Is written, never read. What an apply job wrote is the new file only after DONE.
  */
 

@@ -13,7 +13,9 @@
 //!   and that was not freed since.
 //! - **Threads**: one job is used by one thread at a time. A signature may be shared by jobs on
 //!   different threads. The library starts no threads, keeps no global state and takes no locks.
-//! - **Panics** never cross the boundary: a fault of this library ends the job with `ERROR_INTERNAL`.
+//! - **Panics** never cross the boundary: a fault of this library ends the job with `ERROR_INTERNAL`, in a
+//!   build whose panics unwind. In one with `panic = "abort"` it ends the program.
+//! - **Memory** that the system refuses aborts the program.
 //! - **After an error** a job answers every call with the same error. Free it. `ERROR_ARGUMENT` alone is
 //!   about the call, not the job, which is as it was before.
 //!
