@@ -266,9 +266,9 @@ pub struct ConnectOptions {
     pub pipe: Carrier,
     /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
-    /// The carrier to which the lanes of a long run move where `shell` is a dialler to a server that stands:
-    /// by the round trip, QUIC, or TLS. It carries what can be moved and is no condition. Default
-    /// [`TransportChoice::Auto`].
+    /// The carrier of a long run's lanes later on. If `shell` connects to a standing server (`dsync serve`), a
+    /// long run may move its lanes to this carrier. `Auto` picks QUIC or TLS by the round trip. If the move
+    /// fails, the run goes on as before. Default [`TransportChoice::Auto`].
     pub further: TransportChoice,
     /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
     /// s: both ends send a sign of life every second whatever they are busy with.

@@ -124,8 +124,8 @@ pub struct RunOutcome {
     pub progress: Progress,
     /// Paths of the entries that failed, below the transfer's root, in order and each once:
     /// [`Job::only`] tries these again. Entries that the options leave out
-    /// ([`Cause::Skipped`](crate::Cause::Skipped)) are not among them. Of an operand that is missing it is the
-    /// operand, and of a missing path of [`Source::Files`](crate::Source::Files) the path with the root before it. After a
+    /// ([`Cause::Skipped`](crate::Cause::Skipped)) are not among them. A missing operand is listed as it was
+    /// given; a missing path of [`Source::Files`](crate::Source::Files) is listed with the root in front. After a
     /// [reconnect](Observer::reconnecting) they are those of the last session, which planned everything
     /// anew, like the counts of the summary. Where they would take more than 16 MiB, as a peer can name any
     /// number, it is the root alone (an empty path): then all is tried again.
@@ -195,8 +195,8 @@ impl RunHandle {
 
     /// Waits for the end. A callback of the run must not call it: the end waits for the callback.
     ///
-    /// Of a handle that was awaited to its end the outcome is with whoever awaited it. This one has a
-    /// [`SyncError::InvalidOption`] in its place, as has that of another await.
+    /// If the handle was already awaited to its end, its outcome is gone: `join`, and every further await,
+    /// returns [`SyncError::InvalidOption`] in its place.
     pub fn join(self) -> RunOutcome {
         let mut end = lock(&self.controls.run.end);
         loop {

@@ -270,8 +270,8 @@ impl State {
         self.0.signatures.take_unused()
     }
 
-    /// Keeps the signatures of what the run has written, and writes the state if this run has read something. What it met no more is dropped if the run was
-    /// `whole`.
+    /// Keeps the signatures of what the run has written, and writes the state if this run has read something.
+    /// Pass `whole = true` only after a complete run: records of files that it did not meet are then deleted.
     ///
     /// # Errors
     /// [`StateError`]: the older state is as it was, or a signature could not be kept.

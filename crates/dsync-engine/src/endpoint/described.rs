@@ -139,7 +139,8 @@ impl Job {
     }
 
     /// Records the run in a batch file, which takes its name when the run has ended well, even if
-    /// entries failed. What a recording that changes nothing records is what the run would have sent.
+    /// entries failed. With `only` (see [`Recording::create`]), nothing is changed, and the file has what the
+    /// run would have sent.
     /// A connection that breaks is not made again.
     #[must_use]
     pub fn record(mut self, recording: Recording) -> Self {
