@@ -181,10 +181,12 @@ pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<Sh
             return Err(UsageError::SeveralHosts { operand: word.clone(), is_here: false });
         }
 
-        // A leading `./` keeps a path from being read as a home directory.
+        // A leading `./` keeps a path from being read as a home directory. A second one would be the place
+        // at which -R cuts.
+        let dot: &[u8] = if path.starts_with(b"./") { b"" } else { b"./" };
         let host = &address.host.host;
-        let host = if host.contains(':') { format!("[{host}]:./") } else { format!("{host}:./") };
-        rewritten.push(OsString::from_vec([host.as_bytes(), &path].concat()));
+        let host = if host.contains(':') { format!("[{host}]:") } else { format!("{host}:") };
+        rewritten.push(OsString::from_vec([host.as_bytes(), dot, &path].concat()));
         named = Some(address);
     }
 
@@ -314,6 +316,22 @@ mod tests {
         assert_eq!(rewrite(&words("a b:c")).unwrap(), (words("a b:c"), None));
         for line in ["nas::b nas::c dst", "nas::b other::b dst", "nas::b nas:x dst", "nas:: dst"] {
             assert!(rewrite(&words(line)).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_begins_with_a_dot_gets_no_second_one() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (typed, rewritten) in [
+            ("nas::b/./src/./dir", "nas:./src/./dir"),
+            ("nas::b/././src", "nas:././src"),
+            ("nas::b/src/./dir", "nas:./src/./dir"),
+            ("nas::b/.", "nas:./."),
+            ("nas::b/./", "nas:./"),
+            ("nas::b/.x", "nas:./.x"),
+            ("dsync://[::1]:9/b/./src", "[::1]:./src"),
+        ] {
+            assert_eq!(rewrite(&words(typed)).unwrap().0, words(rewritten), "{typed}");
         }
     }
 }

@@ -14,6 +14,7 @@ mod limits;
 mod metrics;
 mod nas;
 mod nothing_to_do;
+mod operands;
 mod own_names;
 mod owners;
 mod parent;
