@@ -34,6 +34,11 @@ impl ShareAddress {
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if self.port == PORT { format!("{host}::") } else { format!("dsync://{host}:{}/", self.port) }
     }
+
+    /// Returns the address of the share itself.
+    fn address(&self) -> String {
+        self.server() + &self.share
+    }
 }
 
 /// Returns the address of all that the server offers whose share an operand names; `None` if it names no
@@ -94,6 +99,20 @@ fn first_colon(place: &[u8]) -> Option<usize> {
     Some(start + place[start..].iter().position(|byte| *byte == b':')?)
 }
 
+/// Reads one operand; behind one that names a share, `::SHARE/PATH` is on the same server, as with rsync.
+fn read_behind(
+    before: Option<&ShareAddress>,
+    word: &OsStr,
+) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
+    match (before, word.as_bytes().strip_prefix(b"::")) {
+        (Some(before), Some(rest)) => Some(share_and_path(word, rest).map(|(share, path)| {
+            let address = ShareAddress { share, ..before.clone() };
+            (address, path)
+        })),
+        _ => read(word),
+    }
+}
+
 /// Makes an address of its parts.
 fn parts(
     word: &OsStr,
@@ -101,6 +120,20 @@ fn parts(
     port: Option<u16>,
     rest: &[u8],
 ) -> Result<(ShareAddress, Vec<u8>), UsageError> {
+    let (share, path) = share_and_path(word, rest)?;
+    let as_remote = [place, b":"].concat();
+    match Operand::parse(OsStr::from_bytes(&as_remote)) {
+        Ok(Operand::Remote { host, .. }) => {
+            let no_port = || wrong(word, "has no port from 1 to 65535 behind the host");
+            let port = port.ok_or_else(no_port)?;
+            Ok((ShareAddress { host, port, share }, path))
+        }
+        _ => Err(UsageError::ShareAddress { operand: word.to_owned() }),
+    }
+}
+
+/// Splits the name of a share from the path in it.
+fn share_and_path(word: &OsStr, rest: &[u8]) -> Result<(String, Vec<u8>), UsageError> {
     let no_share = || UsageError::ShareAddress { operand: word.to_owned() };
     let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let share = std::str::from_utf8(&rest[..end]).map_err(|_| no_share())?;
@@ -108,17 +141,8 @@ fn parts(
     if share.starts_with('-') || !share.bytes().all(plain) || share.len() > LONGEST_SHARE {
         return Err(no_share());
     }
-
     let path = rest[end..].strip_prefix(b"/").unwrap_or_default();
-    let as_remote = [place, b":"].concat();
-    match Operand::parse(OsStr::from_bytes(&as_remote)) {
-        Ok(Operand::Remote { host, .. }) => {
-            let no_port = || wrong(word, "has no port from 1 to 65535 behind the host");
-            let port = port.ok_or_else(no_port)?;
-            Ok((ShareAddress { host, port, share: share.to_owned() }, path.to_vec()))
-        }
-        _ => Err(no_share()),
-    }
+    Ok((share.to_owned(), path.to_vec()))
 }
 
 /// Refuses an address for what is wrong with its host or port.
@@ -170,15 +194,15 @@ pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<Sh
     let mut named: Option<ShareAddress> = None;
     let mut rewritten = Vec::with_capacity(operands.len());
     for word in operands {
-        let Some((address, path)) = read(word).transpose()? else {
+        let Some((address, path)) = read_behind(named.as_ref(), word).transpose()? else {
             rewritten.push(word.clone());
             continue;
         };
         if address.share.is_empty() {
             return Err(UsageError::ShareAddress { operand: word.clone() });
         }
-        if named.as_ref().is_some_and(|named| *named != address) {
-            return Err(UsageError::SeveralHosts { operand: word.clone(), is_here: false });
+        if let Some(named) = named.as_ref().filter(|named| **named != address) {
+            return Err(apart(operands, word, named));
         }
 
         // A leading `./` keeps a path from being read as a home directory. A second one would be the place
@@ -190,14 +214,58 @@ pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<Sh
         named = Some(address);
     }
 
-    let elsewhere =
-        |word: &OsString| matches!(Operand::parse(word), Ok(Operand::Remote { .. })) && read(word).is_none();
-    if named.is_some()
-        && let Some(operand) = operands.iter().find(|operand| elsewhere(operand))
-    {
-        return Err(UsageError::SeveralHosts { operand: operand.clone(), is_here: false });
+    if let Some(named) = &named {
+        check_company(operands, named)?;
     }
     Ok((rewritten, named))
+}
+
+/// Refuses operands beside a share that are neither in it nor the other end.
+fn check_company(operands: &[OsString], named: &ShareAddress) -> Result<(), UsageError> {
+    let Some((last, sources)) = operands.split_last() else { return Ok(()) };
+    let is_share = |word: &OsString| read_behind(Some(named), word).is_some();
+    let is_elsewhere = |word: &OsString| is_remote(word) && read(word).is_none();
+    if is_elsewhere(last) {
+        return Err(UsageError::BothRemote);
+    }
+
+    let first_is_share = sources.first().is_some_and(is_share);
+    // rsync's short form of the same host is a path in the share.
+    let is_there = |word: &OsString| is_share(word) || word.as_bytes().starts_with(b":");
+    let stray = |word: &&OsString| if first_is_share { !is_there(word) } else { is_share(word) };
+    match sources.iter().find(stray) {
+        Some(operand) if first_is_share => Err(apart(operands, operand, named)),
+        Some(operand) => Err(UsageError::SeveralHosts { operand: operand.clone(), is_here: false }),
+        None if sources.iter().any(is_elsewhere) => Err(UsageError::BothRemote),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error for an operand that is not in the share that was named before it.
+fn apart(operands: &[OsString], word: &OsString, named: &ShareAddress) -> UsageError {
+    let is_destination = operands.last().is_some_and(|last| std::ptr::eq(last, word));
+    if is_destination {
+        return UsageError::BothRemote;
+    }
+    let form = match (is_remote(word), read_behind(Some(named), word)) {
+        (_, Some(_)) => Form::Share,
+        (true, None) => Form::Remote,
+        (false, None) => Form::Local,
+    };
+    UsageError::OutsideShare { operand: word.clone(), share: named.address(), form }
+}
+
+/// The form of an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Share,
+    Remote,
+    Local,
+}
+
+/// Returns whether an operand names another host, in either form.
+fn is_remote(word: &OsString) -> bool {
+    read(word).is_some() || matches!(Operand::parse(word), Ok(Operand::Remote { .. }))
 }
 
 /// Sets the way of a run to a share.
@@ -332,6 +400,53 @@ mod tests {
             ("dsync://[::1]:9/b/./src", "[::1]:./src"),
         ] {
             assert_eq!(rewrite(&words(typed)).unwrap().0, words(rewritten), "{typed}");
+        }
+    }
+
+    #[test]
+    fn two_colons_behind_a_share_are_its_server() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for line in ["nas::b/x ::b/y dst", "dsync://nas:9/b/x ::b/y dst"] {
+            let (rewritten, named) = rewrite(&words(line)).unwrap();
+            assert_eq!(rewritten, words("nas:./x nas:./y dst"), "{line}");
+            assert_eq!(named.unwrap().share, "b", "{line}");
+        }
+        for (line, said) in [
+            ("nas::b/x ::c/y dst", "'::c/y' is not in 'nas::b'"),
+            ("nas::b/x :: dst", "names no share"),
+            ("nas::b/x ::/y dst", "names no share"),
+        ] {
+            let error = rewrite(&words(line)).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+        // Without a share before it there is no server that it could be of.
+        assert_eq!(rewrite(&words("::b/y dst")).unwrap().1, None);
+    }
+
+    #[test]
+    fn what_is_not_in_the_share_is_named_as_it_was_typed() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (line, said) in [
+            ("nas::b/x nas::c/y dst", "all sources must be in one share, and 'nas::c/y' is not in 'nas::b'"),
+            ("dsync://nas:9/b dsync://nas:8/b dst", "'dsync://nas:8/b' is not in 'dsync://nas:9/b'"),
+            (
+                "nas::b/x nas:y dst",
+                "'nas:y' is not in 'nas::b', where the others are; a file here whose name",
+            ),
+            (
+                "nas::b/x y dst",
+                "'y' is not in 'nas::b', where the others are; a path there is written '::b/y'",
+            ),
+            ("x nas::b/y dst", "'nas::b/y' is not where the others are"),
+            ("nas::b/x nas::c/y", "both"),
+            ("nas:x nas::b/y", "both"),
+            ("nas::b/x nas:y", "both"),
+        ] {
+            let error = rewrite(&words(line)).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+        for line in ["x y nas::b", "nas::b :y dst", "nas::b dst", "nas::b nas::b/x"] {
+            assert!(rewrite(&words(line)).is_ok(), "{line}");
         }
     }
 }

@@ -16,7 +16,7 @@ use dsync_engine::{
     FileListError, MAX_FILTERS, MAX_PATTERN, MAX_PATTERN_BYTES, OperandError, SyncError, exit_code,
 };
 
-use crate::{flags::unsupported::Foreign, refused::Refused};
+use crate::{address::Form, flags::unsupported::Foreign, refused::Refused};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ pub(crate) enum UsageError {
     UserOfShare { operand: OsString },
     /// An option about ssh, in a run that does not use it.
     NotForShare { option: &'static str },
+    /// An operand that is not in the share that the others are in.
+    OutsideShare { operand: OsString, share: String, form: Form },
     /// A batch file that cannot be used.
     Batch {
         /// The exit code.
@@ -223,9 +225,10 @@ impl fmt::Display for UsageError {
             Self::ListNeedsOneSource | Self::ListElsewhere { .. } | Self::ListUnreadable { .. } => {
                 self.write_of_list(f)
             }
-            Self::ShareAddress { .. } | Self::UserOfShare { .. } | Self::NotForShare { .. } => {
-                self.write_of_share(f)
-            }
+            Self::ShareAddress { .. }
+            | Self::UserOfShare { .. }
+            | Self::NotForShare { .. }
+            | Self::OutsideShare { .. } => self.write_of_share(f),
             Self::Batch { text, .. } | Self::Other { text } => f.write_str(text),
             Self::BothRemote => SyncError::BothRemote.fmt(f),
             Self::SeveralHosts { operand, is_here } => write_elsewhere(f, operand, *is_here),
@@ -255,6 +258,20 @@ impl UsageError {
             ),
             Self::NotForShare { option } => {
                 write!(f, "{option} is not for a share of 'dsync serve', which is reached without ssh")
+            }
+
+            Self::OutsideShare { operand, share, form } => {
+                let operand = operand.display();
+                write!(
+                    f,
+                    "all sources must be in one share, and '{operand}' is not in '{share}', where the others are; "
+                )?;
+                let name = share.rsplit([':', '/']).next().unwrap_or_default();
+                match form {
+                    Form::Share => f.write_str("copy from each share by itself"),
+                    Form::Remote => write!(f, "a file here whose name has a colon is written './{operand}'"),
+                    Form::Local => write!(f, "a path there is written '::{name}/{operand}'"),
+                }
             }
             _ => Ok(()),
         }

@@ -55,3 +55,35 @@ fn relative_paths_of_a_share_are_cut_where_those_of_a_directory_are() {
         assert_eq!(files(&here), files(&there), "{path}");
     }
 }
+
+#[test]
+fn two_colons_name_the_server_of_the_source_before() {
+    needs_dsync!();
+    let nas = planted();
+    let got = nas.scratch.at("got");
+    let run = nas.run().arg("-a").arg(nas.operand("src/dir/")).args(["::nas/src/a"]).arg(slash(&got));
+    let _ = run.run().expect_quiet_success();
+    assert_eq!(files(&got), ["a", "sub/deep"].map(String::from).into());
+}
+
+/// Runs a command at a share that has to fail with 1, and returns its words.
+fn refused(run: Run) -> String {
+    run.run().expect_code(1).stderr_text()
+}
+
+#[test]
+fn sources_of_two_shares_are_refused_as_such() {
+    needs_dsync!();
+    let nas = planted();
+    let other = nas.operand("x").replace("/nas/", "/other/");
+    let run = || nas.run().arg("-a").arg(nas.operand("src/a"));
+    let said = refused(run().arg(&other).arg(nas.scratch.at("got")));
+    assert!(said.contains(&format!("must be in one share, and '{other}' is not in")), "{said}");
+    let said = refused(run().arg("x").arg(nas.scratch.at("got")));
+    assert!(said.contains("a path there is written '::nas/x'"), "{said}");
+    // The last one is the destination.
+    for destination in [other.as_str(), "host:x"] {
+        let said = refused(run().arg(destination));
+        assert!(said.contains("both source and destination are remote"), "{said}");
+    }
+}
