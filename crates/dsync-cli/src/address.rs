@@ -39,6 +39,12 @@ impl ShareAddress {
     fn address(&self) -> String {
         self.server() + &self.share
     }
+
+    /// Returns the address of the share at another port.
+    pub(crate) fn at_port(&self, port: u16) -> String {
+        let share = if self.share.is_empty() { String::new() } else { format!("{}/", self.share) };
+        Self { port, ..self.clone() }.server() + &share
+    }
 }
 
 /// Returns the address of all that the server offers whose share an operand names; `None` if it names no
@@ -182,8 +188,14 @@ fn split_port(place: &[u8]) -> (&[u8], Option<u16>) {
 /// [`UsageError::ShareAddress`].
 pub(crate) fn whole_server(operands: &[OsString]) -> Result<Option<ShareAddress>, UsageError> {
     let [word] = operands else { return Ok(None) };
-    let found = read(word).transpose()?;
-    Ok(found.map(|(address, _)| address).filter(|address| address.share.is_empty()))
+    match read(word).transpose()? {
+        Some((address, path)) if address.share.is_empty() => {
+            // `HOST::/PATH` is no list: the name is missing.
+            let is_whole = path.iter().all(|byte| *byte == b'/');
+            if is_whole { Ok(Some(address)) } else { Err(UsageError::ShareAddress { operand: word.clone() }) }
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Rewrites operands that name shares; returns them, and the one share that they name.
@@ -447,6 +459,21 @@ mod tests {
         }
         for line in ["x y nas::b", "nas::b :y dst", "nas::b dst", "nas::b nas::b/x"] {
             assert!(rewrite(&words(line)).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_a_whole_server_is_listed() {
+        let asked = |word: &str| whole_server(&[OsString::from(word)]);
+        for word in ["nas::", "dsync://nas:9/", "dsync://nas:9", "dsync://nas:9//"] {
+            assert!(asked(word).unwrap().is_some(), "{word}");
+        }
+        for word in ["nas::b", "nas:x", "x"] {
+            assert!(asked(word).unwrap().is_none(), "{word}");
+        }
+        for word in ["dsync://nas:9//b/", "nas::/b"] {
+            let said = asked(word).unwrap_err().to_string();
+            assert!(said.contains(&format!("'{word}' names no share")), "{said}");
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use dsync_engine::{
     BackedUp, Cause, Connection, Ended, EntryPath, LeftAlone, Planned, Problem, Progress, Reconnect,
-    StateUse, Summary, SyncError,
+    StateUse, Summary, SyncError, exit_code,
     schema::{Name, Told, Worded},
 };
 use serde::Serialize;
@@ -80,6 +80,11 @@ enum Record<'a> {
         limit: u32,
         wait_ms: u64,
         text: String,
+    },
+    /// A share of a server that is asked for its shares.
+    Share {
+        name: &'a str,
+        role: &'a str,
     },
     Summary(Box<End<'a>>),
 }
@@ -215,6 +220,19 @@ impl Stream {
 pub(crate) fn unbegun(opening: &Opening, code: u8, error: &str) -> [Vec<u8>; 2] {
     let (stream, start) = Stream::begin(opening);
     [start, stream.summary(None, code, Some(error))]
+}
+
+/// Returns the lines of a list of shares, whose `text` has a line for each with its name and role: a start, an
+/// event for each and a summary, with the exit code and the reason where the server gave no list.
+pub(crate) fn shares(opening: &Opening, text: &str, failure: Option<(u8, &str)>) -> String {
+    let (stream, start) = Stream::begin(opening);
+    let named = text.lines().filter_map(|line| line.split_once(' '));
+    let shares = named.map(|(name, role)| line(&Record::Share { name, role }));
+    let (code, error) = failure.map_or((exit_code::OK, None), |(code, why)| (code, Some(why)));
+    let end = stream.summary(None, code, error);
+
+    let lines = std::iter::once(start).chain(shares).chain([end]);
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned() + "\n").collect()
 }
 
 /// Failures that a summary names; a disk that fails as a whole would fill the memory.

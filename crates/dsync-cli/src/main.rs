@@ -68,6 +68,7 @@ use std::{
 use dsync_engine::{CancelToken, Job, Summary, SyncError, TreeWatch, TypeCounts, exit_code};
 
 use crate::{
+    address::ShareAddress,
     bar::{Bar, Shown},
     cage::Cage,
     closing::{Closing, show},
@@ -192,7 +193,7 @@ fn run(flags: &Flags) -> u8 {
         Err(error) => return refuse(&error),
     };
     match address::whole_server(&flags.operands) {
-        Ok(Some(server)) => return serve::list(&server, resolve::family(flags)),
+        Ok(Some(server)) => return list_shares(flags, &server),
         Ok(None) => {}
         Err(error) => return refuse(&error),
     }
@@ -248,6 +249,15 @@ fn run(flags: &Flags) -> u8 {
         say(&line);
         code
     })
+}
+
+/// Lists the shares of a server, which is a run without a tree.
+fn list_shares(flags: &Flags, server: &ShareAddress) -> u8 {
+    if let Err(error) = resolve::check_for_share(flags, server) {
+        return refuse(&error);
+    }
+    let events = flags.output.json.then(|| resolve::listed(flags));
+    serve::list((server, resolve::family(flags)), events.as_ref())
 }
 
 /// Carries a run out, with what is said before and in it.

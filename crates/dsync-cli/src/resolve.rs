@@ -27,7 +27,7 @@ use dsync_engine::{
 
 pub(crate) use self::{
     info::HELP as INFO_HELP,
-    reporting::{Reporting, unbegun},
+    reporting::{Reporting, listed, unbegun},
     watched::with_list,
 };
 use self::{
@@ -103,7 +103,7 @@ pub(crate) fn order(
     }
     let mut connect = connect_options(flags, environment)?;
     if let Some(share) = &share {
-        check_for_share(flags)?;
+        check_for_share(flags, share)?;
         address::lead(&mut connect, share);
     }
     let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
@@ -160,7 +160,7 @@ pub(crate) fn remote_tree(
 
     let mut connect = connect_options(flags, environment)?;
     if let Some(share) = &share {
-        check_for_share(flags)?;
+        check_for_share(flags, share)?;
         address::lead(&mut connect, share);
     }
     let tree = paths.pop().map(|path| RemoteTree::on(host, path).connect(connect));
@@ -211,18 +211,31 @@ fn names_home(source: &Source, destination: &Destination, list: Option<&FilesFro
         || matches!(list, Some(FilesFrom::AtPeer { path, .. }) if begins(path))
 }
 
-/// Refuses options that say how ssh is used.
-fn check_for_share(flags: &Flags) -> Result<(), UsageError> {
+/// Refuses options that say how ssh is used, and those of connections to a daemon.
+///
+/// # Errors
+/// [`UsageError::NotForShare`].
+pub(crate) fn check_for_share(flags: &Flags, share: &ShareAddress) -> Result<(), UsageError> {
     let remote = &flags.remote;
     let given = [
         ("--rsh", remote.rsh.is_some()),
         ("--dsync-path", remote.dsync_path.is_some()),
         ("--transport=ssh", remote.transport == Carrier::Ssh),
-        ("--port", remote.port.is_some()),
-        ("--address", flags.accepted.iter().any(|option| option.long == "address")),
     ];
-    let option = given.into_iter().find(|(_, given)| *given);
-    option.map_or(Ok(()), |(option, _)| Err(UsageError::NotForShare { option }))
+    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
+        return Err(UsageError::NotForShare { option, why: "which is reached without ssh".to_owned() });
+    }
+
+    if let Some(range) = remote.port {
+        let address = share.at_port(range.0.ports().next().unwrap_or(address::PORT));
+        let why = format!("whose port is a part of its address: write {address}");
+        return Err(UsageError::NotForShare { option: "--port", why });
+    }
+    if flags.accepted.iter().any(|option| option.long == "address") {
+        let why = "as this system chooses the address from which it is reached".to_owned();
+        return Err(UsageError::NotForShare { option: "--address", why });
+    }
+    Ok(())
 }
 
 /// The rule of `--old-dirs`: nothing in the directories of the top level.

@@ -68,8 +68,8 @@ pub(crate) enum UsageError {
     ShareAddress { operand: OsString },
     /// The address of a share with a user, as a daemon of rsync has them.
     UserOfShare { operand: OsString },
-    /// An option about ssh, in a run that does not use it.
-    NotForShare { option: &'static str },
+    /// An option about ssh or another kind of connection, in a run that uses none, and the reason or the cure.
+    NotForShare { option: &'static str, why: String },
     /// An operand that is not in the share that the others are in.
     OutsideShare { operand: OsString, share: String, form: Form },
     /// A batch file that cannot be used.
@@ -256,8 +256,8 @@ impl UsageError {
                  clients by their keys: write HOST::SHARE/PATH, or USER@HOST:PATH for ssh",
                 operand.display()
             ),
-            Self::NotForShare { option } => {
-                write!(f, "{option} is not for a share of 'dsync serve', which is reached without ssh")
+            Self::NotForShare { option, why } => {
+                write!(f, "{option} is not for a share of 'dsync serve', {why}")
             }
 
             Self::OutsideShare { operand, share, form } => {

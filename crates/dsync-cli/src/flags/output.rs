@@ -64,8 +64,8 @@ pub(crate) struct Output {
     /// Print events for programs, one JSON object a line, in the place of lists and summary
     ///
     /// docs/events.schema.json describes them: start, connected, plan, entry, problem, skipped,
-    /// backup, removed, progress, retry, summary. Entries are told when they are done, with -n as planned; -vv or -ii
-    /// also those that are up to date. The summary has the exit code, all counts, and each failed
+    /// backup, removed, progress, retry, summary; of HOST:: alone start, share, summary. Entries are
+    /// told when they are done, with -n as planned; -vv or -ii also those that are up to date. The summary has the exit code, all counts, and each failed
     /// path with operation, cause and what to do. A wrong command line is told on standard error
     /// only. Not with -q.
     #[arg(long)]

@@ -159,6 +159,11 @@ pub(crate) fn unbegun(flags: &Flags) -> Opening {
     opening(flags, ends.map_or("local", |(source, destination)| mode(&source, &destination)))
 }
 
+/// Returns the beginning of the stream of events of a list of shares.
+pub(crate) fn listed(flags: &Flags) -> Opening {
+    opening(flags, "list")
+}
+
 fn mode(source: &Source, destination: &Destination) -> &'static str {
     match (source, destination) {
         (_, Destination::Nowhere) => "list",

@@ -32,8 +32,9 @@ use crate::{
     address::LOST,
     certificates::{CertificateFile, day},
     closing::show,
-    console::{blame, say},
+    console::{blame, print, say},
     escape::escape_text,
+    json::{self, Opening},
     keys::{self, Known, KnownHosts},
     words::system_words,
 };
@@ -122,31 +123,48 @@ fn is_unread(pipe: &File) -> bool {
     }
 }
 
-/// Prints the shares that this user's key may use; returns the exit code.
-pub(super) fn list(address: &Address) -> u8 {
-    let listed = connect("", address).and_then(|(channel, own)| {
-        let mut reader = channel.split().0;
-        let answer = reader.hear_welcome().and_then(|()| reader.read_all(LONGEST_LIST, LIMIT));
-        let answer = answer.map_err(|error| explain(&error, address, &own))?;
-        if let Some((code, why)) = refusal_of(&answer) {
-            // A server may give any code, but a refusal is never a success.
-            let code = if code == exit_code::OK { exit_code::STREAM } else { code };
-            return Err(Failure(code, format!("'{}' port {}: {why}", address.host, address.port)));
-        }
-        let unreadable = |_| Failure(exit_code::STREAM, "the server's list of shares is no text".to_owned());
-        String::from_utf8(answer).map_err(unreadable)
-    });
-
-    match listed {
-        Ok(text) => {
-            let lines: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
-            show(lines.as_bytes())
-        }
+/// Prints the shares that this user's key may use, as events if there is an opening for them; returns the exit
+/// code.
+pub(super) fn list(address: &Address, events: Option<&Opening>) -> u8 {
+    let (text, failure) = match shares(address) {
+        Ok(text) => (text, None),
         Err(Failure(code, why)) => {
-            blame(&escape_text(&why));
-            if code == LOST { exit_code::SOCKET } else { code }
+            let code = if code == LOST { exit_code::SOCKET } else { code };
+            (String::new(), Some((code, escape_text(&why).into_owned())))
+        }
+    };
+
+    let told = match events {
+        Some(opening) => {
+            let failure = failure.as_ref().map(|(code, why)| (*code, why.as_str()));
+            json::shares(opening, &text, failure)
+        }
+        None => text.lines().map(|line| format!("{}\n", escape_text(line))).collect(),
+    };
+    match failure {
+        None => show(told.as_bytes()),
+        Some((code, why)) => {
+            // The error and its exit code say more than a lost reader.
+            let _ = print(told.as_bytes());
+            blame(&why);
+            code
         }
     }
+}
+
+/// Asks a server for the shares that this user's key may use: a line for each, with its name and role.
+fn shares(address: &Address) -> Result<String, Failure> {
+    let (channel, own) = connect("", address)?;
+    let mut reader = channel.split().0;
+    let answer = reader.hear_welcome().and_then(|()| reader.read_all(LONGEST_LIST, LIMIT));
+    let answer = answer.map_err(|error| explain(&error, address, &own))?;
+    if let Some((code, why)) = refusal_of(&answer) {
+        // A server may give any code, but a refusal is never a success.
+        let code = if code == exit_code::OK { exit_code::STREAM } else { code };
+        return Err(Failure(code, format!("'{}' port {}: {why}", address.host, address.port)));
+    }
+    let unreadable = |_| Failure(exit_code::STREAM, "the server's list of shares is no text".to_owned());
+    String::from_utf8(answer).map_err(unreadable)
 }
 
 /// Makes a channel to a server that this user knows, or gets to know. Returns the user's key

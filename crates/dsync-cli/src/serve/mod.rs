@@ -42,6 +42,7 @@ use crate::{
     console::blame,
     escape::escape_text,
     here::is_here,
+    json::Opening,
     usage::UsageError,
 };
 
@@ -163,9 +164,10 @@ fn dial(share: &str, words: &Words) -> u8 {
     dial::run(share, &Address { host: host.clone(), port: words.port, family })
 }
 
-/// Prints the shares of a server that this user's key may use; returns the exit code.
-pub(crate) fn list(server: &ShareAddress, family: AddressFamily) -> u8 {
-    dial::list(&Address { host: server.host.host.clone(), port: server.port, family })
+/// Prints the shares of a server that this user's key may use, as events if there is an opening for them;
+/// returns the exit code.
+pub(crate) fn list((server, family): (&ShareAddress, AddressFamily), events: Option<&Opening>) -> u8 {
+    dial::list(&Address { host: server.host.host.clone(), port: server.port, family }, events)
 }
 
 fn complain(error: &UsageError) -> u8 {
