@@ -9,6 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use dsync_engine::{
@@ -280,8 +281,8 @@ fn is_remote(word: &OsString) -> bool {
     read(word).is_some() || matches!(Operand::parse(word), Ok(Operand::Remote { .. }))
 }
 
-/// Sets the way of a run to a share.
-pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress) {
+/// Sets the way of a run to a share, with the limit that was asked for, if one was.
+pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress, limit: Option<Duration>) {
     let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let ShareAddress { port, share, .. } = address;
     let family = match connect.family {
@@ -290,8 +291,13 @@ pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress) {
         _ => "any",
     };
     let words = [format!("--dial={share}"), format!("--port={port}"), format!("--family={family}")];
-    connect.shell =
-        [program.into_os_string(), "serve".into()].into_iter().chain(words.map(Into::into)).collect();
+    // The dialler ends before the run gives it up, so that its words are heard.
+    let limit = limit.map(|limit| limit.saturating_sub(BEFORE_THE_LIMIT).max(BEFORE_THE_LIMIT));
+    let limit = limit.map(|limit| format!("--limit={}", limit.as_millis()));
+    connect.shell = [program.into_os_string(), "serve".into()]
+        .into_iter()
+        .chain(words.into_iter().chain(limit).map(Into::into))
+        .collect();
     // Every run begins with the dialler's connection.
     connect.further = connect.transport;
     connect.transport = TransportChoice::Ssh;
@@ -315,6 +321,9 @@ pub(crate) fn undialled(error: &SyncError) -> Option<(u8, String)> {
     let code = u8::try_from(*code).ok().filter(|code| *code != LOST);
     Some((code.unwrap_or(exit_code::SOCKET), why))
 }
+
+/// Time by which a dialler ends before the run would give it up.
+const BEFORE_THE_LIMIT: Duration = Duration::from_millis(250);
 
 /// The dialler's exit code for what may be better later, as ssh's.
 pub(crate) const LOST: u8 = 255;

@@ -257,7 +257,7 @@ fn list_shares(flags: &Flags, server: &ShareAddress) -> u8 {
         return refuse(&error);
     }
     let events = flags.output.json.then(|| resolve::listed(flags));
-    serve::list((server, resolve::family(flags)), events.as_ref())
+    serve::list((server, resolve::family(flags)), flags.remote.contimeout, events.as_ref())
 }
 
 /// Carries a run out, with what is said before and in it.

@@ -104,7 +104,7 @@ pub(crate) fn order(
     let mut connect = connect_options(flags, environment)?;
     if let Some(share) = &share {
         check_for_share(flags, share)?;
-        address::lead(&mut connect, share);
+        address::lead(&mut connect, share, flags.remote.contimeout);
     }
     let files_from = files_from::files_from(flags, (&source, &destination), &files, &resources)?;
     options.other_homes = names_home(&source, &destination, files_from.as_ref());
@@ -161,7 +161,7 @@ pub(crate) fn remote_tree(
     let mut connect = connect_options(flags, environment)?;
     if let Some(share) = &share {
         check_for_share(flags, share)?;
-        address::lead(&mut connect, share);
+        address::lead(&mut connect, share, flags.remote.contimeout);
     }
     let tree = paths.pop().map(|path| RemoteTree::on(host, path).connect(connect));
     Ok(tree.map(|tree| tree.resources(resources(flags, environment))))

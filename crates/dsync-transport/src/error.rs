@@ -251,8 +251,9 @@ impl ConnectError {
             Self::ShellFailed { status, stderr, .. } => {
                 let busy = i32::from(BUSY);
                 let by_itself = match status {
-                    // A session that broke may still hold the place of this one.
-                    ShellStatus::Exited(code) => *code == 255 || *code == busy,
+                    // A session that broke may still hold the place of this one, and a host that was silent may
+                    // answer.
+                    ShellStatus::Exited(code) => [255, busy, i32::from(SILENT)].contains(code),
                     status => matches!(status, ShellStatus::Killed(_)),
                 };
                 let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));
@@ -316,6 +317,8 @@ impl ConnectError {
 
 /// The exit code of a server that has no room for now.
 const BUSY: u8 = 41;
+/// The exit code of a program in ssh's place whose server has not answered in time.
+const SILENT: u8 = 35;
 /// Messages of an ssh that reached a server and was not let in, or did not trust it.
 const REFUSALS: [&str; 3] =
     ["Permission denied", "Host key verification failed", "Too many authentication failures"];

@@ -92,3 +92,22 @@ fn a_run_that_does_not_get_back_to_a_share_tells_why_in_plain_words() {
     assert!(said.contains("1 try to go on failed: no connection to '127.0.0.1'"), "{}", outcome.account());
     assert!(!said.contains("exited"), "{}", outcome.account());
 }
+
+#[test]
+fn a_server_that_stays_silent_ends_the_run_in_the_time_that_was_asked_for() {
+    needs_dsync!();
+    let (mut nas, server) = Nas::offering("full");
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    nas.stand();
+    nas.know(&server);
+    // The system accepts for whoever listens, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    nas.server.as_mut().unwrap().port = silent.local_addr().unwrap().port();
+    nas.know(&server);
+    let run = || nas.run().arg("--contimeout=1");
+    let push = run().arg("-a").arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
+    for run in [push, run().arg(nas.operand("").replace("/nas/", "/"))] {
+        let outcome = run.run().expect_code(35);
+        assert!(outcome.stderr_text().contains("did not answer in time"), "{}", outcome.account());
+    }
+}

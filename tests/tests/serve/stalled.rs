@@ -111,7 +111,7 @@ fn a_list_of_shares_whose_end_does_not_come_ends_the_asking_and_not_the_servers_
 
     // The same bytes come each time; the last ones are the list's.
     let most = whole.carried.load(Ordering::Acquire) - 8;
-    let refused = list(&Path::start(&nas, &key, most)).expect_code(10);
+    let refused = list(&Path::start(&nas, &key, most)).expect_code(35);
     assert!(refused.stderr_text().contains("did not answer in time"), "{}", refused.account());
     assert!(!refused.stdout_text().contains("nas"), "{}", refused.account());
     wait_for_the_end(&nas);

@@ -93,8 +93,8 @@ pub(crate) struct Remote {
     pub(crate) retries: Option<u32>,
     /// End with exit code 35 when the remote end does not answer within SECONDS; 300 by default
     ///
-    /// Logging in counts, and typing a password; a job without a person may want less. 0 is the
-    /// default.
+    /// Logging in counts, and typing a password; a job without a person may want less. A server of
+    /// HOST::SHARE has 20 seconds by default, as nobody logs in there. 0 is the default.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds_or_default)]
     pub(crate) contimeout: Option<Duration>,
     /// Ports of the remote host that may be opened, for a firewall: 5000 or 5000-5010

@@ -49,8 +49,9 @@ struct Own {
 }
 
 /// Connects standard input and output to a share; returns the exit code.
-pub(super) fn run(share: &str, address: &Address) -> u8 {
-    let carried = connect(share, address).and_then(|(channel, own)| carry(channel, address, &own));
+/// Without a limit each step of the connection has [`LIMIT`].
+pub(super) fn run(share: &str, address: &Address, limit: Option<Duration>) -> u8 {
+    let carried = connect(share, address, limit).and_then(|(channel, own)| carry(channel, address, &own));
     match carried {
         Ok(()) => exit_code::OK,
         Err(Failure(code, why)) => {
@@ -125,8 +126,8 @@ fn is_unread(pipe: &File) -> bool {
 
 /// Prints the shares that this user's key may use, as events if there is an opening for them; returns the exit
 /// code.
-pub(super) fn list(address: &Address, events: Option<&Opening>) -> u8 {
-    let (text, failure) = match shares(address) {
+pub(super) fn list(address: &Address, limit: Option<Duration>, events: Option<&Opening>) -> u8 {
+    let (text, failure) = match shares(address, limit) {
         Ok(text) => (text, None),
         Err(Failure(code, why)) => {
             let code = if code == LOST { exit_code::SOCKET } else { code };
@@ -153,10 +154,10 @@ pub(super) fn list(address: &Address, events: Option<&Opening>) -> u8 {
 }
 
 /// Asks a server for the shares that this user's key may use: a line for each, with its name and role.
-fn shares(address: &Address) -> Result<String, Failure> {
-    let (channel, own) = connect("", address)?;
+fn shares(address: &Address, limit: Option<Duration>) -> Result<String, Failure> {
+    let (channel, own) = connect("", address, limit)?;
     let mut reader = channel.split().0;
-    let answer = reader.hear_welcome().and_then(|()| reader.read_all(LONGEST_LIST, LIMIT));
+    let answer = reader.hear_welcome().and_then(|()| reader.read_all(LONGEST_LIST, limit.unwrap_or(LIMIT)));
     let answer = answer.map_err(|error| explain(&error, address, &own))?;
     if let Some((code, why)) = refusal_of(&answer) {
         // A server may give any code, but a refusal is never a success.
@@ -169,7 +170,7 @@ fn shares(address: &Address) -> Result<String, Failure> {
 
 /// Makes a channel to a server that this user knows, or gets to know. Returns the user's key
 /// too.
-fn connect(share: &str, address: &Address) -> Result<(Channel, Own), Failure> {
+fn connect(share: &str, address: &Address, limit: Option<Duration>) -> Result<(Channel, Own), Failure> {
     let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
     let key = keys::own_path().and_then(|path| Ok((keys::read(&path)?, path)));
     let (key, path) = key.map_err(|why| {
@@ -181,7 +182,8 @@ fn connect(share: &str, address: &Address) -> Result<(Channel, Own), Failure> {
     let (host, port) = (&address.host, address.port);
 
     let mut server = known.find(host, port).map_err(unusable)?;
-    let (until, mut pause) = (Instant::now() + FLOOD_LIMIT, SHORTEST_PAUSE);
+    let flood_limit = limit.map_or(FLOOD_LIMIT, |limit| limit.min(FLOOD_LIMIT));
+    let (until, mut pause) = (Instant::now() + flood_limit, SHORTEST_PAUSE);
     loop {
         let expected = match &server {
             Known::Nothing => Expected::Unknown,
@@ -190,7 +192,7 @@ fn connect(share: &str, address: &Address) -> Result<(Channel, Own), Failure> {
         };
         let certificate = own.certificate.as_ref().map(|file| &file.certificate);
         let end = ClientEnd { key: &own.key, certificate, server: expected };
-        let shown = match dial(address, &end, share, LIMIT) {
+        let shown = match dial(address, &end, share, limit.unwrap_or(LIMIT)) {
             Err(ChannelError::ServerKey { shown }) => shown,
             // A server in a flood of strangers closes connections as they come: another one gets in.
             Err(ChannelError::Dropped) if Instant::now() + pause < until => {
@@ -278,7 +280,9 @@ fn explain(error: &ChannelError, address: &Address, own: &Own) -> Failure {
         }
         // Another attempt would find the same two programs.
         ChannelError::NoVersion { why } => Failure(exit_code::INCOMPATIBLE, format!("{place}: {why}")),
-        ChannelError::TimedOut => Failure(LOST, format!("{place} did not answer in time")),
+        ChannelError::TimedOut => {
+            Failure(exit_code::CONNECT_TIMEOUT, format!("{place} did not answer in time"))
+        }
         other => Failure(LOST, format!("{place}: {other}")),
     }
 }

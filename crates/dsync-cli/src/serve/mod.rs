@@ -30,7 +30,7 @@ mod stop;
 mod strangers;
 mod user;
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf, time::Duration};
 
 use clap::Parser;
 use dsync_engine::{AddressFamily, exit_code, standing::Address};
@@ -97,6 +97,9 @@ struct Words {
     port: u16,
     #[arg(long, hide = true, default_value = "any")]
     family: String,
+    /// The milliseconds in which the server has to answer
+    #[arg(long, hide = true, value_name = "MILLISECONDS")]
+    limit: Option<u64>,
     /// The host, and the words of the command for a remote shell, options among them
     #[arg(hide = true, trailing_var_arg = true)]
     host: Vec<String>,
@@ -161,13 +164,18 @@ fn dial(share: &str, words: &Words) -> u8 {
     };
     // The words behind it are the command for a remote shell.
     let Some(host) = words.host.first() else { return exit_code::USAGE };
-    dial::run(share, &Address { host: host.clone(), port: words.port, family })
+    let limit = words.limit.map(Duration::from_millis);
+    dial::run(share, &Address { host: host.clone(), port: words.port, family }, limit)
 }
 
 /// Prints the shares of a server that this user's key may use, as events if there is an opening for them;
 /// returns the exit code.
-pub(crate) fn list((server, family): (&ShareAddress, AddressFamily), events: Option<&Opening>) -> u8 {
-    dial::list(&Address { host: server.host.host.clone(), port: server.port, family }, events)
+pub(crate) fn list(
+    (server, family): (&ShareAddress, AddressFamily),
+    limit: Option<Duration>,
+    events: Option<&Opening>,
+) -> u8 {
+    dial::list(&Address { host: server.host.host.clone(), port: server.port, family }, limit, events)
 }
 
 fn complain(error: &UsageError) -> u8 {
