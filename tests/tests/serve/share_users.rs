@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::{PermissionsExt, chown, symlink},
 };
 
-use dsync_tests::{Outcome, Run, mount::Mount, needs_dsync, needs_root};
+use dsync_tests::{Outcome, Run, mount::Mount, needs_dsync, needs_root, run::wait_for};
 
 use crate::nas::Nas;
 
@@ -114,4 +114,40 @@ fn check_tells_of_what_a_shares_user_may_not_write_or_read() {
             let _ = nas.push(&["--mkpath"]).expect_quiet_success();
         }
     }
+}
+
+#[test]
+fn a_server_without_root_tells_of_the_shares_of_other_users_and_fails_its_check() {
+    needs_root!();
+    needs_dsync!();
+    let (nas, _) = Nas::offering("append");
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    for place in [nas.scratch.at("server.key"), config.clone(), nas.place()] {
+        chown(place, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    fs::set_permissions(nas.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let serve = |words: &[&str]| {
+        let run = Run::dsync().arg("serve").args(words).arg("--config").arg(&config);
+        run.as_user(NOBODY, NOBODY)
+    };
+    let words = "share 'nas': cannot become user 'daemon': the server does not run as root";
+
+    fs::write(&config, text.replacen("user = 'root'", "user = 'daemon'", 1)).unwrap();
+    let checked = serve(&["--check"]).run().expect_code(1);
+    assert!(checked.stderr_text().contains(words), "{}", checked.account());
+    let mut running = serve(&[]).start();
+    wait_for(|| !running.is_running() || running.has_said("listening on"));
+    assert!(running.has_said(words));
+    running.kill();
+    let _ = running.wait();
+
+    // The nearest that works: the server's own user.
+    fs::write(&config, text.replacen("user = 'root'", "user = 'nobody'", 1)).unwrap();
+    let _ = serve(&["--check"]).run().expect_code(0);
+    // Root could become each of them.
+    fs::write(&config, text.replacen("user = 'root'", "user = 'daemon'", 1)).unwrap();
+    chown(&config, Some(0), Some(0)).unwrap();
+    chown(nas.scratch.at("server.key"), Some(0), Some(0)).unwrap();
+    assert!(!check(&nas).stderr_text().contains("cannot become"));
 }

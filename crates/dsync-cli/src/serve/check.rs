@@ -29,8 +29,8 @@ use crate::{
 };
 
 /// Prints what each key may do. A share that is not there, that its user cannot use as its keys may, or whose
-/// user nobody is, a key that is old, has expired or soon will, and one without a share are warned of; the exit
-/// code is 1 where a share could not be served. A server whose own key could not be used is an error, as at its start.
+/// user nobody is or the server cannot become, a key that is old, has expired or soon will, and one without a
+/// share are warned of; the exit code is 1 where a share could not be served, or nothing is. A server whose own key could not be used is an error, as at its start.
 pub(super) fn run(config: &Config) -> u8 {
     let shown = print(escape_lines(&describe(config)).as_bytes());
     let warnings = idle_keys(config).into_iter().chain(old_keys(config, today())).chain(of_stdio(config));

@@ -54,7 +54,7 @@ use super::{
     status::{self, Board, Now, hear},
     stop::Stop,
     strangers::{Stranger, Strangers},
-    user::ownerless,
+    user::{Users, ownerless},
 };
 use crate::{
     cage::missing_layers,
@@ -316,6 +316,10 @@ fn terms(config: &Config) -> Result<Terms, (u8, String)> {
     let server = server(config).map_err(|why| (exit_code::USAGE, format!("the configuration {why}")))?;
     if let Some(why) = ownerless(config) {
         return Err((exit_code::USAGE, why));
+    }
+    // Each session would be refused. The other shares are served.
+    for fault in Users::faults(config) {
+        say(&escape_text(&format!("dsync: {fault}")));
     }
     let lacks = missing_layers();
     if let Some(lack) = lacks.first().filter(|_| config.require_cage) {

@@ -56,12 +56,23 @@ impl Users {
         }
     }
 
-    /// Returns what is wrong with the users of a configuration's shares: one line for each that nobody is, and
-    /// for each share without one that root would serve.
+    /// Returns what is wrong with the users of a configuration's shares: one line for each share whose user nobody
+    /// is, or this process could not become for its server, and one for a share without a user that root would
+    /// serve.
     pub(super) fn faults(config: &Config) -> Vec<String> {
-        let unserved = ownerless(config).into_iter();
         let users = Self::of(config);
-        unserved.chain(users.accounts.into_values().filter_map(Result::err)).collect()
+        let fault = |offer: &Offer| {
+            let user = offer.user.as_deref()?;
+            let why = match users.accounts.get(user)? {
+                Err(why) => why.clone(),
+                // Who runs the command of a key of ssh is not known here.
+                Ok(_) if config.server.is_none() || users.may_act_as(user) => return None,
+                Ok(_) => not_root(user),
+            };
+            Some(format!("share '{}': {why}", offer.share.name))
+        };
+
+        ownerless(config).into_iter().chain(config.shares.values().filter_map(fault)).collect()
     }
 
     /// Drops root's rights for good. Without root there is nothing to give up, and nobody else to
@@ -76,7 +87,7 @@ impl Users {
             return Ok(());
         }
         if !now.is_root() {
-            return Err(format!("cannot become user '{name}': the server does not run as root"));
+            return Err(not_root(name));
         }
         let fail = failure(name);
         setgroups(&account.groups).map_err(&fail)?;
@@ -144,6 +155,10 @@ impl Account {
         let groups = getgrouplist(&text, user.gid).map_err(&fail)?;
         Ok(Self { uid: user.uid, gid: user.gid, groups })
     }
+}
+
+fn not_root(name: &str) -> String {
+    format!("cannot become user '{name}': the server does not run as root")
 }
 
 fn unknown(name: &str) -> String {
