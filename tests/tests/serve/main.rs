@@ -257,6 +257,22 @@ fn check_says_what_each_key_may_do() {
 }
 
 #[test]
+fn check_refuses_a_file_that_serves_nothing() {
+    needs_dsync!();
+    let nas = Nas::new("full");
+    let check = |text: &str| {
+        nas.configure(text);
+        Run::dsync().args(["serve", "--check", "--config"]).arg(nas.scratch.at("serve.toml")).run()
+    };
+    for nothing in ["", "# Later.\n", "[keys.web1]\n"] {
+        let checked = check(nothing).expect_code(1);
+        assert!(checked.stderr_text().contains("nothing is served"), "{}", checked.account());
+    }
+    let share = format!("[shares.nas]\npath = '{}'\n{}", nas.scratch.at("share").display(), user());
+    assert!(!check(&share).stderr_text().contains("nothing is served"));
+}
+
+#[test]
 fn the_servers_own_key_is_judged_by_check_as_at_start() {
     needs_dsync!();
     let (nas, _) = Nas::offering("append");
@@ -661,7 +677,7 @@ fn a_server_that_stops_ends_the_sessions_that_outlast_its_patience() {
     let said = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(0);
     let line = "server: sessions have 1 second to end when it stops";
     assert!(said.stdout_text().lines().any(|found| found == line), "{}", said.account());
-    for (limit, words) in [("0", "0 is no number of seconds"), ("'1m'", "invalid type")] {
+    for (limit, words) in [("0", "0 is no number of seconds"), ("'1m'", "should be a whole number")] {
         nas.configure(&text.replacen("stop-timeout = 3600", &format!("stop-timeout = {limit}"), 1));
         let refused = Run::dsync().args(["serve", "--check", "--config"]).arg(&config).run().expect_code(1);
         let text = refused.stderr_text();

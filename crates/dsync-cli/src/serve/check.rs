@@ -48,7 +48,7 @@ pub(super) fn run(config: &Config) -> u8 {
     }
     let users = Users::of(config);
     let unusable = config.shares.values().flat_map(|offer| unusable(offer, &users));
-    let unserved: Vec<_> = unusable.chain(Users::faults(config)).collect();
+    let unserved: Vec<_> = unusable.chain(Users::faults(config)).chain(nothing(config)).collect();
     for fault in &unserved {
         say(&escape_text(&format!("dsync: {fault}")));
     }
@@ -137,6 +137,12 @@ fn use_of(root: &Path, below: &Path, writes: bool) -> Result<(), (PathBuf, io::E
             Err(errno) => return Err((place, errno.into())),
         }
     }
+}
+
+/// Returns what a configuration lacks that nobody is served by.
+fn nothing(config: &Config) -> Option<String> {
+    let is_nothing = config.server.is_none() && config.shares.is_empty();
+    is_nothing.then(|| "nothing is served: the file has neither a [server] nor a share".to_owned())
 }
 
 /// Reads a server's key and its certificate, as the server does when it starts.

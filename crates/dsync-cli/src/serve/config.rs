@@ -37,7 +37,7 @@ use self::{
     hands::{foreign_directory, foreign_hand},
     keys::check_name,
     mistake::{Mistake, line_of, meant, nearest},
-    tables::{File, ServerTable, ShareTable},
+    tables::{File, Role, ServerTable, ShareTable},
 };
 use super::limits::KeyLimits;
 use crate::{address::PORT, cage::Shown, keys::open_regular, words::system_words};
@@ -155,11 +155,18 @@ impl Config {
             return Err(fail(format!("its directory '{}' {why}", dir.display())));
         }
 
-        let mut text = String::new();
-        file.take(LONGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > LONGEST {
+        let mut bytes = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > LONGEST {
             return Err(fail(format!("is longer than {LONGEST} bytes")));
         }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let (at, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
+            let line = bytes.iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+            let text =
+                format!("the byte 0x{:02x} is no UTF-8, which a configuration is written in", bytes[at]);
+            ConfigError { line: Some(line), ..fail(text) }
+        })?;
         Self::parse(&text).map_err(|mistake| ConfigError {
             path: path.to_owned(),
             line: mistake.at.map(|at| line_of(&text, at)),
@@ -179,7 +186,7 @@ impl Config {
 
     /// Parses the text of a file.
     fn parse(text: &str) -> Result<Self, Mistake> {
-        let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error))?;
+        let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error, text))?;
         let server = file.server.map(listening).transpose()?;
         let keys = Keys::of(file.keys)?;
 
@@ -187,7 +194,7 @@ impl Config {
         for (name, table) in file.shares {
             let (at, table) = (table.span(), table.into_inner());
             check_name("share", &name, &at)?;
-            shares.insert(name.clone(), offer(name, table, &keys)?);
+            shares.insert(name.clone(), offer((name, &at), table, &keys)?);
         }
         Ok(Self { text: text.to_owned(), require_cage: file.require_cage, server, keys, shares })
     }
@@ -198,11 +205,11 @@ fn listening(table: ServerTable) -> Result<Server, Mistake> {
     let every = || vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))];
     let listen = table.listen.as_ref().map(read_addresses).transpose()?.unwrap_or_else(every);
     let sessions = table.sessions.map(|most| limits::sessions(&most)).transpose()?;
-    let metrics = table.metrics.map(|address| read_loopback(&address)).transpose()?;
-    let identity = table.identity.unwrap_or_else(|| IDENTITY.into());
+    let metrics = table.metrics.map(|address| read_metrics(&address, &listen)).transpose()?;
+    let identity = table.identity.map_or_else(|| Ok(IDENTITY.into()), absolute)?;
     let stop_timeout = table.stop_timeout.map(|limit| limits::stop_timeout(&limit)).transpose()?;
     let quic = table.quic.unwrap_or(true);
-    let certificate = table.certificate;
+    let certificate = table.certificate.map(absolute).transpose()?;
     Ok(Server { listen, identity, certificate, sessions, metrics, quic, stop_timeout })
 }
 
@@ -213,7 +220,27 @@ fn read_addresses(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<SocketA
             format!("no address is named: leave it out for all addresses, or write one like [::]:{PORT}");
         return Err(Mistake::at(&written.span(), text));
     }
-    written.get_ref().iter().map(read_address).collect()
+    let mut read: Vec<SocketAddr> = Vec::new();
+    for written in written.get_ref() {
+        let address = read_address(written)?;
+        if let Some(other) = read.iter().find(|other| overlap(address, **other)) {
+            let text = if *other == address {
+                format!("'{address}' is named twice")
+            } else {
+                format!("'{address}' and '{other}' are one port: the address of all stands for each of them")
+            };
+            return Err(Mistake::at(&written.span(), text));
+        }
+        read.push(address);
+    }
+    Ok(read)
+}
+
+/// Returns whether the system would refuse to listen on both addresses. For port 0 it chooses a free one.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_whole = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_same = one == other || is_whole && one.is_ipv4() == other.is_ipv4();
+    is_same && one.port() == other.port() && one.port() != 0
 }
 
 fn read_address(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
@@ -233,13 +260,34 @@ fn read_loopback(written: &Spanned<String>) -> Result<SocketAddr, Mistake> {
     Err(Mistake::at(&written.span(), text))
 }
 
-/// Makes an offer of its table.
-fn offer(name: String, table: ShareTable, keys: &Keys) -> Result<Offer, Mistake> {
-    let path_at = table.path.span();
-    let path = table.path.into_inner();
-    if !path.is_absolute() {
-        return Err(Mistake::at(&path_at, format!("'{}' is no absolute path", path.display())));
+/// Reads the address of metrics, which has to be another one than those of sessions.
+fn read_metrics(written: &Spanned<String>, listen: &[SocketAddr]) -> Result<SocketAddr, Mistake> {
+    let address = read_loopback(written)?;
+    // `[::]` is every address of IPv4 as well, unless one is named.
+    let has_ipv4 = listen.iter().any(|other| other.is_ipv4() && other.port() == address.port());
+    let whole = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+    let is_in_whole = address.is_ipv4() && !has_ipv4 && address.port() != 0 && listen.contains(&whole);
+    if is_in_whole || listen.iter().any(|other| overlap(address, *other)) {
+        let text = format!("'{address}' is one of 'listen', where sessions are: choose another port");
+        return Err(Mistake::at(&written.span(), text));
     }
+    Ok(address)
+}
+
+/// Reads a path that means the same wherever the program starts.
+fn absolute(written: Spanned<PathBuf>) -> Result<PathBuf, Mistake> {
+    let at = written.span();
+    let path = written.into_inner();
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(Mistake::at(&at, format!("'{}' is no absolute path", path.display())))
+}
+
+/// Makes an offer of its table.
+fn offer((name, at): (String, &Range<usize>), table: ShareTable, keys: &Keys) -> Result<Offer, Mistake> {
+    let no_path = || Mistake::at(at, format!("share '{name}' has no 'path': the directory that it offers"));
+    let path = absolute(table.path.ok_or_else(no_path)?)?;
     if let Some(marker) = &table.marker
         && (marker.get_ref().contains('/') || ["", ".", ".."].contains(&marker.get_ref().as_str()))
     {
@@ -259,7 +307,12 @@ fn offer(name: String, table: ShareTable, keys: &Keys) -> Result<Offer, Mistake>
         }
         let limits = limits::read(&part)?;
         let directory = part.directory.map(|directory| read_directory(&directory, &key)).transpose()?;
-        let part = Part { role: part.role.access(), directory, limits };
+        let no_role = || {
+            let text = format!("key '{key}' has no 'role' in share '{name}': {}", Role::NAMES);
+            Mistake::at(&at, text)
+        };
+        let role = part.role.ok_or_else(no_role)?.access();
+        let part = Part { role, directory, limits };
         check_keeping(&part, (&kept, keep_days), &at)?;
         parts.insert(key, part);
     }
@@ -407,10 +460,9 @@ role = 'full'
             ("laptops/{key}", "../{key}", 12, "not a directory in the share"),
             ("laptops/{key}", "{user}", 12, "not a directory in the share"),
             ("laptops/{key}", "/srv", 12, "not a directory in the share"),
-            ("2027-06-01", "2027-06-01T10:00:00", 2, "no day like"),
+            ("2027-06-01", "2027-06-01T10:00:00Z", 2, "'2027-06-01T10:00:00Z' is no day like 2027-12-31"),
             ("expires", "since = 2026-06-01T10:00:00\nexpires", 2, "no day like"),
             ("[keys.admin]", "[keys.admin", 4, ""),
-            ("role = 'full'", "", 14, "role"),
             (
                 "'append'",
                 "'append'\nlargest = 5",
@@ -436,10 +488,90 @@ role = 'full'
             ("[keys.admin]", "[server]\nsession = 1", 5, "did you mean 'sessions'?"),
         ];
         for (from, to, line, words) in mistakes.into_iter().chain(MISTAKES_ABOUT_AUTHORITIES) {
-            let text = GOOD.replacen(from, to, 1);
-            let mistake = Config::parse(&text).unwrap_err();
-            let found = (mistake.at.map(|at| line_of(&text, at)), mistake.text);
-            assert!(found.0 == Some(line) && found.1.contains(words), "{to}: {found:?}");
+            assert_mistake((from, to), line, words);
+        }
+    }
+
+    /// Checks the line and the words of a mistake that replaces a part of the good configuration.
+    fn assert_mistake((from, to): (&str, &str), line: usize, words: &str) {
+        let text = GOOD.replacen(from, to, 1);
+        let mistake = Config::parse(&text).unwrap_err();
+        let found = (mistake.at.map(|at| line_of(&text, at)), mistake.text);
+        assert!(found.0 == Some(line) && found.1.contains(words), "{to}: {found:?}");
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_told_with_its_key_and_the_kind() {
+        let list = "'listen' is '[::]:1', and should be a list: ['[::]:1']";
+        let number = "and should be a whole number";
+        for (from, to, line, words) in [
+            ("[keys.admin]", "[server]\nlisten = '[::]:1'", 5, list),
+            ("[keys.admin]", "[server]\nlisten = 5", 5, "'listen' is 5, and should be a list of texts"),
+            ("[keys.admin]", "[server]\nstop-timeout = -1", 5, number),
+            (
+                "[keys.admin]",
+                "[server]\nsessions = '5'",
+                5,
+                "'sessions' is '5', and should be a whole number",
+            ),
+            ("[keys.admin]", "[server]\nquic = 'no'", 5, "'quic' is 'no', and should be true or false"),
+            (
+                "[keys.admin]",
+                "[server]\nmetrics = 9100",
+                5,
+                "'metrics' is 9100, and should be a text in quotes",
+            ),
+            ("'/srv/backups'", "5", 7, "'path' is 5, and should be a text in quotes"),
+            ("2027-06-01", "'2027-06-01'", 2, "'expires' is '2027-06-01', and should be"),
+            ("'append'", "'append'\nhours = '22:00-06:00'", 12, "should be a list: ['22:00-06:00']"),
+            ("'append'", "'append'\nrefuse = \"delete\"", 12, "'refuse' is \"delete\", and should be a list"),
+            (
+                "'append'",
+                "'append'\nmax-files = '2M'",
+                12,
+                "'max-files' is '2M', and should be a whole number",
+            ),
+            ("'append'", "'append'\nmax-files = -1", 12, number),
+            ("'append'", "5", 11, "'role' is 5, and should be"),
+            ("marker", "keep-days = -1\nmarker", 8, number),
+        ] {
+            assert_mistake((from, to), line, words);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_there_twice_is_named() {
+        let no_role = "key 'admin' has no 'role' in share 'backups': read, append, keep, write or full";
+        for (from, to, line, words) in [
+            ("role = 'full'", "", 14, no_role),
+            ("path = '/srv/backups'", "", 6, "share 'backups' has no 'path'"),
+            ("[keys.admin]", "[keys.web1]", 4, "'web1' is there twice"),
+            ("marker", "path = '/'\nmarker", 8, "'path' is there twice"),
+        ] {
+            assert_mistake((from, to), line, words);
+        }
+    }
+
+    #[test]
+    fn a_server_that_could_not_start_is_a_mistake() {
+        let listen = |list: &str| format!("[server]\nlisten = [{list}]");
+        let twice = "'127.0.0.1:9' is named twice";
+        let one = "'127.0.0.1:9' and '0.0.0.0:9' are one port";
+        let metrics = "'127.0.0.1:9' is one of 'listen'";
+        for (to, line, words) in [
+            (listen("'127.0.0.1:9', '127.0.0.1:9'"), 5, twice),
+            (listen("'0.0.0.0:9', '127.0.0.1:9'"), 5, one),
+            (listen("'127.0.0.1:9']\nmetrics = '127.0.0.1:9'\n#"), 6, metrics),
+            (listen("'[::]:9']\nmetrics = '127.0.0.1:9'\n#"), 6, metrics),
+            ("[server]\nidentity = 's.key'".to_owned(), 5, "'s.key' is no absolute path"),
+            ("[server]\ncertificate = './s.cert'".to_owned(), 5, "'./s.cert' is no absolute path"),
+        ] {
+            assert_mistake(("[keys.admin]", &to), line, words);
+        }
+        for list in ["'127.0.0.1:0', '127.0.0.1:0'", "'[::]:9', '0.0.0.0:9'", "'127.0.0.1:9', '127.0.0.1:8'"]
+        {
+            let text = GOOD.replacen("[keys.admin]", &format!("{}\n[keys.admin]", listen(list)), 1);
+            assert!(Config::parse(&text).is_ok(), "{list}");
         }
     }
 
@@ -485,7 +617,7 @@ role = 'full'
         for (line, words) in [
             ("stop-timeout = 0", "0 is no number of seconds"),
             ("stop-timeout = 700000", "700000 is no number of seconds"),
-            ("stop-timeout = '5m'", "invalid type"),
+            ("stop-timeout = '5m'", "'stop-timeout' is '5m', and should be a whole number"),
             ("stop-timeot = 5", "did you mean 'stop-timeout'?"),
         ] {
             let text = with(line);
@@ -536,6 +668,9 @@ role = 'full'
         let error = with(0o777, 0o600).unwrap_err();
         assert!(error.contains("its directory") && error.contains("etc'"), "{error}");
         assert_eq!(with(0o700, 0o600), Ok(()));
+        fs::write(&path, b"[keys.web1]\n# Schl\xfcssel\n").unwrap();
+        let error = Config::read(&path).unwrap_err().to_string();
+        assert!(error.contains("serve.toml:2: the byte 0xfc is no UTF-8"), "{error}");
         let missing = Config::read(&scratch.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("No such file or directory"), "{missing}");
     }

@@ -145,7 +145,7 @@ fn read_day(written: &Spanned<toml::value::Datetime>) -> Result<Date, Mistake> {
         let year = i16::try_from(date.year).ok()?;
         Date::new(year, i8::try_from(date.month).ok()?, i8::try_from(date.day).ok()?).ok()
     })
-    .ok_or_else(|| Mistake::at(&written.span(), "is no day like 2027-12-31".to_owned()))
+    .ok_or_else(|| Mistake::at(&written.span(), format!("'{datetime}' is no day like 2027-12-31")))
 }
 
 /// Refuses a name that could be taken for an option, a path or an expansion.

@@ -80,7 +80,7 @@ fn hours(written: &Spanned<Vec<Spanned<String>>>) -> Result<Hours, Mistake> {
 fn map(table: &PartTable, written: Option<&Spanned<String>>) -> Result<Option<IdMap>, Mistake> {
     let Some(written) = written else { return Ok(None) };
     let wrong = |why: String| Mistake::at(&written.span(), why);
-    if matches!(table.role, Role::Read) {
+    if matches!(table.role, Some(Role::Read)) {
         return Err(wrong("a key whose role is 'read' gives nothing an owner".to_owned()));
     }
     IdMap::parse(written.get_ref()).map(Some).map_err(wrong)

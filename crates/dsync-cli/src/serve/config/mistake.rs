@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::tables::Role;
+
 /// A mistake in the text.
 #[derive(Debug)]
 pub(super) struct Mistake {
@@ -16,8 +18,10 @@ impl Mistake {
 
     /// Says in words what the parser found; an unknown key with the one that was probably meant, or
     /// all that there are.
-    pub(super) fn of_toml(error: &toml::de::Error) -> Self {
+    pub(super) fn of_toml(error: &toml::de::Error, file: &str) -> Self {
         let message = error.message();
+        let place = error.span().unwrap_or_default();
+
         let mut quoted = message.split('`').skip(1).step_by(2);
         let text = match quoted.next() {
             Some(unknown) if message.starts_with("unknown field") => {
@@ -32,10 +36,43 @@ impl Mistake {
                 let known: Vec<_> = quoted.collect();
                 format!("'{unknown}' is none of {}", known.join(", "))
             }
-            _ => message.lines().next().unwrap_or_default().to_owned(),
+            _ if message.starts_with("duplicate key") => {
+                let name = file.get(place).unwrap_or_default().trim();
+                format!("'{name}' is there twice")
+            }
+            _ => of_kind(message, file, &place)
+                .unwrap_or_else(|| message.lines().next().unwrap_or_default().to_owned()),
         };
         Self { at: error.span().map(|span| span.start), text }
     }
+}
+
+/// Says of a value of another kind than its key takes which key it is, what it is and what it should be; `None`
+/// if the parser found something else.
+fn of_kind(message: &str, file: &str, place: &Range<usize>) -> Option<String> {
+    let first = message.lines().next()?;
+    let is_kind = ["invalid type: ", "invalid value: "].iter().any(|kind| first.starts_with(kind));
+    let wanted = first.rsplit_once(", expected ").map(|(_, wanted)| wanted).filter(|_| is_kind);
+    // What a value of few words is wanted as: there is one such key.
+    let wanted = wanted.or_else(|| (first == "wanted string or table").then_some(Role::NAMES))?;
+    let value = file.get(place.clone())?.lines().next()?.trim();
+    let wanted = match wanted {
+        "u32" | "u64" => "a whole number, without a unit or a sign".to_owned(),
+        "a sequence" if value.starts_with(['"', '\'']) => format!("a list: [{value}]"),
+        "a sequence" => "a list of texts".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "path string" => "a text in quotes".to_owned(),
+        "a map" => "a table".to_owned(),
+        "a TOML datetime" => "a day without quotes, like 2027-12-31".to_owned(),
+        table if table.starts_with("struct ") => "a table".to_owned(),
+        other => other.to_owned(),
+    };
+
+    // The key stands before the value, unless that is one of a list.
+    let line = file.get(..place.start)?.rsplit('\n').next()?;
+    let key = line.split_once('=').map(|(key, _)| key.trim());
+    let key = key.map_or_else(|| "this".to_owned(), |key| format!("'{key}'"));
+    Some(format!("{key} is {value}, and should be {wanted}"))
 }
 
 /// Returns the candidate that was probably meant.

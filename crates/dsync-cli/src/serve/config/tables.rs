@@ -28,8 +28,8 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerTable {
     pub(super) listen: Option<Spanned<Vec<Spanned<String>>>>,
-    pub(super) identity: Option<PathBuf>,
-    pub(super) certificate: Option<PathBuf>,
+    pub(super) identity: Option<Spanned<PathBuf>>,
+    pub(super) certificate: Option<Spanned<PathBuf>>,
     pub(super) sessions: Option<Spanned<u32>>,
     pub(super) metrics: Option<Spanned<String>>,
     pub(super) quic: Option<bool>,
@@ -49,7 +49,7 @@ pub(super) struct KeyTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ShareTable {
-    pub(super) path: Spanned<PathBuf>,
+    pub(super) path: Option<Spanned<PathBuf>>,
     pub(super) marker: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) mounted: bool,
@@ -64,7 +64,7 @@ pub(super) struct ShareTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PartTable {
-    pub(super) role: Role,
+    pub(super) role: Option<Role>,
     pub(super) directory: Option<Spanned<String>>,
     #[serde(rename = "largest-file")]
     pub(super) largest_file: Option<Spanned<Amount>>,
@@ -153,6 +153,9 @@ pub(super) enum Role {
 }
 
 impl Role {
+    /// Their words.
+    pub(super) const NAMES: &str = "read, append, keep, write or full";
+
     pub(super) fn access(&self) -> Access {
         match self {
             Self::Read => Access::ReadOnly,
