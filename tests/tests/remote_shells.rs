@@ -137,6 +137,23 @@ fn failures_of_the_shell_have_rsyncs_exit_codes() {
 }
 
 #[test]
+fn rsync_at_the_other_end_is_named_as_such_without_its_help() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5)]).plant(&scratch.src());
+    let shell = shell(&scratch, "shell", &format!("{TO_THE_WORDS}\nexec sh -c \"$*\""));
+    let run = || through(program(), &shell, Path::new("rsync"));
+    let there = format!("host:{}", scratch.dst().display());
+    for run in [run().arg(slash(&scratch.src())).arg(&there), run().arg(&there).arg(scratch.at("got"))] {
+        let outcome = run.run().expect_code(12);
+        let text = outcome.stderr_text();
+        assert!(text.contains("the program at the other end is rsync, not dsync"), "{}", outcome.account());
+        assert!(text.contains("--dsync-path='sudo dsync'"), "{}", outcome.account());
+        assert_eq!(text.lines().count(), 1, "{}", outcome.account());
+    }
+}
+
+#[test]
 fn addresses_and_paths_with_two_colons_are_those_of_ssh() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -34,6 +34,9 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             path.display()
         )),
 
+        SyncError::Connect(ConnectError::ShellFailed { stderr, .. }) if is_rsync(stderr) => {
+            Some("the program at the other end is rsync, not dsync".to_owned())
+        }
         SyncError::NotGranted { demand, terms } if terms.share.is_some() => Some(format!(
             "{}: not allowed in {}: your key has the role '{}' there, for {} only",
             demand_options(*demand),
@@ -262,6 +265,11 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         ConnectError::RemoteProgramMissing { .. } => {
             "Install it there, set --dsync-path, or run `dsync --deploy SRC HOST:DST` once, which takes this program there."
         }
+
+        // The words of another program.
+        ConnectError::ShellFailed { stderr, .. } if is_rsync(stderr) => {
+            "Install dsync there, and name it in rsync's place: --dsync-path=dsync, or --dsync-path='sudo dsync' (--rsync-path is the same)."
+        }
         ConnectError::ShellFailed { stderr, .. } if is_dovecot(stderr) => {
             "The 'dsync' there belongs to Dovecot, a mail server: install this one at another path and name that with --dsync-path."
         }
@@ -281,6 +289,12 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
 
 /// ssh's own exit code when it did not get as far as the command.
 const SSH_FAILED: i32 = 255;
+
+/// Returns whether these are the last words of rsync, given `--server` and nothing else. dsync under the name
+/// `rsync` never says so.
+pub(crate) fn is_rsync(stderr: &[String]) -> bool {
+    stderr.iter().any(|line| line.starts_with("rsync error: syntax or usage error"))
+}
 
 /// Returns whether these are the last words of Dovecot's program of the same name, given `--server`.
 fn is_dovecot(stderr: &[String]) -> bool {
@@ -347,6 +361,26 @@ mod tests {
     use dsync_engine::Reason;
 
     use super::*;
+
+    #[test]
+    fn the_words_of_rsync_are_known_and_those_of_dsync_in_its_place_are_not() {
+        let failed = |line: &str| {
+            let (program, status) = ("ssh".to_owned(), ShellStatus::Exited(1));
+            SyncError::Connect(ConnectError::ShellFailed {
+                program,
+                status,
+                stderr: vec!["--help  show this help".to_owned(), line.to_owned()],
+            })
+        };
+        let said = messages::unescaped_failure(&failed(
+            "rsync error: syntax or usage error (code 1) at main.c(1941) [Receiver=3.5.0]",
+        ));
+        assert!(said.starts_with("the program at the other end is rsync, not dsync. Install"), "{said}");
+        let said = messages::unescaped_failure(&failed(
+            "rsync error: the command line is wrong (code 1) at main.c(0) [sender=3.2.7]",
+        ));
+        assert!(said.starts_with("ssh exited 1: rsync error"), "{said}");
+    }
 
     #[test]
     fn an_option_that_an_older_end_lacks_is_named_with_the_end_to_upgrade() {

@@ -418,8 +418,9 @@ fn finish(
             (code, Some(line))
         }
         Err(error) => {
-            // ssh's words may hold the cure: all of them, as ssh wrote them.
-            if let (false, lines @ [_, _, ..]) = (words.dialled, error.shell_stderr()) {
+            // ssh's words may hold the cure: all of them, as ssh wrote them. rsync's are pages of its options.
+            let lines = error.shell_stderr();
+            if !words.dialled && lines.len() > 1 && !advice::is_rsync(lines) {
                 lines.iter().for_each(|line| console.talk(&escape_text(line)));
             }
             let mut text = messages::failure(error, words.rules);
