@@ -1,10 +1,14 @@
 //! Names of system errors, and the next step after a failed entry, for programs.
 
-use dsync_engine::{Cause, schema::errno_name};
+use dsync_engine::{Cause, Operation, Problem, schema::errno_name};
 
-/// Returns what to do about the cause of a failure, if anything is known to help.
-pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
-    Some(match cause {
+/// Returns what to do about a failed entry, if anything is known to help.
+pub(crate) fn cure(problem: &Problem) -> Option<&'static str> {
+    Some(match problem.cause {
+        // The key may only add: no name was in the way of a rename.
+        Cause::Os(libc::EEXIST) if problem.operation == Operation::Commit => {
+            "copy it to another name, or have the administrator there let the key replace what is there"
+        }
         Cause::Os(number) => match errno_name(number).as_str() {
             "EPERM" | "EACCES" => {
                 "change the permissions, or run dsync as a user who may; --fake-super keeps attributes of others"
@@ -54,6 +58,13 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_not_be_replaced_is_not_cured_by_another_name_at_the_source() {
+        let cure = |operation| cure(&Problem::new(operation, "f", Cause::Os(libc::EEXIST)));
+        assert!(cure(Operation::Commit).is_some_and(|cure| cure.contains("let the key replace")));
+        assert!(cure(Operation::CreateDirectory).is_some_and(|cure| cure.contains("without case")));
+    }
 
     #[test]
     fn numbers_are_those_of_the_system() {

@@ -141,7 +141,7 @@ impl Stream {
 
     /// Returns the line of a problem, and notes it for the summary.
     pub(crate) fn problem(&self, problem: &Problem) -> Vec<u8> {
-        let worded = Worded::new(problem, messages::problem(problem), errno::cure(problem.cause));
+        let worded = Worded::new(problem, messages::problem(problem), errno::cure(problem));
         if problem.cause != Cause::Skipped {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             if failures.kept.len() >= MAX_FAILURES {

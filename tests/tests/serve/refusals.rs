@@ -111,3 +111,15 @@ fn a_server_that_stays_silent_ends_the_run_in_the_time_that_was_asked_for() {
         assert!(outcome.stderr_text().contains("did not answer in time"), "{}", outcome.account());
     }
 }
+
+#[test]
+fn what_may_not_be_replaced_has_that_as_its_cure_in_events() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    nas.plant("old", "new content", "old");
+    let outcome = nas.push(&["--json"]).expect_code(23);
+    let lines = outcome.stdout_text();
+    let problem = lines.lines().find(|line| line.contains(r#""event":"problem""#)).unwrap();
+    assert!(problem.contains("nothing there may be replaced"), "{problem}");
+    assert!(problem.contains(r#""cure":"copy it to another name, or have the administrator"#), "{problem}");
+}
