@@ -6,8 +6,8 @@
 use std::{io, path::Path};
 
 use dsync_engine::{
-    ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, FileListError, Operation, PathRole,
-    PeerMisbehaved, ShellStatus, SyncError, exit_code,
+    Access, ActingUserError, AlternateUse, BatchError, BatchFault, ConnectError, FileListError, Operation,
+    PathRole, PeerMisbehaved, ShellStatus, SyncError, exit_code,
     grant::{Demand, Excess, OwnerRule},
 };
 
@@ -36,6 +36,14 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
 
         SyncError::Connect(ConnectError::ShellFailed { stderr, .. }) if is_rsync(stderr) => {
             Some("the program at the other end is rsync, not dsync".to_owned())
+        }
+        SyncError::NotGranted { demand, terms } if is_for_nobody(*demand) => {
+            let whose = if terms.share.is_some() {
+                "no share of a server allows it, whatever the key's role"
+            } else {
+                "no key that is for one directory (--restrict) allows it"
+            };
+            Some(format!("{}: {whose}", demand_options(*demand)))
         }
         SyncError::NotGranted { demand, terms } if terms.share.is_some() => Some(format!(
             "{}: not allowed in {}: your key has the role '{}' there, for {} only",
@@ -150,6 +158,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         }
         SyncError::LimitExceeded { excess: Excess::Owners { rule }, .. } => on_owners(*rule),
         SyncError::LimitExceeded { .. } => "Leave it out, or have the administrator there change the limit.",
+        SyncError::NotGranted { demand, .. } if is_for_nobody(*demand) => "Leave it out.",
         SyncError::NotGranted { terms, .. } => on_role(terms.share.is_some()),
         SyncError::ActingUser { source, .. } => return on_acting(source),
         SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
@@ -249,6 +258,11 @@ fn as_typed(option: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns whether no key may make a request, whatever its access.
+fn is_for_nobody(demand: Demand) -> bool {
+    !Access::EACH.into_iter().any(|access| access.allows(demand))
+}
+
 /// Returns the next step after a request that a key may not make: a server's share, or a command.
 fn on_role(of_share: bool) -> &'static str {
     if of_share {
@@ -333,8 +347,8 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::RemoveSource => "--remove-source-files",
         Demand::CopyDevices => "--copy-devices",
         Demand::WriteDevices => "--write-devices",
-        // The other one follows links at the destination as this one does.
-        Demand::KeepDirlinks => "--keep-dirlinks and --no-implied-dirs",
+        Demand::KeepDirlinks => "--keep-dirlinks",
+        Demand::ImpliedDirs => "--no-implied-dirs",
         Demand::InsecureLinks => "--insecure-links",
         Demand::CopyAs => "--copy-as",
         _ => "what was asked for",
@@ -358,9 +372,32 @@ fn is_full(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dsync_engine::Reason;
+    use dsync_engine::{GrantTerms, Reason};
 
     use super::*;
+
+    #[test]
+    fn a_request_that_no_key_may_make_names_no_role_as_its_cure() {
+        let refused = |demand, share: Option<&str>| {
+            let terms = GrantTerms::new("/srv".into(), Access::ReadWrite).share(share.map(str::to_owned));
+            messages::unescaped_failure(&SyncError::NotGranted { demand, terms })
+        };
+        for (demand, option) in [
+            (Demand::KeepDirlinks, "--keep-dirlinks"),
+            (Demand::ImpliedDirs, "--no-implied-dirs"),
+            (Demand::CopyDevices, "--copy-devices"),
+            (Demand::WriteDevices, "--write-devices"),
+            (Demand::InsecureLinks, "--insecure-links"),
+            (Demand::CopyAs, "--copy-as"),
+        ] {
+            let said = "no share of a server allows it, whatever the key's role. Leave it out.";
+            assert_eq!(refused(demand, Some("m")), format!("{option}: {said}"));
+            let said = "no key that is for one directory (--restrict) allows it. Leave it out.";
+            assert_eq!(refused(demand, None), format!("{option}: {said}"));
+        }
+        // Another role may do the rest.
+        assert!(refused(Demand::InPlace, Some("m")).contains("give the key another role"));
+    }
 
     #[test]
     fn the_words_of_rsync_are_known_and_those_of_dsync_in_its_place_are_not() {

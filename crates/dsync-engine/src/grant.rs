@@ -120,6 +120,7 @@ impl Access {
             // They give the client a say in where paths lead or whose rights count, or lead to what is
             // no file.
             Demand::KeepDirlinks
+            | Demand::ImpliedDirs
             | Demand::InsecureLinks
             | Demand::CopyDevices
             | Demand::WriteDevices
@@ -193,6 +194,8 @@ pub enum Demand {
     WriteDevices,
     /// Links to directories are followed in the destination.
     KeepDirlinks,
+    /// Links to directories are followed on the way to relative paths, whose parents stay as they are.
+    ImpliedDirs,
     /// Links of other users are followed on the way to the destination.
     InsecureLinks,
     /// The work is done as another user.
@@ -201,7 +204,7 @@ pub enum Demand {
 
 impl Demand {
     /// All of them.
-    pub const EACH: [Self; 18] = [
+    pub const EACH: [Self; 19] = [
         Self::Read,
         Self::Write,
         Self::Delete,
@@ -218,6 +221,7 @@ impl Demand {
         Self::CopyDevices,
         Self::WriteDevices,
         Self::KeepDirlinks,
+        Self::ImpliedDirs,
         Self::InsecureLinks,
         Self::CopyAs,
     ];
@@ -251,7 +255,8 @@ impl Demand {
                 (Self::Alternates, writing.alternates.is_some()),
                 (Self::DetectRenamed, options.detect_renamed == DetectRenamed::Always),
                 (Self::MakePath, options.mkpath),
-                (Self::KeepDirlinks, options.follows_dirlinks()),
+                (Self::KeepDirlinks, options.keep_dirlinks),
+                (Self::ImpliedDirs, options.follows_dirlinks() && !options.keep_dirlinks),
                 (Self::InsecureLinks, options.insecure_links),
                 (Self::CopyAs, options.copy_as.destination.is_some()),
             ],
@@ -280,6 +285,7 @@ impl fmt::Display for Demand {
             Self::WriteDevices => "writing into devices",
             Self::CopyDevices => "copying the content of devices",
             Self::KeepDirlinks => "following links to directories",
+            Self::ImpliedDirs => "following links on the way to relative paths",
             Self::InsecureLinks => "following the links of others",
             Self::CopyAs => "working as another user",
         })
@@ -603,6 +609,7 @@ mod tests {
                 | Demand::PartialDir => &[ReadWrite, WriteOnly],
                 Demand::RemoveSource => &[ReadWrite],
                 Demand::KeepDirlinks
+                | Demand::ImpliedDirs
                 | Demand::InsecureLinks
                 | Demand::CopyDevices
                 | Demand::WriteDevices
@@ -642,7 +649,7 @@ mod tests {
             (Demand::MakePath, with(&|options| options.mkpath = true)),
             (Demand::KeepDirlinks, with(&|options| options.keep_dirlinks = true)),
             (
-                Demand::KeepDirlinks,
+                Demand::ImpliedDirs,
                 with(&|options| (options.relative, options.no_implied_dirs) = (true, true)),
             ),
             (Demand::InsecureLinks, with(&|options| options.insecure_links = true)),

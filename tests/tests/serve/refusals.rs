@@ -113,6 +113,29 @@ fn a_server_that_stays_silent_ends_the_run_in_the_time_that_was_asked_for() {
 }
 
 #[test]
+fn what_no_role_allows_is_refused_without_another_role_as_its_cure() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("file"), "content").unwrap();
+    for (option, others) in [
+        ("--keep-dirlinks", &[][..]),
+        ("--no-implied-dirs", &["-R"]),
+        ("--write-devices", &[]),
+        ("-M--insecure-links", &[]),
+        ("-M--copy-as=root", &[]),
+    ] {
+        let words: Vec<_> = others.iter().chain([&option]).copied().collect();
+        let refused = nas.push(&words).expect_code(42);
+        let name = option.trim_start_matches("-M").split('=').next().unwrap();
+        let said = format!("error: {name}: no share of a server allows it");
+        assert!(refused.stderr_text().contains(&said), "{said}: {}", refused.account());
+        assert!(!refused.stderr_text().contains("another role"), "{}", refused.account());
+    }
+    let refused = nas.pull(&["--copy-devices"]).expect_code(42);
+    assert!(refused.stderr_text().contains("--copy-devices: no share of a server"), "{}", refused.account());
+}
+
+#[test]
 fn what_may_not_be_replaced_has_that_as_its_cure_in_events() {
     needs_dsync!();
     let nas = Nas::standing("append");
