@@ -1,6 +1,6 @@
 //! Refusals of a server and lost ways to it, in the words and codes of every command that goes to a share.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path};
 
 use dsync_tests::{Outcome, Run, needs_dsync, run::wait_for, scratch::slash, tree::noise};
 use rustix::process::Signal;
@@ -145,4 +145,20 @@ fn what_may_not_be_replaced_has_that_as_its_cure_in_events() {
     let problem = lines.lines().find(|line| line.contains(r#""event":"problem""#)).unwrap();
     assert!(problem.contains("nothing there may be replaced"), "{problem}");
     assert!(problem.contains(r#""cure":"copy it to another name, or have the administrator"#), "{problem}");
+}
+
+#[test]
+fn a_link_that_leads_out_of_a_share_is_named() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    for (name, text) in [("relative", "../../outside"), ("absolute", "/etc"), ("tree/deep", "../..")] {
+        symlink(text, nas.place().join(name)).unwrap();
+        let path = nas.operand(&format!("{name}/"));
+        let pull = nas.run().arg("-a").arg(&path).arg(nas.scratch.at("got")).run().expect_code(42);
+        let push = nas.run().arg("-a").arg(slash(&nas.scratch.src())).arg(&path).run().expect_code(42);
+        for refused in [pull, push] {
+            let said = format!("the link '{name}' leads out of what may be used");
+            assert!(refused.stderr_text().contains(&said), "{}", refused.account());
+        }
+    }
 }

@@ -70,18 +70,35 @@ impl Reach {
 
 /// A path that would lead out of the directory that confines it, or to a file of this crate's own there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' {}", path.display(), if self.is_own_name() { OWN_NAME } else { LEADS_OUT })]
+#[error(
+    "{}'{}' {}",
+    if *is_link { "the link " } else { "" },
+    path.display(),
+    if self.is_own_name() { OWN_NAME } else { LEADS_OUT }
+)]
 #[non_exhaustive]
 pub struct LeadsOut {
-    /// The failing step, as a path from the floor: `..` of the floor itself, a link, or one of this
-    /// crate's own names.
+    /// The failing step, as a path from the floor: `..` of the floor itself, the first link on the way whose
+    /// text leads out, or one of this crate's own names.
     pub path: PathBuf,
+    /// Whether the step is a link.
+    pub is_link: bool,
 }
 
 const LEADS_OUT: &str = "leads out of what may be used";
 const OWN_NAME: &str = "is a name of dsync's own files, which no client may use";
 
 impl LeadsOut {
+    /// Makes the refusal of a step that the path itself names.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, is_link: false }
+    }
+
+    /// Makes the refusal of a link.
+    pub(super) fn by_link(path: PathBuf) -> Self {
+        Self { path, is_link: true }
+    }
+
     /// Returns the path for which an operation was refused, if that was the reason for the error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
@@ -323,25 +340,27 @@ mod tests {
             let opened = floor.open_operand_above(Path::new(path)).unwrap();
             assert!(opened.is_same(&Dir::open_operand(&at(real)).unwrap()).unwrap(), "{path}");
         }
-        for path in [
-            "..",
-            "/..",
-            "a/../..",
-            "out",
-            "out/a",
-            "out_and_in",
-            "root",
-            "proc",
-            "absolute",
-            "in/far",
-            "in/up/../..",
+        // A link is named as such, and not the step of its text that nobody typed.
+        for (path, said) in [
+            ("..", "'..'"),
+            ("/..", "'/..'"),
+            ("a/../..", "'..'"),
+            ("out", "the link 'out'"),
+            ("out/a", "the link 'out'"),
+            ("out_and_in", "the link 'out_and_in'"),
+            ("root", "the link 'root'"),
+            ("proc", "the link 'proc'"),
+            ("absolute", "the link 'absolute'"),
+            ("in/far", "the link 'a/b/far'"),
+            ("in/up/../..", "'..'"),
         ] {
             for opened in [
                 floor.open_operand_above(Path::new(path)),
                 floor.create_operand_above(&Path::new(path).join("new"), true),
             ] {
                 let error = opened.unwrap_err();
-                assert!(LeadsOut::of(&error).is_some(), "{path}: {error:?}");
+                let step = LeadsOut::of(&error).unwrap().to_string();
+                assert_eq!(step, format!("{said} leads out of what may be used"), "{path}");
             }
         }
         assert!(!at("outside/new").exists() && !at("new").exists());

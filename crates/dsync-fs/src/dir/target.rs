@@ -161,7 +161,7 @@ impl Dir {
     /// Climbs from this directory to the floor.
     fn climb(&self, floor: &Trail) -> io::Result<Vec<Arc<Passed>>> {
         let place = |fd: &OwnedFd| stat_fd(fd.as_fd()).map(|now| Target::of(&now));
-        let leads_out = || LeadsOut { path: ".".into() };
+        let leads_out = || LeadsOut::at(".".into());
         let end = place(&floor.first().ok_or_else(leads_out)?.fd)?;
         let mut way = vec![Passed::unnamed(self.fd.try_clone()?)];
         loop {

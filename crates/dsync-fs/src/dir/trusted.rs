@@ -138,7 +138,7 @@ pub(super) fn open(
         Reach::Anywhere => None,
         Reach::Along(trail) => Some(trail.to_vec()),
         // Its way from the floor is unknown.
-        Reach::Below(_) => return Err(LeadsOut { path: path.to_owned() }.into()),
+        Reach::Below(_) => return Err(LeadsOut::at(path.to_owned()).into()),
     };
     let mut walk = Walk { trail, within: Within::at(root, at)?, meter, ..Walk::new(at, trust) };
     if path.as_os_str().is_empty() {
@@ -193,9 +193,18 @@ pub(crate) struct Walk<'a> {
     seen: PathBuf,
     /// The remaining steps, the next one last.
     steps: Vec<Step>,
+    /// The last link of the path itself that was followed.
+    followed: Option<Followed>,
     links: usize,
     pub(crate) within: Within,
     meter: Option<&'a Meter>,
+}
+
+/// A link whose text is walked, and that no other link led to.
+struct Followed {
+    path: PathBuf,
+    /// The number of steps that remain behind its text.
+    rest: usize,
 }
 
 /// The walk's position relative to the destination.
@@ -255,7 +264,18 @@ impl<'a> Walk<'a> {
     pub(crate) fn new(at: BorrowedFd<'a>, trust: Links) -> Self {
         let (seen, steps) = (PathBuf::new(), Vec::new());
         let within = Within::default();
-        Self { at, trust, here: None, trail: None, seen, steps, links: 0, within, meter: None }
+        Self {
+            at,
+            trust,
+            here: None,
+            trail: None,
+            seen,
+            steps,
+            followed: None,
+            links: 0,
+            within,
+            meter: None,
+        }
     }
 
     fn place(&self) -> BorrowedFd<'_> {
@@ -340,7 +360,7 @@ impl<'a> Walk<'a> {
         if self.trail.is_none() || !is_own_name(name) {
             return Ok(());
         }
-        Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into())
+        Err(LeadsOut::at(self.seen.join(OsStr::from_bytes(name))).into())
     }
 
     fn step(&mut self, step: &Step, makes: bool) -> io::Result<()> {
@@ -351,7 +371,9 @@ impl<'a> Walk<'a> {
         {
             // The kernel's `..` is wherever the directory is by now.
             if trail.len() < 2 {
-                return Err(LeadsOut { path: self.seen.join("..") }.into());
+                let step = self.first_link(name);
+                let by = if self.is_in_a_link() { LeadsOut::by_link } else { LeadsOut::at };
+                return Err(by(step).into());
             }
             trail.pop();
             self.seen.pop();
@@ -402,23 +424,37 @@ impl<'a> Walk<'a> {
         match way {
             Way::Dir(fd) => self.enter(fd, name)?,
             Way::Object if self.trail.is_some() => {
-                return Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into());
+                return Err(LeadsOut::by_link(self.first_link(name)).into());
             }
             Way::Object => {
                 let fd = retry(|| openat(self.place(), name, PASS | OFlags::DIRECTORY, Mode::empty()))?;
                 self.enter(fd, name)?;
             }
             Way::Text(text) if self.trail.is_some() && text.first() == Some(&b'/') => {
-                return Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into());
+                return Err(LeadsOut::by_link(self.first_link(name)).into());
             }
-            Way::Text(text) => self.go_along(&text)?,
+            Way::Text(text) => {
+                let (path, rest) = (self.first_link(name), self.steps.len());
+                if !self.is_in_a_link() {
+                    self.followed = Some(Followed { path, rest });
+                }
+                self.push(&text, false);
+                self.begin(&text)?;
+            }
         }
         Ok(())
     }
 
-    fn go_along(&mut self, text: &[u8]) -> io::Result<()> {
-        self.push(text, false);
-        self.begin(text)
+    /// Returns whether the step that was taken last is one of a link's text.
+    fn is_in_a_link(&self) -> bool {
+        self.followed.as_ref().is_some_and(|link| self.steps.len() >= link.rest)
+    }
+
+    /// Returns the path of the link whose text the walk is in: what a person named. In none it is the link of
+    /// this name here.
+    fn first_link(&self, name: &[u8]) -> PathBuf {
+        let outer = self.followed.as_ref().filter(|_| self.is_in_a_link());
+        outer.map_or_else(|| self.seen.join(OsStr::from_bytes(name)), |link| link.path.clone())
     }
 
     /// Returns where a link leads, if it may be followed.

@@ -186,9 +186,7 @@ impl DirRef {
 
             // A link is enough to read what others keep elsewhere, not to take it from them.
             if may_be_outside && !self.shared().has(dir)? {
-                return Err(
-                    LeadsOut { path: PathBuf::from(OsStr::from_bytes(self.path().as_bytes())) }.into()
-                );
+                return Err(LeadsOut::at(PathBuf::from(OsStr::from_bytes(self.path().as_bytes()))).into());
             }
             dir.remove_file(name).map(|()| true)
         })

@@ -143,7 +143,7 @@ impl WalkOptions {
     pub(super) fn check_names(&self, path: &RelPath) -> io::Result<()> {
         let own = path.components().find(|name| is_own_name(name)).filter(|_| self.floor.is_some());
         if let Some(own) = own {
-            return Err(LeadsOut { path: OsStr::from_bytes(own).into() }.into());
+            return Err(LeadsOut::at(OsStr::from_bytes(own).into()).into());
         }
         let lacks = self.spelling.is_some() && path.components().any(is_unspelled);
         if lacks { Err(unspellable()) } else { Ok(()) }
