@@ -162,3 +162,26 @@ fn a_link_that_leads_out_of_a_share_is_named() {
         }
     }
 }
+
+#[test]
+fn a_busy_destination_is_named_by_its_share_and_directory() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("big"), noise(3, 8 << 20)).unwrap();
+    let push = |options: &[&str], path: &str| {
+        let run = nas.run().arg("-a").args(options);
+        run.arg(nas.scratch.src().join("big")).arg(nas.operand(path))
+    };
+    for (first, second, named) in [("tree/one", "tree/two", "nas/tree"), ("one", "two", "nas")] {
+        let mut slow = push(&["--bwlimit=1M"], first).start();
+        let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".dsync-part-");
+        let dir = nas.place().join(first);
+        let dir = dir.parent().unwrap();
+        wait_for(|| fs::read_dir(dir).is_ok_and(|found| found.flatten().any(is_part)));
+        let refused = push(&[], second).run().expect_code(41);
+        let said = format!("destination '{named}' is in use");
+        assert!(refused.stderr_text().contains(&said), "{}", refused.account());
+        slow.kill();
+        let _ = slow.wait();
+    }
+}

@@ -75,7 +75,9 @@ impl Target {
                 .lock(take)
                 .map_err(|source| SyncError::DestinationUnusable { path: target.path.clone(), source })?;
 
-            let Some(taken) = taken else { return Err(SyncError::Locked { path: target.path }) };
+            let Some(taken) = taken else {
+                return Err(SyncError::Locked { path: terms.start.named(target.path) });
+            };
             lock(terms.tenure).hold(taken);
         }
         Ok(target)

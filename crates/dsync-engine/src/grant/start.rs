@@ -4,9 +4,10 @@
 //! and do not know whether there is a grant.
 
 use std::{
+    ffi::OsStr,
     io,
     num::NonZeroU64,
-    path::{Path, PathBuf},
+    path::{Component as Part, Path, PathBuf},
     sync::Arc,
 };
 
@@ -57,6 +58,19 @@ impl Start {
         match &self.grant {
             Some(grant) => grant.floor.open_operand_above(path),
             None => Dir::open_operand(path),
+        }
+    }
+
+    /// Returns a path for a message to the client: one of a share with the share's name before it, as `.` alone
+    /// says of no share which it is.
+    pub(crate) fn named(&self, path: PathBuf) -> PathBuf {
+        match self.grant.as_ref().and_then(|grant| grant.terms.share.as_ref()) {
+            // The components have no `.` but at the beginning.
+            Some(share) => {
+                let named = path.components().filter(|part| !matches!(part, Part::CurDir | Part::RootDir));
+                std::iter::once(OsStr::new(share)).chain(named.map(|part| part.as_os_str())).collect()
+            }
+            None => path,
         }
     }
 
