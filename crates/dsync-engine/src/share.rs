@@ -12,7 +12,7 @@ use std::{
     path::{Component as Step, Path, PathBuf},
 };
 
-use dsync_fs::{Component, Dir, Kind, Spare};
+use dsync_fs::{Component, Dir, Kind, RemoveError, Spare};
 
 use crate::{
     Access, Grant, GrantTerms,
@@ -226,9 +226,10 @@ impl Share {
         let (mut removed, mut errors) = (0, Vec::new());
         // Directories that a client could not write into were kept with their files.
         let all = Spare { unlocks: true, ..Spare::NOTHING };
-        for key in directories(&place, &mut errors) {
-            let Ok(key) = place.open_child(&key) else { continue };
-            for session in directories(&key, &mut errors) {
+        for name in directories(&place, kept, &mut errors) {
+            let Ok(key) = place.open_child(&name) else { continue };
+            let above = kept.join(OsStr::from_bytes(name.as_bytes()));
+            for session in directories(&key, &above, &mut errors) {
                 let is_over = is_over(OsStr::from_bytes(session.as_bytes()));
                 // A clock that was put right makes a session of today one of long ago.
                 if !is_over || key.open_child(&session).is_ok_and(|session| session.is_held()) {
@@ -236,7 +237,10 @@ impl Share {
                 }
                 match key.remove_tree(&session, all, &mut |_, _| {}) {
                     Ok(()) => removed += 1,
-                    Err(error) => errors.push(io::Error::other(error)),
+                    Err(RemoveError { path, source }) => {
+                        let path = above.join(OsStr::from_bytes(path.as_bytes()));
+                        errors.push(io::Error::other(Uncleaned { does: "remove", path, source }));
+                    }
                 }
             }
         }
@@ -333,10 +337,21 @@ fn find(mut dir: Dir, path: &Path) -> io::Result<Option<Dir>> {
     Ok(Some(dir))
 }
 
-/// Lists the directories in a directory.
-fn directories(dir: &Dir, errors: &mut Vec<io::Error>) -> Vec<Component> {
+/// An entry that keeps a share from being cleaned whole, by its path in the share.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {does} '{}'", path.display())]
+struct Uncleaned {
+    does: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Lists the directories in the directory of this path in the share.
+fn directories(dir: &Dir, path: &Path, errors: &mut Vec<io::Error>) -> Vec<Component> {
     let listed = dir.list();
-    errors.extend(listed.error);
+    let unread = |source| io::Error::other(Uncleaned { does: "list", path: path.to_owned(), source });
+    errors.extend(listed.error.map(unread));
     let found = listed.entries.into_iter();
     let dirs = found.filter(|(_, entry)| entry.as_ref().is_ok_and(|entry| entry.kind == Kind::Dir));
     dirs.map(|(name, _)| name).collect()

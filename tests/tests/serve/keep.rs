@@ -304,6 +304,28 @@ fn what_is_kept_goes_when_its_days_are_over_and_no_sooner() {
 }
 
 #[test]
+fn a_share_that_is_not_cleaned_whole_tells_which_entry_stays_and_why() {
+    needs_root!();
+    needs_dsync!();
+    let nas = Nas::new("keep");
+    let config = nas.scratch.at("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    nas.configure(&text.replacen("user = 'root'", "user = 'nobody'", 1));
+    fs::set_permissions(nas.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let key = nas.scratch.at("share/.dsync-kept/web1");
+    fs::create_dir_all(key.join("2020-01-01T00-00-00.000Z")).unwrap();
+    fs::write(key.join("2020-01-01T00-00-00.000Z/f"), "f").unwrap();
+
+    let clean = || Run::dsync().args(["serve", "--clean", "--config"]).arg(&config).run().expect_code(23);
+    let entry = "cannot remove '.dsync-kept/web1/2020-01-01T00-00-00.000Z/f'";
+    let said = clean().stderr_text();
+    assert!(said.contains(&format!("{entry}: Permission denied for user 'nobody'")), "{said}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o711)).unwrap();
+    let said = clean().stderr_text();
+    assert!(said.contains("cannot list '.dsync-kept/web1': Permission denied for user 'nobody'"), "{said}");
+}
+
+#[test]
 fn a_server_cleans_by_itself() {
     needs_dsync!();
     let (mut nas, _) = Nas::offering("keep");

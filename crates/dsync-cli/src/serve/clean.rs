@@ -14,7 +14,7 @@ use dsync_engine::exit_code;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::{admission::in_words, child::own_program, config::Config, user::Users};
-use crate::{cage::Cage, console::say, escape::escape_text, words::system_words};
+use crate::{cage::Cage, console::say, escape::escape_text, messages, words::system_words};
 
 /// Cleans all shares; returns the exit code, that of a share that failed if one did.
 pub(super) fn run(config: &Config) -> u8 {
@@ -72,7 +72,9 @@ pub(super) fn share(name: &str) -> u8 {
         }
     };
     for error in &errors {
-        say(&escape_text(&format!("dsync: share {name} is not cleaned whole: {error}")));
+        let user = offer.user.as_deref().map_or_else(String::new, |user| format!(" for user '{user}'"));
+        let why = messages::caused(error);
+        say(&escape_text(&format!("dsync: share {name} is not cleaned whole: {why}{user}")));
     }
     if removed > 0 {
         say(&format!("dsync: cleaned share={name} removed={removed} days={days}"));
