@@ -122,7 +122,9 @@ pub(crate) fn certify(authority: &Path, wanted: &Wanted<'_>) -> Result<Certifica
     signed.map_err(|error| match error {
         CertificateError::Expired { .. } => format!("{expires} is over: a certificate ends on a day to come"),
         CertificateError::Unnameable { kind: CertificateKind::Server, .. } => {
-            format!("{error}: a host as clients name it, in lower case, or a pattern like *.example.org")
+            format!(
+                "{error}: a host as clients name it, in lower case and without a port, or a pattern like *.example.org"
+            )
         }
         error => {
             format!("{error}: letters, digits, '.', '_' and '-', a letter or digit first, at most 64")

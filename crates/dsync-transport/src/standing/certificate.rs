@@ -16,7 +16,11 @@
 //! spelling. Whether that authority is trusted, and for which names, is for the end that judges it. No chains: an
 //! authority's key is pinned where it is trusted, and its certificates end by themselves.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+};
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
@@ -142,7 +146,10 @@ impl Certificate {
         key: PublicKey,
         (from, until): (u64, u64),
     ) -> Result<Self, CertificateError> {
-        if !kind.admits(name) {
+        // A certificate with a port in its name is one, but would fit no client: none is made.
+        let is_address = || name.parse::<Ipv6Addr>().is_ok();
+        let has_port = kind == CertificateKind::Server && name.contains(':') && !is_address();
+        if has_port || !kind.admits(name) {
             return Err(CertificateError::Unnameable { kind, name: name.to_owned() });
         }
         if until <= from {
@@ -452,6 +459,20 @@ mod tests {
         for times in [(5, 5), (6, 5)] {
             let signed = Certificate::sign(&authority, (CertificateKind::Client, "a"), key().public(), times);
             assert_eq!(signed, Err(CertificateError::Expired { until: 5 }));
+        }
+    }
+
+    #[test]
+    fn a_server_is_certified_for_no_port() {
+        let sign =
+            |name: &str| Certificate::sign(&key(), (CertificateKind::Server, name), key().public(), TIMES);
+        for name in ["nas:8731", "192.0.2.1:8730", "*.lan:8730", "*.::1", "nas:"] {
+            let refused =
+                CertificateError::Unnameable { kind: CertificateKind::Server, name: name.to_owned() };
+            assert_eq!(sign(name), Err(refused));
+        }
+        for name in ["nas", "192.0.2.1", "::1", "2001:db8::1", "*.lan"] {
+            assert!(sign(name).is_ok(), "{name}");
         }
     }
 
