@@ -184,6 +184,17 @@ impl Config {
         Self::parse(text).map_err(|mistake| mistake.text)
     }
 
+    /// Checks the name of a key that a text does not have yet; the error is in words.
+    pub(crate) fn check_key_name(name: &str) -> Result<(), String> {
+        check_name("key", name, &(0..0)).map_err(|mistake| mistake.text)
+    }
+
+    /// Checks the directory of such a key; the error is in words.
+    pub(crate) fn check_key_directory(directory: &str, key: &str) -> Result<(), String> {
+        let written = Spanned::new(0..0, directory.to_owned());
+        read_directory(&written, key).map(drop).map_err(|mistake| mistake.text)
+    }
+
     /// Parses the text of a file.
     fn parse(text: &str) -> Result<Self, Mistake> {
         let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error, text))?;

@@ -201,7 +201,11 @@ fn plan(config: &Config, request: &Request, today: Date) -> Result<Known, Refusa
     };
     let place = match &directory {
         Directory::Whole => None,
-        Directory::Named(named) => Some(PathBuf::from(named.replace("{key}", &key))),
+        Directory::Named(named) => {
+            Config::check_key_directory(named, &key)
+                .map_err(|why| usage(format!("{why}; --directory names another")))?;
+            Some(PathBuf::from(named.replace("{key}", &key)))
+        }
     };
     let known = Known {
         share: share.to_owned(),
@@ -274,7 +278,11 @@ fn name_of(
 
     let name = wanted.unwrap_or(&request.host);
     match config.keys.get(name) {
-        None => Ok((name.clone(), true)),
+        None => {
+            Config::check_key_name(name)
+                .map_err(|why| usage(format!("{why}; --key gives this one another")))?;
+            Ok((name.clone(), true))
+        }
         Some(Key { public: Some(_), .. }) => Err(usage(format!(
             "another client has the name '{name}' there: --key gives this one a name of its own. If this client's \
              key is new, the administrator adds it to the old one's 'public'"
@@ -453,19 +461,28 @@ path = '/b'";
             (&config, request(gone), "has expired"),
             (&config, Request { share: None, ..request(&public) }, "names one of a, b.c"),
             (&config, Request { share: text("x"), ..request(&public) }, "no share 'x'"),
-            (&config, Request { key: text("a b"), ..request(&public) }, "no name of a key"),
-            (&config, Request { key: text("a]\nx"), ..request(&public) }, "no name of a key"),
-            (
-                &config,
-                Request { directory: named("../x"), ..request(&public) },
-                "not a directory in the share",
-            ),
             (&config, Request { role: text("keep"), ..request(&public) }, "needs 'keep-days'"),
             (&config, Request { role: text("root"), ..request(&public) }, "is none of"),
             (&config, request("ssh-ed25519 AAAA"), "is no key"),
         ] {
             let error = plan(config, &request, TODAY).unwrap_err().1;
             assert!(error.contains(words), "{words}: {error}");
+        }
+
+        // The cure is the option, and nothing is to be done by hand.
+        let no_name = "at most 64; --key gives this one another";
+        let no_directory = "without a leading '/' or '..'; --directory names another";
+        for (request, words) in [
+            (Request { key: text("a b"), ..request(&public) }, no_name),
+            (Request { key: text("a]\nx"), ..request(&public) }, no_name),
+            (Request { key: text(""), ..request(&public) }, no_name),
+            (Request { host: "my laptop".to_owned(), ..request(&public) }, no_name),
+            (Request { directory: named("../x"), ..request(&public) }, no_directory),
+            (Request { directory: named("/x"), ..request(&public) }, no_directory),
+            (Request { directory: named(""), ..request(&public) }, no_directory),
+        ] {
+            let error = plan(&config, &request, TODAY).unwrap_err().1;
+            assert!(error.ends_with(words) && !error.contains("by hand"), "{words}: {error}");
         }
 
         // Tables that are written in one line take no more lines.
