@@ -68,6 +68,17 @@ fn the_number_of_a_systems_error_is_behind_its_words() {
 }
 
 #[test]
+fn the_option_for_the_remote_program_has_rsyncs_name() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let link = link(&scratch);
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    let outcome = rsync(&link, &["-a", "-e", "sh -c 'exit 127'", "src/", "host:dst"], &scratch).run();
+    let text = outcome.expect_code(127).stderr_text();
+    assert!(text.contains("set --rsync-path") && !text.contains("--dsync-path"), "{text}");
+}
+
+#[test]
 fn a_list_begins_and_ends_as_rsyncs_does() {
     needs_dsync!();
     let scratch = Scratch::new();

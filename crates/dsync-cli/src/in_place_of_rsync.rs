@@ -39,10 +39,11 @@ pub(crate) fn is_called_rsync() -> bool {
     CALLED_RSYNC.get().is_some_and(|is_rsync| *is_rsync)
 }
 
-/// Returns a line of talk with the name by which the program was called.
+/// Returns a line of talk with the name by which the program was called, and with rsync's name of the option for
+/// the remote program: who called `rsync` knows no other.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     match text.strip_prefix("dsync: ").filter(|_| is_called_rsync()) {
-        Some(rest) => Cow::Owned(format!("rsync: {rest}")),
+        Some(rest) => Cow::Owned(format!("rsync: {}", rest.replace("--dsync-path", "--rsync-path"))),
         None => Cow::Borrowed(text),
     }
 }
@@ -96,6 +97,7 @@ mod tests {
     #[test]
     fn under_its_own_name_nothing_changes() {
         assert_eq!(line("dsync: error: x"), "dsync: error: x");
+        assert_eq!(line("dsync: see --dsync-path"), "dsync: see --dsync-path");
         assert_eq!(numbered("x".to_owned(), &io::Error::from_raw_os_error(13)), "x");
         assert_eq!((known_code(41), last_line(23, "failed")), (41, None));
     }

@@ -8,6 +8,7 @@ use std::{
     error::Error as _,
     ffi::{OsStr, OsString},
     fmt, io,
+    os::unix::ffi::OsStrExt as _,
     path::PathBuf,
 };
 
@@ -152,6 +153,19 @@ impl UsageError {
 
             _ => Self::Other { text: first_line(&error.to_string()) },
         }
+    }
+
+    /// Names rsync's name of the remote program's option where that is the one that was typed.
+    pub(crate) fn in_words_of(mut self, words: &[OsString]) -> Self {
+        let begins = |name: &str| words.iter().any(|word| word.as_bytes().starts_with(name.as_bytes()));
+        if let Self::ValueInvalid { option, .. } | Self::ValueMissing { option } = &mut self
+            && option == OWN_PATH
+            && begins(RSYNC_PATH)
+            && !begins(OWN_PATH)
+        {
+            *option = RSYNC_PATH.to_owned();
+        }
+        self
     }
 
     /// Returns dsync's exit code.
@@ -344,6 +358,10 @@ impl UsageError {
     }
 }
 
+/// The option that names the remote program, and rsync's name of it.
+const OWN_PATH: &str = "--dsync-path";
+pub(crate) const RSYNC_PATH: &str = "--rsync-path";
+
 /// Says why a filter rule is not taken.
 fn refusal(why: Refused) -> String {
     match why {
@@ -475,6 +493,16 @@ mod tests {
             let refused = (1, format!("--{option}: the value is empty (unset variable in a script?)"));
             assert_eq!(refusal(&[&format!("--{option}="), "a", "b"]), refused);
             assert_eq!(refusal(&["a", "b", &format!("--{option}"), ""]), refused);
+        }
+    }
+
+    #[test]
+    fn the_remote_programs_option_is_named_as_it_was_typed() {
+        let empty = "the value is empty (unset variable in a script?)";
+        for option in ["--rsync-path", "--dsync-path"] {
+            assert_eq!(refusal(&[&format!("{option}="), "a", "b"]), (1, format!("{option}: {empty}")));
+            assert_eq!(refusal(&["a", "b", option, ""]), (1, format!("{option}: {empty}")));
+            assert_eq!(refusal(&["a", "b", option]), (1, format!("{option}: a value is missing")));
         }
     }
 

@@ -183,7 +183,9 @@ where
     I: IntoIterator<Item = OsString>,
 {
     let words: Vec<_> = std::iter::once(OsString::from("dsync")).chain(words).collect();
-    let matches = command().try_get_matches_from(&words).map_err(|error| UsageError::from_clap(&error))?;
+    let matches = command()
+        .try_get_matches_from(&words)
+        .map_err(|error| UsageError::from_clap(&error).in_words_of(&words))?;
     let mut flags = Flags::from_arg_matches(&matches).map_err(|error| UsageError::from_clap(&error))?;
     flags.settle(&matches);
     if flags.selection.rule_files > 1
