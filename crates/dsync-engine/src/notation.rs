@@ -62,7 +62,7 @@ impl fmt::Display for Notation {
 
 /// A word that is none of its language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' in '{text}' {notation}")]
+#[error("'{word}'{} {notation}", if word == text { String::new() } else { format!(" in '{text}'") })]
 #[non_exhaustive]
 pub struct NotationError {
     /// The language.

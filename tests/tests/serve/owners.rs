@@ -130,7 +130,7 @@ fn check_says_the_rules_and_warns_of_maps_that_lead_nowhere() {
     assert!(!checked.stderr_text().contains("has no effect"), "{}", checked.account());
 
     for (text, lines, why) in [
-        (text.clone(), "usermap = 'all'", "'all' in 'all' is not FROM:TO"),
+        (text.clone(), "usermap = 'all'", "'all' is not FROM:TO"),
         (text.replacen("'append'", "'read'", 1), "groupmap = '*:0'", "gives nothing an owner"),
     ] {
         let wrong = check(&text, lines).expect_code(1);
