@@ -328,7 +328,7 @@ fn older_backups_of_another_type_give_way_and_directories_of_the_destination_do_
     Tree::of([Node::dir("a~"), Node::file("a~/mine", 7, 11)]).plant(&scratch.dst());
     Tree::of([Node { mtime: (1_600_000_000, 0), ..Node::file("a", 8, 12) }]).plant(&scratch.src());
     let refused = run(&["-b"]).expect_code(23);
-    let words = "cannot commit 'a': a directory has its name or the name of its backup";
+    let words = "cannot write 'a': a directory has its name or the name of its backup";
     assert!(refused.stderr_text().contains(words), "{}", refused.account());
     assert!(scratch.dst().join("a~/mine").exists());
     assert_eq!(fs::metadata(scratch.dst().join("a")).unwrap().len(), 9);

@@ -65,12 +65,12 @@ fn failing_calls_end_with_the_code_of_their_kind_and_harm_nothing() {
         ("pwrite64,copy_file_range", "error=EINTR:when=1..3", &[], 0, &[]),
         ("mkdirat", "error=ENOSPC", &[], 11, &["cannot create directory '", "/new'", "the disk is full"]),
         ("renameat,renameat2", "error=EROFS", &[], 11, &["Read-only file system"]),
-        ("renameat,renameat2", "error=EACCES", &[], 23, &["cannot commit 'b'", "Permission denied"]),
-        ("renameat,renameat2", "error=EBUSY", &[], 23, &["cannot commit 'b'", "busy"]),
-        ("renameat,renameat2", "error=EXDEV", &[], 23, &["cannot commit 'dir/a'"]),
+        ("renameat,renameat2", "error=EACCES", &[], 23, &["cannot write 'b'", "Permission denied"]),
+        ("renameat,renameat2", "error=EBUSY", &[], 23, &["cannot write 'b'", "busy"]),
+        ("renameat,renameat2", "error=EXDEV", &[], 23, &["cannot write 'dir/a'"]),
         // A failed sync is final, even though the next one would succeed.
-        ("syncfs", "error=EIO:when=1", &[], 11, &["cannot commit '", "Input/output error"]),
-        ("fsync", "error=EIO:when=1", each_file, 11, &["cannot commit '", "Input/output error"]),
+        ("syncfs", "error=EIO:when=1", &[], 11, &["cannot write '", "Input/output error"]),
+        ("fsync", "error=EIO:when=1", each_file, 11, &["cannot write '", "Input/output error"]),
         ("fdatasync", "error=EIO:when=1", each_file, 11, &["Input/output error"]),
         (
             "fchmod",

@@ -364,7 +364,7 @@ mod tests {
         };
         assert_eq!(
             failure(&full, &Rules::default()),
-            "cannot commit 'photos/a\\#033.raw': the disk is full (No space left on device). \
+            "cannot write 'photos/a\\#033.raw': the disk is full (No space left on device). \
              The old copy is untouched, unless --inplace was rewriting it. Free some space and run the same \
              command again."
         );

@@ -79,9 +79,9 @@ impl Operation {
             Self::ReadLink => "read the link",
             Self::ReadBasis => "read the old copy of",
             Self::CreateDirectory => "create directory",
-            Self::WriteFile => "write",
+            // Whoever reads of the second one knows no stages: what was written does not get its name.
+            Self::WriteFile | Self::Commit => "write",
             Self::SetAttributes => "set attributes of",
-            Self::Commit => "commit",
             Self::CreateLink => "create the link",
             Self::CreateSpecial => "create the device or fifo",
             Self::HardLink => "make the hard link",

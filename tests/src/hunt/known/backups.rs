@@ -82,7 +82,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // special file did.
             let is_taken = says
                 .lines()
-                .any(|line| line.contains("cannot commit '") && line.ends_with(": Not a directory"));
+                .any(|line| line.contains("cannot write '") && line.ends_with(": Not a directory"));
             let is_behind_a_link = seen.dsync.code() == Some(23)
                 && (is_taken || says.contains("its name or depth is not possible here"))
                 && (seen.is(Class::Tree) || seen.is(Class::Exit));
@@ -169,7 +169,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // With `--delay-updates` rsync leaves the new file where it waited, and ends with 0.
             let is_waiting = seen.case.has(&["--delay-updates"])
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
-                && seen.dsync.stderr_text().contains("cannot commit '")
+                && seen.dsync.stderr_text().contains("cannot write '")
                 && says.contains("[receiver] backup mkdir ")
                 && (seen.is(Class::Exit)
                     || seen.finding.line.starts_with("missing: ") && seen.path().contains("/.~tmp~"));
@@ -177,7 +177,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_denied = seen.case.is_nobody
                 && says.contains("[generator] link \"")
                 && says.contains("Permission denied (13)")
-                && seen.dsync.stderr_text().contains("cannot commit '")
+                && seen.dsync.stderr_text().contains("cannot write '")
                 && seen.about(&["type", "content"]);
             is_waiting
                 || is_denied

@@ -83,7 +83,7 @@ pub(super) const ENTRIES: &[Known] = &[
             // rsync has made the directory for backups anew, which the user could not write to.
             let is_backed_up = seen.case.is_nobody
                 && seen.case.has(&["--backup-dir"])
-                && says.contains("cannot commit '")
+                && says.contains("cannot write '")
                 && seen.rsync.stdout_text().contains("*deleting")
                 && (seen.is(Class::Exit) || seen.about(&["size", "content", "mtime", "mode", "owner"]));
             let is_changed = seen.about(&["mode", "mtime", "owner", "extended attributes"]);
