@@ -37,7 +37,9 @@ use self::{
 use crate::{
     address::{self, ShareAddress},
     console::{Voice, say},
-    flags::{Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, Flags, IdRules, accepted::Accepted},
+    flags::{
+        Attributes, Carrier, Choice, DEFAULT_LEVEL, Deletion, EMPTY, Flags, IdRules, accepted::Accepted,
+    },
     here::is_here,
     manifest_names::times_beside,
     rules::{CvsNames, Rules},
@@ -630,6 +632,9 @@ pub(crate) fn family(flags: &Flags) -> AddressFamily {
 
 /// Splits a command into words as a shell does.
 fn shell_words(origin: &'static str, command: &OsStr) -> Result<Vec<OsString>, UsageError> {
+    if command.as_bytes().trim_ascii().is_empty() {
+        return Err(UsageError::ValueInvalid { option: origin.to_owned(), reason: EMPTY.to_owned() });
+    }
     let words = shlex::bytes::split(command.as_bytes()).filter(|words| !words.is_empty());
     let words = words.ok_or_else(|| UsageError::Shell { origin, command: command.to_owned() })?;
     Ok(words.into_iter().map(OsString::from_vec).collect())
@@ -804,6 +809,10 @@ mod tests {
         let open = flags::parse(["-e", "ssh 'x"].map(OsString::from)).unwrap();
         let error = shell(&open, &nothing).unwrap_err();
         assert_eq!(error.to_string(), "--rsh (-e): not a command, or a quote is not closed: 'ssh 'x'");
+        for empty in ["", "  "] {
+            let error = shell_words("--rsh (-e)", OsStr::new(empty)).unwrap_err().to_string();
+            assert_eq!(error, "--rsh (-e): the value is empty (unset variable in a script?)");
+        }
     }
 
     #[test]

@@ -145,11 +145,14 @@ where
 {
     parser.try_map(|value| {
         if value.as_ref().is_empty() {
-            return Err("the value is empty (unset variable in a script?)");
+            return Err(EMPTY);
         }
         Ok(value)
     })
 }
+
+/// The words for an empty value.
+pub(crate) const EMPTY: &str = "the value is empty (unset variable in a script?)";
 
 /// Returns the clap command: the groups and the negations, without the parts that clap would print
 /// by itself.
