@@ -1,7 +1,8 @@
 //! The formats of `--out-format` and `--log-file-format`: text in which `%` and a letter stand for
 //! a fact about an entry.
 //!
-//! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, and the letter.
+//! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, any number of `'` again, and the
+//! letter.
 //! Other text stands for itself, as do the letters that rsync fills only in its
 //! daemon.
 
@@ -115,14 +116,17 @@ impl Format {
 /// Reads what follows a `%`: the value and how many bytes it takes; `None` where it stands for
 /// itself.
 fn value(text: &[u8]) -> Option<(Part, usize)> {
-    let marks = text.iter().take_while(|&&byte| byte == b'\'').count();
+    let marks_at = |at: usize| text[at..].iter().take_while(|byte| **byte == b'\'').count();
+    let marks = marks_at(0);
     let left = text.get(marks) == Some(&b'-');
     let digits_at = marks + usize::from(left);
     let digits = text[digits_at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let width = text[digits_at..digits_at + digits]
         .iter()
         .fold(0, |width: usize, digit| (width * 10 + usize::from(digit - b'0')).min(MAX_WIDTH));
-    let letter_at = digits_at + digits;
+    // They count together, on whichever side of the width they are.
+    let marks_behind = marks_at(digits_at + digits);
+    let letter_at = digits_at + digits + marks_behind;
 
     let field = match text.get(letter_at) {
         Some(b'i') => Field::Itemized,
@@ -143,7 +147,7 @@ fn value(text: &[u8]) -> Option<(Part, usize)> {
         Some(b'C') => Field::Content,
         _ => return None,
     };
-    let style = match marks {
+    let style = match marks + marks_behind {
         0 => Style::Plain,
         1 => Style::Commas,
         2 => Style::Thousands,
@@ -177,6 +181,8 @@ mod tests {
             ("%n", "dir/"),
             ("%z %% %-10n|%10l|", "%z % dir/      |      4096|"),
             ("%'l|%''l|%3n|%n%", "4,096|4.10K|dir/|dir/%"),
+            ("%10'l|%'10l|%'8'l|%-10'l|%'-10l|", "     4,096|     4,096|   4.10K|4,096     |4,096     |"),
+            ("%-'10l|%1'0l|", "%-'10l|%1'0l|"),
             ("a=%a m=%m P=%P u=%u h=%h", "a=%a m= P=%P u=%u h=%h"),
             ("", ""),
             ("%", "%"),

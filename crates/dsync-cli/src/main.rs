@@ -103,7 +103,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some(asked) = commands::help(&words) {
         return dispatch(asked);
     }
-    if words == ["-h"] {
+    if is_help_alone(&words) {
         return show(flags::command().render_help().to_string().as_bytes());
     }
     if let Some(found) = server::words(&words) {
@@ -151,6 +151,14 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     } else {
         run(&flags)
     }
+}
+
+/// Returns whether the only word is `-h`, once or more: human-readable numbers of nothing, which is rsync's old
+/// option for its help.
+fn is_help_alone(words: &[OsString]) -> bool {
+    let [word] = words else { return false };
+    let letters = word.as_bytes().strip_prefix(b"-").unwrap_or_default();
+    word == "--human-readable" || !letters.is_empty() && letters.iter().all(|letter| *letter == b'h')
 }
 
 /// Changes what programs that were written for rsync would not expect.
@@ -523,6 +531,17 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn human_readable_numbers_of_nothing_are_the_help() {
+        let is_help = |words: &[&str]| is_help_alone(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        for alone in ["-h", "-hh", "-hhh", "--human-readable"] {
+            assert!(is_help(&[alone]), "{alone}");
+        }
+        for words in [&["-"][..], &["--"], &["-h", "-h"], &["-hh", "a"], &["-ha"], &["h"], &[]] {
+            assert!(!is_help(words), "{words:?}");
+        }
+    }
 
     #[test]
     fn an_interrupted_run_tells_what_it_leaves() {

@@ -59,9 +59,9 @@ impl fmt::Display for NotAMoment {
 impl std::error::Error for NotAMoment {}
 
 impl Moment {
-    /// Reads `[[YEAR-]MONTH-]DAY`, `[HOUR]:MINUTE`, or both with a `T` between them.
+    /// Reads `[[YEAR-]MONTH-]DAY`, `[HOUR]:MINUTE`, or both with a `T` between them, in either case.
     pub(crate) fn parse(text: &str) -> Result<Self, NotAMoment> {
-        let (date, time) = match text.split_once('T') {
+        let (date, time) = match text.split_once(['T', 't']) {
             Some((date, time)) => (date, time),
             None if text.contains(':') => ("", text),
             None => (text, ""),
@@ -236,6 +236,7 @@ mod tests {
             ("2020-01-01T00:00", "past"),
             ("2027/1/30", "2027-01-30 00:00"),
             ("27-1-2T3:04", "2027-01-02 03:04"),
+            ("27-1-2t3:04", "2027-01-02 03:04"),
             ("25-1-2", "2125-01-02 00:00"),
             ("1-30", "2027-01-30 00:00"),
             ("12/31", "2026-12-31 00:00"),

@@ -97,7 +97,7 @@ pub(crate) struct Output {
     /// process, %t for the time; %B for the permissions, %M for the modification time, %U and %G for
     /// the numbers of owner and group at the source; %b for the bytes of the file that were sent and
     /// %c for those of its old copy's sums. A width and a - for the left side may stand between, as
-    /// in %-40n, and ' for a length with commas, '' with units. With %i all changes are listed, else
+    /// in %-40n, and before or behind these ' for a length with commas, '' with units. With %i all changes are listed, else
     /// those that -v lists. %C needs -c and stands for the BLAKE3 hash of each file, as b3sum prints it.
     #[arg(long, alias = "log-format", value_name = "FORMAT", allow_hyphen_values = true)]
     pub(crate) out_format: Option<OsString>,
