@@ -254,6 +254,10 @@ fn as_typed(option: &str) -> Option<&'static str> {
         "event_tree" => "--write-manifest",
         "spelling" => "--iconv",
         "id_rules" => "--usermap, --groupmap or --chown",
+        "writing.alternates" => "--link-dest, --copy-dest or --compare-dest",
+        "writing.backup" => "--backup-dir or --suffix",
+        "writing.partial_dir" => "--partial-dir",
+        "writing.temp_dir" => "--temp-dir",
         _ => return None,
     })
 }

@@ -152,8 +152,12 @@ fn check_writing(writing: &WritePolicy) -> Result<(), OptionFault> {
     }
     if let Some(dir) = partial_dir {
         check_directory(dir, "writing.partial_dir")?;
+        let is_name = !dir.starts_with(b"/");
+        if is_name {
+            at_most(dir.len(), MAX_NAME, ("writing.partial_dir", "length of the directory's name"))?;
+        }
         has_meaning(
-            dir.starts_with(b"/") || Name::new(dir).is_ok(),
+            !is_name || Name::new(dir).is_ok(),
             0,
             ("writing.partial_dir", "directory of unfinished files"),
         )?;
