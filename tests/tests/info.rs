@@ -174,3 +174,16 @@ fn hash_of_each_file_is_printed_with_c_and_blanks_for_what_has_none() {
         assert!(text.contains(&format!("{:64} link\n", "")), "{direction}: {text}");
     }
 }
+
+#[test]
+fn a_log_whose_name_the_copy_takes_is_told() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.src().join("log"), "an old log").unwrap();
+    fs::create_dir_all(scratch.dst()).unwrap();
+    let run = Run::dsync().args(["-a", "--log-file=dst/log", "src/", "dst/"]).cwd(scratch.path()).run();
+    let outcome = run.expect_code(0);
+    let said = "cannot write log file 'dst/log': it was removed or replaced meanwhile";
+    assert!(outcome.stderr_text().contains(said), "{}", outcome.account());
+    assert_eq!(fs::read(scratch.dst().join("log")).unwrap(), b"an old log");
+}

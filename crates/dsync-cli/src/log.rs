@@ -8,7 +8,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Write as _},
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Component, Path},
     sync::{Mutex, PoisonError},
 };
@@ -100,9 +100,14 @@ impl Log {
         }
     }
 
-    /// Returns the first error of writing, once.
+    /// Returns the first error of writing, once, or that the file has lost its name: the copy may have
+    /// brought an entry of it.
     pub(crate) fn failure(&self) -> Option<io::Error> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).1.take()
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (log, error) = &mut *file;
+        let is_lost = || log.metadata().is_ok_and(|now| now.is_file() && now.nlink() == 0);
+        let lost = || is_lost().then(|| io::Error::other("it was removed or replaced meanwhile"));
+        error.take().or_else(lost)
     }
 }
 

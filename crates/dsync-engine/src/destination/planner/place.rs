@@ -62,7 +62,7 @@ pub(super) enum Placed {
     Failed,
 }
 
-/// Who made a directory.
+/// The maker of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
     /// This planner, just now.
