@@ -9,7 +9,7 @@ use std::{
     fmt, io,
     num::NonZero,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread::available_parallelism,
@@ -17,7 +17,7 @@ use std::{
 
 use dsync_transport::Carriers;
 
-use crate::{SyncError, clock::Clock, halt::lock};
+use crate::{SyncError, clock::Clock};
 
 /// Threads that runs can share; clones are the same threads. They start with the first work and end
 /// with the last clone.
@@ -106,7 +106,7 @@ impl Workers {
             return Some(pool);
         }
 
-        let _starting = lock(&self.0.starting);
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.pool.get().is_none() {
             // Nobody else sets it meanwhile.
             let _: Result<(), _> = self.0.pool.set(start()?);
