@@ -4,8 +4,8 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, mount::Mount,
-    needs_dsync, needs_root, remote_shell, scratch::slash, survey,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, every_way,
+    mount::Mount, needs_dsync, needs_root, remote_shell, scratch::slash, survey,
 };
 
 fn run(scratch: &Scratch, options: &[&str], source: &str, destination: &Path) -> Outcome {
@@ -360,35 +360,36 @@ fn under_x_nothing_is_deleted_on_another_filesystem_of_the_destination() {
     needs_dsync!();
     needs_root!();
     for options in [
-        &["--delete"][..],
-        &["--delete-before"],
-        &["--delete-during"],
-        &["--delete-delay"],
-        &["--delete-after"],
-        &["--delete-excluded", "--exclude=extra"],
-        &["--delete", "-b"],
+        &["-ax", "--delete"][..],
+        &["-ax", "--delete-before"],
+        &["-ax", "--delete-during"],
+        &["-ax", "--delete-delay"],
+        &["-ax", "--delete-after"],
+        &["-ax", "--delete-excluded", "--exclude=extra"],
+        &["-ax", "--delete", "-b"],
     ] {
         let scratch = Scratch::new();
         full(&scratch.src());
         fs::create_dir_all(scratch.at("src/mounted/sub")).unwrap();
-        full(&scratch.dst());
-        fs::write(scratch.at("dst/extra"), "").unwrap();
-        fs::create_dir(scratch.at("dst/mounted")).unwrap();
-        let Some(mount) = Mount::tmpfs(&scratch.at("dst/mounted"), "size=1m") else { return };
-        fs::create_dir(mount.path().join("sub")).unwrap();
-        for extra in ["extra", "sub/extra"] {
-            fs::write(mount.path().join(extra), "data").unwrap();
-        }
+        every_way(&scratch, options, |copy, to| {
+            full(to);
+            fs::write(to.join("extra"), "").unwrap();
+            fs::create_dir(to.join("mounted")).unwrap();
+            let Some(mount) = Mount::tmpfs(&to.join("mounted"), "size=1m") else { return };
+            fs::create_dir(mount.path().join("sub")).unwrap();
+            for extra in ["extra", "sub/extra"] {
+                fs::write(mount.path().join(extra), "data").unwrap();
+            }
 
-        let all = [&["-ax"], options].concat();
-        let _ = run(&scratch, &all, "src/", &scratch.dst()).expect_quiet_success();
-        assert!(!scratch.at("dst/extra").exists(), "{options:?}");
-        for extra in ["extra", "sub/extra"] {
-            assert!(mount.path().join(extra).exists(), "{options:?}: {extra}");
-        }
-        // An operand's own directory may be on a filesystem of its own.
-        let _ = run(&scratch, &all, "src/mounted", &scratch.dst()).expect_quiet_success();
-        assert!(!mount.path().join("sub/extra").exists(), "{options:?}");
+            let _ = copy().run().expect_quiet_success();
+            assert!(!to.join("extra").exists(), "{options:?}");
+            for extra in ["extra", "sub/extra"] {
+                assert!(mount.path().join(extra).exists(), "{options:?}: {extra}");
+            }
+            // An operand's own directory may be on a filesystem of its own.
+            let _ = run(&scratch, options, "src/mounted", to).expect_quiet_success();
+            assert!(!mount.path().join("sub/extra").exists(), "{options:?}");
+        });
     }
 }
 

@@ -742,7 +742,9 @@ fn a_manifest_takes_the_place_of_no_entry_of_the_tree_and_of_no_other_file() {
 
     // It is made by this run, then it is there.
     let _ = fs::create_dir(scratch.dst());
-    for words in ["it has the name of an entry of the source", "no manifest, and is not replaced"] {
+    for words in
+        ["an entry of the source, or another program, has taken its name", "no manifest, and is not replaced"]
+    {
         let outcome = copy("dst/list").expect_code(11);
         assert!(outcome.stderr_text().contains(words) && is_whole(), "{}", outcome.account());
     }

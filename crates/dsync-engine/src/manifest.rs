@@ -201,8 +201,9 @@ pub enum ManifestError {
     /// The file that a manifest was to replace is something else: part of the tree, or another program's.
     #[error("the file that is there is no manifest, and is not replaced")]
     Precious,
-    /// The source has an entry of the manifest's name, which has just been copied.
-    #[error("it has the name of an entry of the source")]
+    /// Something took the manifest's name during the run: an entry of the source that was just copied, or
+    /// another program's file.
+    #[error("an entry of the source, or another program, has taken its name meanwhile")]
     Occupied,
     /// A later version of the format.
     #[error("the manifest has version {version}, and this program reads version {VERSION}")]

@@ -86,7 +86,7 @@ impl LossWatch {
         let held = all.lost >= LEAST_LOST
             && lossy >= LEAST_LOSSY
             && loss >= LEAST_LOSS
-            // What a full queue drops is sent again in the next round trips, when the queue may be gone.
+            // A full queue drops packets that are sent again in the next round trips, when it may be gone.
             && self.free >= all.span + all.round_trip * QUEUE_TRIPS
             && response(&all, loss) <= HELD_BACK * all.rate();
         held.then(|| {

@@ -218,7 +218,13 @@ impl Queue {
                 return None;
             }
             match state.items.front() {
-                Some(_) if rests() => state = wait(&self.rested, state),
+                Some(_) if rests() => {
+                    // The word that woke this one may have been for a single worker.
+                    if state.idle > 0 {
+                        self.changed.notify_one();
+                    }
+                    state = wait(&self.rested, state);
+                }
                 Some(Item::Large(file)) => return Some(Work::Large(Arc::clone(file))),
                 Some(Item::Small(_)) => return Some(Work::Batch(take_batch(&mut state.items, lanes))),
                 None if state.closed => {

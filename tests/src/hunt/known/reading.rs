@@ -157,7 +157,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_it = seen.is(Class::Tree) && seen.rsync_says_of_it("lgetxattr(")
                 // rsync gives up there, before it looks at the destination.
                 || seen.is(Class::Exit) && (seen.rsync.code(), seen.dsync.code()) == (Some(23), Some(3));
-            // What it would take the place of goes to no backup either.
+            // The old entry of that name goes to no backup either.
             let is_kept = seen.is(Class::Tree)
                 && (seen.is_within(&["--backup-dir"]) || seen.has_place_in(seen.path()))
                 && seen.case.has(&["--backup-dir"]);

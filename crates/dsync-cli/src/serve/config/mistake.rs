@@ -53,7 +53,7 @@ fn of_kind(message: &str, file: &str, place: &Range<usize>) -> Option<String> {
     let first = message.lines().next()?;
     let is_kind = ["invalid type: ", "invalid value: "].iter().any(|kind| first.starts_with(kind));
     let wanted = first.rsplit_once(", expected ").map(|(_, wanted)| wanted).filter(|_| is_kind);
-    // What a value of few words is wanted as: there is one such key.
+    // One key only takes a few words: the role.
     let wanted = wanted.or_else(|| (first == "wanted string or table").then_some(Role::NAMES))?;
     let value = file.get(place.clone())?.lines().next()?.trim();
     let wanted = match wanted {

@@ -207,7 +207,7 @@ impl Comparison<'_> {
         let Some(here) = directory.dir.as_ref().and_then(|dir| dir.device().ok()) else { return false };
         let mut upwards = iter::successors(Some(directory.path.clone()), RelPath::parent);
         let top = upwards.find(|path| self.bounds.is_operand(path)).unwrap_or_else(RelPath::root);
-        // What cannot be looked at is not emptied.
+        // A directory that cannot be looked at is not emptied.
         !self.ground.open_beneath(&top).and_then(|top| top.device()).is_ok_and(|there| there == here)
     }
 
