@@ -217,6 +217,7 @@ impl Queue {
             if halt.stopped() {
                 return None;
             }
+
             match state.items.front() {
                 Some(_) if rests() => {
                     // The word that woke this one may have been for a single worker.
