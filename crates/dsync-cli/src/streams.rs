@@ -9,7 +9,7 @@ use std::{
     io::{self, Read, Write},
     os::fd::BorrowedFd,
     sync::{
-        Mutex, PoisonError,
+        Arc, LazyLock, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -37,7 +37,15 @@ pub(crate) fn tell_to_end() {
     ENDS.store(true, Ordering::Release);
 }
 
-static ENDS: AtomicBool = AtomicBool::new(false);
+/// Does so as soon as one of these signals comes, also while whoever handles it waits for a stream.
+///
+/// # Errors
+/// The system's, if it takes no handler.
+pub(crate) fn end_at(signals: &[i32]) -> io::Result<()> {
+    signals.iter().try_for_each(|&signal| signal_hook::flag::register(signal, Arc::clone(&ENDS)).map(drop))
+}
+
+static ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// The streams that were given up; held while something is written.
 static GIVEN_UP: [Mutex<bool>; 2] = [Mutex::new(false), Mutex::new(false)];
 

@@ -61,7 +61,7 @@ use crate::{
     certificates::CertificateFile,
     console::{blame, say},
     escape::escape_text,
-    keys,
+    keys, streams,
     words::system_words,
 };
 
@@ -75,7 +75,8 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
             return code;
         }
     };
-    let Ok(signals) = Signals::new([SIGHUP, SIGINT, SIGTERM]) else {
+    let heard = Signals::new([SIGHUP, SIGINT, SIGTERM]);
+    let Ok(signals) = streams::end_at(&[SIGINT, SIGTERM]).and(heard) else {
         blame("cannot watch for signals");
         return exit_code::START;
     };
