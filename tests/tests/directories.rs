@@ -767,3 +767,34 @@ fn a_directory_that_may_be_listed_but_not_entered_is_told_by_a_run_that_may_not_
     let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-rt", "--fake-super"]);
     let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
 }
+
+#[test]
+fn a_root_that_a_failing_disk_leaves_open_is_told() {
+    needs_dsync!();
+    needs_root!();
+    // The source's permissions, the old ones, and those that a run leaves.
+    for (options, new, old, left) in
+        [(&["-a", "--delete-after"][..], 0o500, 0o755, 0o500), (&["-rt"], 0o755, 0o300, 0o300)]
+    {
+        let mut is_told = false;
+        for when in 1..6 {
+            let scratch = Scratch::new();
+            for (root, mode) in [(scratch.src(), new), (scratch.dst(), old)] {
+                fs::create_dir_all(root.join("sub")).unwrap();
+                for (path, mode) in [(root.join("sub"), 0o755), (root, mode)] {
+                    chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+                    set_mode(&path, mode);
+                }
+            }
+            let run = Run::dsync().as_user(NOBODY, NOBODY).args(options);
+            let run = run.arg(slash(&scratch.src())).arg(slash(&scratch.dst()));
+            let fails = strace::inject_into(run, "fchmod,fchmodat", &format!("error=EIO:when={when}"));
+            let outcome = fails.run();
+
+            let is_open = mode(&scratch.dst()) != left;
+            is_told |= is_open && outcome.code() == Some(23);
+            assert!(!is_open || outcome.code() != Some(0), "{when}: {}", outcome.account());
+        }
+        assert!(is_told, "{options:?}");
+    }
+}

@@ -20,7 +20,7 @@ use super::{
     records::{push_counted, take, take_counted},
     site::cause,
 };
-use crate::{SyncError, plan::SETGID};
+use crate::{SyncError, halt::lock, plan::SETGID};
 
 /// One directory in work.
 pub(super) struct Directory {
@@ -290,6 +290,12 @@ pub(super) fn settle_locked(site: &Site<'_>) -> Result<(), SyncError> {
             Err(error) => site.problem(Operation::SetAttributes, &path, cause(&error)),
         }
     })
+}
+
+/// Lets other runs write to the root, which has its permissions then.
+pub(super) fn leave_root(site: &Site<'_>) -> Result<(), SyncError> {
+    let ended = lock(&site.tenure).end();
+    ended.or_else(|error| site.problem(Operation::SetAttributes, &RelPath::root(), cause(&error)))
 }
 
 /// Sets a directory's attributes.

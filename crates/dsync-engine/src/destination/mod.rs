@@ -258,7 +258,7 @@ fn let_go(transfers: &Transfers<'_>) {
     }
     // The run has failed already; what cannot be set now is set by the next one.
     let _ = directory::settle_locked(site);
-    lock(&site.tenure).end();
+    let _ = lock(&site.tenure).end();
 }
 
 /// Runs the planner, the threads that read and write the destination's files, and the committer.
@@ -395,7 +395,7 @@ fn finish(
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
     }
-    lock(&site.tenure).end();
+    directory::leave_root(site)?;
     landed::sync_names(site, &mut group)?;
     transfers.tell_landed(&mut group, &given)?;
     if !transfers.unremoved.drained(&site.session.halt) {

@@ -4,7 +4,7 @@
 //! removed, however it ends. So it belongs to the [`Site`](super::site::Site), which goes last, and
 //! not to a thread.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use dsync_fs::{Dir, Wanted};
 
@@ -26,11 +26,16 @@ struct Unlocked {
     mode: Option<u16>,
 }
 
+impl Unlocked {
+    fn close(&mut self) -> io::Result<()> {
+        let Some(mode) = self.mode.take() else { return Ok(()) };
+        self.root.set_own_attributes(&Wanted { mode: Some(mode), ..Wanted::default() }).map(drop)
+    }
+}
+
 impl Drop for Unlocked {
     fn drop(&mut self) {
-        if self.mode.is_some() {
-            let _ = self.root.set_own_attributes(&Wanted { mode: self.mode, ..Wanted::default() });
-        }
+        let _ = self.close();
     }
 }
 
@@ -58,8 +63,15 @@ impl Tenure {
 
     /// Lets other runs write here, and leaves no name of the lock: before the names are written to
     /// the disk.
-    pub(super) fn end(&mut self) {
-        drop(self.lock.take());
-        drop(self.unlocked.take());
+    ///
+    /// # Errors
+    /// The system's error, if the root does not have its permissions again.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        let released = match self.lock.take() {
+            Some(Lock::Held { lock }) => lock.release(),
+            Some(Lock::Needless) | None => Ok(()),
+        };
+        let closed = self.unlocked.take().map_or(Ok(()), |mut unlocked| unlocked.close());
+        released.and(closed)
     }
 }

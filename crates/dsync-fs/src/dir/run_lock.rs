@@ -50,6 +50,38 @@ impl DirLock {
         Self { file, _handle: handle, is_left: false }
     }
 
+    /// Lets other runs lock the directory, as dropping it does, and tells when that cost the directory
+    /// its mode.
+    ///
+    /// # Errors
+    /// The system's error, if the mode that let the lock's name be removed could not be taken back. That
+    /// the name could not be removed is none: the next run takes the file over.
+    pub fn release(mut self) -> io::Result<()> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> io::Result<()> {
+        let Some((dir, fd)) = self.file.take() else { return Ok(()) };
+        let mut restored = Ok(());
+        // Remove it under the lock, so that nobody can lock a file that has lost its name without
+        // noticing.
+        let _ = dir.keeping_time(|| {
+            let mut remove = || {
+                let (removed, mode) = dir.remove_lock_file(&fd);
+                restored = mode;
+                removed
+            };
+            let removed = match remove() {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => dir.taking_back(remove),
+                removed => removed,
+            };
+            // A filesystem in user space may give an open file another name, which goes only now.
+            drop(fd);
+            removed
+        });
+        restored
+    }
+
     /// Returns whether a run that had the lock before was killed.
     pub fn follows_killed(&self) -> bool {
         self.is_left
@@ -64,20 +96,7 @@ impl fmt::Debug for DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        let Some((dir, fd)) = self.file.take() else { return };
-        let _ = dir.keeping_time(|| {
-            // Remove it under the lock, so that nobody can lock a file that has lost its name without
-            // noticing.
-            let removed = match dir.remove_lock_file(&fd) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    dir.taking_back(|| dir.remove_lock_file(&fd))
-                }
-                removed => removed,
-            };
-            // A filesystem in user space may give an open file another name, which goes only now.
-            drop(fd);
-            removed
-        });
+        let _ = self.let_go();
     }
 }
 
@@ -162,20 +181,27 @@ impl Dir {
     }
 
     /// Removes the name of the lock file that is open as `fd`, also where the run has just made the
-    /// directory one that its owner may not change.
-    fn remove_lock_file(&self, fd: &OwnedFd) -> io::Result<()> {
-        let mode = stat_fd(self.fd.as_fd())?.mode;
-        let is_locked =
-            mode & OWNER_CHANGES != OWNER_CHANGES && !Privileges::current().is_root() && !self.is_anothers();
-        if is_locked {
-            chmod(self.fd.as_fd(), self.handle(), mode | OWNER_CHANGES)?;
+    /// directory one that its owner may not change. Returns besides whether that directory has its mode
+    /// again.
+    fn remove_lock_file(&self, fd: &OwnedFd) -> (io::Result<()>, io::Result<()>) {
+        let remove = || -> io::Result<()> {
+            if self.has_lock_file(fd) {
+                unlinkat(&self.fd, LOCK_NAME, AtFlags::empty())?;
+            }
+            Ok(())
+        };
+        let set = |mode| chmod(self.fd.as_fd(), self.handle(), mode);
+
+        let mode = stat_fd(self.fd.as_fd()).map(|dir| dir.mode);
+        let is_closed = |mode: &u16| mode & OWNER_CHANGES != OWNER_CHANGES;
+        let closed = mode.ok().filter(is_closed);
+        match closed.filter(|_| !Privileges::current().is_root() && !self.is_anothers()) {
+            Some(mode) => match set(mode | OWNER_CHANGES) {
+                Ok(()) => (remove(), set(mode)),
+                Err(error) => (Err(error), Ok(())),
+            },
+            None => (remove(), Ok(())),
         }
-        let removed =
-            if self.has_lock_file(fd) { unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()) } else { Ok(()) };
-        if is_locked {
-            chmod(self.fd.as_fd(), self.handle(), mode)?;
-        }
-        Ok(removed?)
     }
 
     /// Returns whether a locked handle is enough: this user could not restore the directory's time.
