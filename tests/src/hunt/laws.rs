@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{
     areas,
-    case::Case,
+    case::{Carrier, Case},
     judge::{Class, Finding},
     known, options,
     world::Survey,
@@ -55,6 +55,10 @@ fn lost(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let counts = counts && !case.has(&["--max-delete"]) && !(has_several_rules(case) && case.deletes());
     // With `-m` a directory that a link leads to takes a file's place, though nothing is in it.
     let counts = counts && !(case.has_letter('m') && case.follows());
+    // Each program reads the files of rules of a remote end otherwise.
+    let counts = counts
+        && (case.carrier == Carrier::Local
+            || !(case.has(&["-0", "--from0"]) && known::reads_rule_files(case)));
     let Some(theirs) = trees.theirs.filter(|_| counts) else { return Vec::new() };
     let (kept, ours) = (contents(theirs), contents(trees.ours));
     let old = contents(trees.before).into_iter().filter(|(_, path)| !gave_way_to_a_backup(case, trees, path));

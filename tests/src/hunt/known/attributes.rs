@@ -94,7 +94,15 @@ pub(super) const ENTRIES: &[Known] = &[
                 let is_there = ours.contains_key(ACCESS_LIST) && theirs.contains_key(ACCESS_LIST);
                 umask & 0o77 != 0 && is_there && others(&ours) == others(&theirs)
             });
-            let is_either = is_masked_list || seen.modes().is_some_and(is_more);
+            // Or what the default list of its directory says.
+            let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.replacen("w/d", "w/s", 1));
+            let gives_list = |node: &Node| {
+                let is_above = above(seen.path()) == Some(node.path.escape_ascii().to_string());
+                is_above && node.xattrs.iter().any(|(name, _)| name == "system.posix_acl_default")
+            };
+            let is_less = |(ours, theirs): (u16, u16)| ours & !theirs == 0 && (ours ^ theirs) & !0o777 == 0;
+            let is_listed = seen.modes().is_some_and(is_less) && seen.case.world.iter().any(gives_list);
+            let is_either = is_masked_list || is_listed || seen.modes().is_some_and(is_more);
             let has_attributes = "XA".chars().any(|letter| seen.case.has_letter(letter));
             has_attributes && !seen.case.has_letter('p') && is_either
         },

@@ -179,8 +179,15 @@ pub(super) const ENTRIES: &[Known] = &[
                 && says.contains("Permission denied (13)")
                 && seen.dsync.stderr_text().contains("cannot write '")
                 && seen.about(&["type", "content"]);
+            // Or, where it cannot make the backup's directory, leaves the old entry without a word.
+            let is_silent = seen.case.is_nobody
+                && seen.case.has(&["--backup-dir"])
+                && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                && seen.dsync.stderr_text().contains("cannot write '")
+                && seen.is(Class::Exit);
             is_waiting
                 || is_denied
+                || is_silent
                 || is_too_long && is_left
                 || seen.is(Class::Exit) && (goes_on && seen.rsync.code() == Some(11) && fails || is_of_device)
         },
@@ -241,10 +248,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_one = is_gone && seen.is_in_a_sources_directory_named(suffix);
             let is_own = is_own || is_in_one;
             let is_kept = seen.is(Class::Tree) && (is_own || seen.is_backup_below_a_sources_name(suffix));
-            // rsync has put a backup in the place of a directory.
+            // rsync has put a backup in the place of a directory, or fails to, and leaves the entry then.
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("could not make way for backup directory");
             let is_lost = seen.is(Class::Exit)
                 && seen.dsync.code() == Some(0)
-                && seen.rsync.stderr_text().contains("failed: Not a directory (20)");
+                && (says.contains("failed: Not a directory (20)") || fails);
+            let is_kept = is_kept || fails && seen.about(&["type"]);
             // One of the two backups is the second name of what has another.
             let is_second = seen.finding.line.starts_with("should not be one file: ")
                 && seen.finding.paths().iter().all(|path| path.ends_with(suffix));

@@ -125,6 +125,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "An entry that a later one of several `--copy-dest` directories has with equal attributes is not listed.",
+        explains: |seen| {
+            let is_told = seen.finding.line.starts_with("only rsync lists c")
+                && only(seen).is_some_and(|code| code.ends_with(".......x"));
+            seen.case.has_letter('X')
+                && seen.places_of(&["--copy-dest", "--link-dest"]).len() > 1
+                && is_told
+                && seen.namesakes().any(|node| !node.xattrs.is_empty())
+        },
+    },
+    Known {
         says: "What an alternate directory in the destination has is listed as it was compared, though the run removes it.",
         explains: |seen| {
             seen.case.deletes()
@@ -159,6 +170,18 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_only = only(seen).is_some_and(|code| without(code, &[1, 8]) == ".........");
             let is_of_rules = areas::FILES.iter().any(|name| seen.path().ends_with(name));
             seen.case.has_letter('U') && reads_rule_files(seen.case) && is_of_rules && (is_more || is_only)
+        },
+    },
+    Known {
+        says: "With `-U`, a file that was read as the basis of another may be listed with the access time that this gave it.",
+        explains: |seen| {
+            let is_more =
+                codes(seen).is_some_and(|(ours, theirs)| without(ours, &[8]) == without(theirs, &[8]));
+            let is_only = only(seen)
+                .is_some_and(|code| code.starts_with(".f") && without(code, &[1, 8]) == ".........");
+            seen.case.has_letter('U')
+                && (seen.case.has_letter('y') || seen.case.has(&["--fuzzy"]))
+                && (is_more || is_only)
         },
     },
     Known {
@@ -266,7 +289,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let is_told = ["cDc", "cSc"].iter().any(|code| {
                 seen.finding.line.starts_with(&format!("only dsync lists {code}"))
-                    && only(seen).is_some_and(|code| without(code, &[0, 1, 2, 4]) == ".......")
+                    && only(seen).is_some_and(|code| without(code, &[0, 1, 2, 4, 5]) == "......")
             });
             let is_device = |node: &Node| {
                 let is_special = matches!(node.kind, Kind::Fifo | Kind::Socket);
@@ -324,7 +347,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 !one.xattrs.is_empty()
                     && links().any(|other| one.path != other.path && one.xattrs == other.xattrs)
             });
-            seen.case.has_letter('X') && is_less && is_same
+            seen.case.has_letter('X') && is_less && (is_same || seen.is_linked())
         },
     },
     Known {

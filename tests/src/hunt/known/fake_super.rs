@@ -1,6 +1,6 @@
 //! Known differences: under `--fake-super`.
 
-use super::Known;
+use super::{Known, seen::Attributes};
 use crate::{
     hunt::judge::Class,
     tree::{Kind, Node},
@@ -120,8 +120,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 let is_parent = node.path.escape_ascii().to_string() == parent;
                 matches!(node.kind, Kind::Dir) && is_parent && node.mode & 0o2000 != 0
             };
-            let has_note = |(ours, theirs): (&str, &str)| ours.contains("user.rsync.%stat") && theirs == "{}";
-            let is_noted = seen.about(&["owner"]) || seen.values().is_some_and(has_note);
+            let has_note = |(ours, theirs): (&Attributes<'_>, &Attributes<'_>)| {
+                let others = ours.iter().filter(|(name, _)| **name != NOTE);
+                ours.contains_key(NOTE) && others.eq(theirs.iter())
+            };
+            let is_noted = seen.about(&["owner"])
+                || seen.attributes().is_some_and(|(ours, theirs)| has_note((&ours, &theirs)));
             seen.case.has(&["--fake-super"]) && is_noted && seen.case.world.iter().any(is_setgid)
         },
     },
@@ -137,3 +141,6 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
 ];
+
+/// The attribute that says what an entry is.
+const NOTE: &str = "user.rsync.%stat";

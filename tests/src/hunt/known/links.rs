@@ -341,7 +341,7 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.is_linked()
                 && seen.is(Class::Tree)
                 && tells_names_apart(seen)
-                && is_apart
+                && (is_apart || !seen.case.has(&["--inplace"]))
         },
     },
 ];

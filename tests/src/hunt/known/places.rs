@@ -42,7 +42,11 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             // The file's other names change with it.
             let is_taken_up = seen.finding.line.starts_with("should not be one file: ")
-                && seen.finding.paths().iter().any(|path| path.contains("/.part/"));
+                && seen
+                    .finding
+                    .paths()
+                    .iter()
+                    .any(|path| ["/.part/", "/sub/"].iter().any(|dir| path.contains(dir)));
             let is_other_name = seen.finding.line.starts_with("not one file: ")
                 || seen.is_linked()
                     && seen.about(&["size", "content", "mode", "owner", "extended attributes"]);
@@ -124,7 +128,14 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_left_out = is_left_out && seen.rsync.stderr_text().lines().any(is_taken);
             let is_unlisted = seen.finding.line.starts_with("only dsync lists *deleting")
                 && [".part'", "sub'"].iter().any(|name| seen.finding.line.ends_with(name));
-            let is_one = is_in_the_way || is_removed || is_lost || is_left_out || is_unlisted;
+            // The part of a file beside it is in a directory of that name.
+            let is_held = seen.dsync_says_of_it("a directory that is not empty is in the way") && is_beside
+                || seen.is(Class::Exit)
+                    && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
+                    && ["/.part': a directory", "/sub': a directory"]
+                        .iter()
+                        .any(|words| seen.dsync.stderr_text().contains(words));
+            let is_one = is_in_the_way || is_removed || is_lost || is_left_out || is_unlisted || is_held;
             seen.case.has(&["--partial-dir"]) && is_one
         },
     },
@@ -422,8 +433,10 @@ pub(super) const ENTRIES: &[Known] = &[
             // Or it finds the source itself behind the link, and leaves out what is equal.
             let follows = "Lk".chars().any(|letter| seen.case.has_letter(letter))
                 || seen.case.has(&["--copy-unsafe-links"]);
-            let is_left_out =
-                follows && seen.case.has(&["--compare-dest"]) && seen.finding.line.starts_with("extra: ");
+            // With a list the links on its paths are followed.
+            let is_left_out = (follows || seen.case.has(&["--files-from"]))
+                && seen.case.has(&["--compare-dest"])
+                && seen.finding.line.starts_with("extra: ");
             seen.has_link_in_alternate() && (is_linked || is_left_out)
         },
     },

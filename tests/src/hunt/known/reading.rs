@@ -87,8 +87,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_counted = seen.case.has(&["--max-delete"])
                 && seen.is(Class::Exit)
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(25));
+            // A list that names a directory twice, or a name that is missing, has the same effect.
             prunes
-                && seen.case.operands.len() > 2
+                && (seen.case.operands.len() > 2 || seen.case.has(&["--files-from"]))
                 && (is_counted
                     || is_directory
                         && (seen.finding.line.starts_with("missing: ")
