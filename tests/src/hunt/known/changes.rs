@@ -132,7 +132,7 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has_letter('X')
                 && seen.places_of(&["--copy-dest", "--link-dest"]).len() > 1
                 && is_told
-                && seen.namesakes().any(|node| !node.xattrs.is_empty())
+                && (seen.is_linked() || seen.namesakes().any(|node| !node.xattrs.is_empty()))
         },
     },
     Known {

@@ -129,7 +129,7 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_unlisted = seen.finding.line.starts_with("only dsync lists *deleting")
                 && [".part'", "sub'"].iter().any(|name| seen.finding.line.ends_with(name));
             // The part of a file beside it is in a directory of that name.
-            let is_held = seen.dsync_says_of_it("a directory that is not empty is in the way") && is_beside
+            let is_held = seen.dsync_says_of_it("a directory that is not empty is in the way")
                 || seen.is(Class::Exit)
                     && (seen.rsync.code(), seen.dsync.code()) == (Some(0), Some(23))
                     && ["/.part': a directory", "/sub': a directory"]
