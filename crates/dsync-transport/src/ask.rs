@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    ConnectError, RemoteShell,
+    Carriers, ConnectError, RemoteShell,
     error::ShellStatus,
     shell::{EXIT_TIME, ShellLines, ShellProcess},
 };
@@ -51,8 +51,12 @@ impl RemoteShell {
         should_stop: &dyn Fn() -> bool,
     ) -> Result<HostAnswer, ConnectError> {
         let system = |source| ConnectError::System { source };
-        let (process, to_host, from_host) =
-            ShellProcess::start(self, &self.command_line(command)?, &ShellLines::default())?;
+        let (process, to_host, from_host) = ShellProcess::start(
+            self,
+            &self.command_line(command)?,
+            &ShellLines::default(),
+            &Carriers::default(),
+        )?;
         // A thread, as a host may answer without reading. It ends when the process has.
         let give = move || drop(send(input, to_host));
         thread::Builder::new().name("dsync-input".into()).spawn(give).map_err(system)?;

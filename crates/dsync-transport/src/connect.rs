@@ -197,7 +197,8 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         .transport
         .in_this_build()
         .map_err(|(protocol, reason)| ConnectError::OnlyPipe { host: shell.host_text(), protocol, reason })?;
-    let (process, input, output) = ShellProcess::start(shell, &shell.argv()?, &options.shell_lines)?;
+    let (process, input, output) =
+        ShellProcess::start(shell, &shell.argv()?, &options.shell_lines, &options.carriers)?;
     let reactor = options.carriers.share().map_err(system)?;
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);

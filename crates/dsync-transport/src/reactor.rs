@@ -22,7 +22,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, JoinHandle, Thread, available_parallelism},
@@ -46,11 +46,28 @@ impl Carriers {
     /// Takes a share of the runtime that has the fewest links. Starts one if all are in use and
     /// there are processors left.
     pub(crate) fn share(&self) -> io::Result<Reactor> {
-        let mut all = lock(&self.0);
         let processors = available_parallelism().map_or(1, usize::from);
-        let least = all.iter().min_by_key(|running| Arc::strong_count(running));
-        let least = least.filter(|running| Arc::strong_count(running) == 1 || all.len() >= processors);
-        let running = match least {
+        let running = self.take(|links, threads| links == 0 || threads >= processors)?;
+        let tasks = Tasks { handle: running.0.handle.clone(), set: Mutex::new(Some(JoinSet::new())) };
+        Ok(Reactor { tasks: Arc::new(tasks), _running: running })
+    }
+
+    /// Starts a future of no link, which seldom has anything to do, on the thread that has the fewest links.
+    /// It ends when the result is dropped. A thread starts only if there is none.
+    #[cfg(feature = "ssh")]
+    pub(crate) fn attend(&self, future: impl Future<Output = ()> + Send + 'static) -> io::Result<Attendance> {
+        let running = self.take(|_, _| true)?;
+        let task = running.0.handle.spawn(future).abort_handle();
+        Ok(Attendance { task, _running: Arc::clone(&running.0) })
+    }
+
+    /// Counts a link with the runtime that has the fewest, if that `will_do` by its links and the number of
+    /// all runtimes; else with a new one.
+    fn take(&self, will_do: impl Fn(usize, usize) -> bool) -> io::Result<Linked> {
+        let mut all = lock(&self.0);
+        let links = |running: &Arc<Running>| running.links.load(Ordering::Relaxed);
+        let least = all.iter().min_by_key(|running| links(running));
+        let running = match least.filter(|running| will_do(links(running), all.len())) {
             Some(running) => Arc::clone(running),
             None => {
                 let started = Arc::new(Running::start()?);
@@ -58,8 +75,32 @@ impl Carriers {
                 started
             }
         };
-        let tasks = Tasks { handle: running.handle.clone(), set: Mutex::new(Some(JoinSet::new())) };
-        Ok(Reactor { tasks: Arc::new(tasks), _running: running })
+        // Under the lock, so that the next one sees it.
+        running.links.fetch_add(1, Ordering::Relaxed);
+        Ok(Linked(running))
+    }
+}
+
+/// A link that is counted with its runtime.
+struct Linked(Arc<Running>);
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        self.0.links.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A future that belongs to no link; dropping this ends it.
+#[cfg(feature = "ssh")]
+pub(crate) struct Attendance {
+    task: AbortHandle,
+    _running: Arc<Running>,
+}
+
+#[cfg(feature = "ssh")]
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -72,6 +113,7 @@ impl fmt::Debug for Carriers {
 /// A runtime on its own thread, which ends with it.
 struct Running {
     handle: Handle,
+    links: AtomicUsize,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +131,7 @@ impl Running {
             // A plain drop would wait for a name look-up that hangs in the C library.
             runtime.shutdown_background();
         })?;
-        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { handle, links: AtomicUsize::new(0), stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -106,7 +148,7 @@ impl Drop for Running {
 /// A link's share of a runtime. Dropping it drops all of the link's tasks, and waits for that.
 pub(crate) struct Reactor {
     tasks: Arc<Tasks>,
-    _running: Arc<Running>,
+    _running: Linked,
 }
 
 impl Reactor {
@@ -327,7 +369,7 @@ mod tests {
         assert_eq!(lock(&carriers.0).len(), processors);
         links.extend((0..2 * processors).map(|_| carriers.share().unwrap()));
         let shares = |links: &[Reactor], running: &Arc<Running>| {
-            links.iter().filter(|link| Arc::ptr_eq(&link._running, running)).count()
+            links.iter().filter(|link| Arc::ptr_eq(&link._running.0, running)).count()
         };
         let started = lock(&carriers.0).clone();
         assert!(started.len() == processors && started.iter().all(|running| shares(&links, running) == 3));

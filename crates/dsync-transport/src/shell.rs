@@ -7,7 +7,7 @@
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    io::{self, Read},
+    io,
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
@@ -21,12 +21,14 @@ use std::{
 
 use dsync_wire::{link::Carrier, unprintable::is_unprintable};
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    io::Errno,
+    event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open},
 };
+use tokio::{net::unix::pipe::Receiver, sync::Notify};
 
-use crate::{AddressFamily, ConnectError, error::ShellStatus, text::printable};
+use crate::{
+    AddressFamily, Carriers, ConnectError, error::ShellStatus, reactor::Attendance, text::printable,
+};
 
 /// The way to start `dsync --server` on another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,17 +153,20 @@ pub(crate) struct ShellProcess {
     /// Shows when the process ends; `None` on a system that cannot tell.
     end: Option<OwnedFd>,
     stderr: Arc<Stderr>,
+    /// Reads standard error; taken by whoever reaps the process.
+    reading: Option<Attendance>,
     dismissed: AtomicBool,
     hurried: AtomicBool,
 }
 
 impl ShellProcess {
     /// Starts the shell by its whole command line; returns the process, its standard input and its
-    /// standard output.
+    /// standard output. One of `carriers` reads its standard error.
     pub(crate) fn start(
         shell: &RemoteShell,
         argv: &[OsString],
         heard: &ShellLines,
+        carriers: &Carriers,
     ) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
         let (program, arguments) = argv.split_first().ok_or_else(|| not_found(shell))?;
         let mut child = Command::new(program)
@@ -175,7 +180,7 @@ impl ShellProcess {
                 _ => ConnectError::ShellNotStarted { program: shell.program(), source },
             })?;
         let system = |source| ConnectError::System { source };
-        let stderr = Arc::new(Stderr::new(heard).map_err(system)?);
+        let stderr = Arc::new(Stderr::new(heard));
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // Opened here, as a run may be in a cage when it waits.
         let number = Pid::from_raw(child.id().cast_signed());
@@ -183,13 +188,13 @@ impl ShellProcess {
         // From here on the child is reaped on every path.
         let child = Arc::new(Mutex::new(child));
         let (dismissed, hurried) = Default::default();
-        let process = Self { child, end, stderr: Arc::clone(&stderr), dismissed, hurried };
+        let mut process = Self { child, end, stderr: Arc::clone(&stderr), reading: None, dismissed, hurried };
         let (Some(input), Some(output), Some(errors)) = pipes else {
             return Err(system(io::ErrorKind::BrokenPipe.into()));
         };
 
-        let collect = move || stderr.collect(errors);
-        thread::Builder::new().name("dsync-stderr".into()).spawn(collect).map_err(system)?;
+        let collect = async move { stderr.collect(errors).await };
+        process.reading = Some(carriers.attend(collect).map_err(system)?);
         let (input, output) = (OwnedFd::from(input), OwnedFd::from(output));
         for pipe in [&input, &output] {
             // Refused beyond the user's limit. The default of 64 KiB works too, with more context
@@ -283,9 +288,14 @@ impl Drop for ShellProcess {
         let ended = !self.dismissed.load(Ordering::Acquire)
             && (self.wait(limit).is_some() || self.child().kill().is_ok());
         let (child, stderr) = (Arc::clone(&self.child), Arc::clone(&self.stderr));
+        let reading = self.reading.take();
         let reap = move || {
             let _ = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
-            stderr.stop();
+            if reading.is_some() {
+                // What has arrived is read before.
+                stderr.stop.notify_one();
+                stderr.wait_end(STDERR_TIME);
+            }
         };
         // One that may take its time, or that is another user's, is reaped for a program that
         // continues. Without a thread the process that inherits it does that.
@@ -337,8 +347,8 @@ struct Stderr {
     tail: Mutex<Tail>,
     heard: ShellLines,
     ended: Condvar,
-    /// Wakes the thread that reads, for the last time.
-    stop: OwnedFd,
+    /// Wakes whoever reads, for the last time.
+    stop: Notify,
 }
 
 #[derive(Default)]
@@ -348,58 +358,57 @@ struct Tail {
 }
 
 impl Stderr {
-    fn new(heard: &ShellLines) -> io::Result<Self> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { tail: Mutex::default(), heard: heard.clone(), ended: Condvar::new(), stop })
+    fn new(heard: &ShellLines) -> Self {
+        Self { tail: Mutex::default(), heard: heard.clone(), ended: Condvar::new(), stop: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads until the end, or until [`stop`](Self::stop). The end may be long after that of the
+    /// Reads until the end, or until it is told to stop. The end may be long after that of the
     /// process: a shared ssh connection in the background keeps the stream open.
-    fn collect(&self, mut stderr: ChildStderr) {
-        let mut line = Vec::new();
-        let mut buffer = [0; 1024];
-        while self.is_readable(&stderr) {
-            let read = match stderr.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => break,
-            };
-            for &byte in &buffer[..read] {
-                line.push(byte);
-                // A line without end is cut, not collected.
-                if byte == b'\n' || line.len() >= MAX_LINE_BYTES {
-                    self.push(&line);
-                    line.clear();
-                }
-            }
+    async fn collect(&self, stderr: ChildStderr) {
+        if let Ok(stderr) = Receiver::from_owned_fd(stderr.into()) {
+            self.read(&stderr).await;
         }
-        self.push(&line);
         self.lock().ended = true;
         self.ended.notify_all();
     }
 
-    /// Waits for data or the end of it; returns whether there is any.
-    fn is_readable(&self, stderr: &ChildStderr) -> bool {
-        loop {
-            let mut waiting = [PollFd::new(stderr, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-            match poll(&mut waiting, None) {
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-                // Data that has arrived is read first.
-                Ok(_) => return !waiting[0].revents().is_empty(),
+    async fn read(&self, stderr: &Receiver) {
+        let (mut line, mut buffer) = (Vec::new(), [0; 1024]);
+        // After the stop as much as a pipe holds.
+        let mut left = None;
+        while left != Some(0) {
+            if left.is_none() {
+                left = tokio::select! {
+                    biased;
+                    _ = stderr.readable() => None,
+                    () = self.stop.notified() => Some(LAST_READS),
+                };
             }
+            match stderr.try_read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => self.take(&buffer[..read], &mut line),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && left.is_none() => {}
+                Err(_) => break,
+            }
+            left = left.map(|left| left - 1);
         }
+        self.push(&line);
     }
 
-    /// Ends the reading.
-    fn stop(&self) {
-        // Fails only beyond 2^64 calls.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    fn take(&self, bytes: &[u8], line: &mut Vec<u8>) {
+        for &byte in bytes {
+            line.push(byte);
+            // A line without end is cut, not collected.
+            if byte == b'\n' || line.len() >= MAX_LINE_BYTES {
+                self.push(line);
+                line.clear();
+            }
+        }
     }
 
     fn push(&self, line: &[u8]) {
@@ -433,6 +442,8 @@ const NAME_CHARACTERS: usize = 80;
 const LINE_CHARACTERS: usize = 400;
 /// Most bytes of one line of standard error.
 const MAX_LINE_BYTES: usize = 2048;
+/// Reads of standard error after the process has ended: as much as its pipe holds.
+const LAST_READS: u32 = 64;
 /// Bytes of standard error to keep.
 const TAIL_BYTES: usize = 8 << 10;
 /// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by

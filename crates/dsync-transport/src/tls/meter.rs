@@ -4,7 +4,6 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -70,33 +69,43 @@ impl Meter {
     }
 }
 
-/// Lets as many of `lanes` send as share the path well, and asks the kernel for BBR once losses hold them
-/// back, until the link ends. CUBIC shares a path that loses nothing more fairly, so it stays there. Where
-/// the kernel does not offer BBR to this process, nothing changes.
-pub(super) fn relieve(registry: &Arc<Registry>, lanes: usize) {
-    let registry = Arc::clone(registry);
-    let thread = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
-        let mut meter = Meter::of_lanes(Arc::clone(&registry));
-        let (mut watch, mut senders) = (LossWatch::default(), Senders::of(lanes));
-        let (mut evidence, mut relief) = (0_u32, None);
+/// The care for a path that a link has for itself. It lets as many lanes send as share the path well, and asks
+/// the kernel for BBR once losses hold them back, until the link ends. CUBIC shares a path that loses nothing
+/// more fairly, so it stays there. Where the kernel does not offer BBR to this process, nothing changes.
+pub(super) struct Relief {
+    meter: Meter,
+    losses: LossWatch,
+    senders: Senders,
+    evidence: u32,
+    /// The lanes that were given BBR; `None` while nothing asks for it.
+    asked: Option<HashSet<u32>>,
+}
 
-        while !registry.ends_within(SAMPLE_TIME) {
-            let sample = meter.sample();
-            registry.let_send(senders.take(sample));
-            let held = watch.take(sample);
-            evidence = if held.is_some() { evidence + 1 } else { evidence.saturating_sub(1) };
-            if evidence >= ENOUGH && relief.is_none() {
-                relief = Some(HashSet::new());
-                tracing::debug!(?held, "losses hold TCP back: its lanes ask for BBR");
-            }
-            if let Some(asked) = &mut relief {
-                ask_for_bbr(&registry, asked);
-            }
+impl Relief {
+    /// Begins for a link with so many data lanes.
+    pub(super) fn of(registry: &Arc<Registry>, lanes: usize) -> Self {
+        let (losses, evidence) = Default::default();
+        let (meter, senders) = (Meter::of_lanes(Arc::clone(registry)), Senders::of(lanes));
+        Self { meter, losses, senders, evidence, asked: None }
+    }
+
+    /// Looks at what the lanes show, unless it did a moment ago.
+    pub(super) fn look(&mut self, registry: &Registry) {
+        if self.meter.at.elapsed() < SAMPLE_TIME {
+            return;
         }
-    });
 
-    if let Err(error) = thread {
-        tracing::debug!(%error, "nothing watches the losses of TCP");
+        let sample = self.meter.sample();
+        registry.let_send(self.senders.take(sample));
+        let held = self.losses.take(sample);
+        self.evidence = if held.is_some() { self.evidence + 1 } else { self.evidence.saturating_sub(1) };
+        if self.evidence >= ENOUGH && self.asked.is_none() {
+            self.asked = Some(HashSet::new());
+            tracing::debug!(?held, "losses hold TCP back: its lanes ask for BBR");
+        }
+        if let Some(asked) = &mut self.asked {
+            ask_for_bbr(registry, asked);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ impl TlsLink {
     ) -> Self {
         let reactor = Arc::new(reactor);
         let link = Self::new(Arc::clone(&reactor), established);
-        meter::relieve(&link.registry, link.data_lanes());
+        link.registry.relieve(link.data_lanes());
         let lose = link.loser();
         reactor.spawn(async move {
             end_of_ssh(bootstrap).await;

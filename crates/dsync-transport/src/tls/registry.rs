@@ -85,6 +85,8 @@ pub(super) struct Registry {
     pub(super) counters: Counters,
     /// Number of data lanes that are to send.
     senders: AtomicUsize,
+    /// Number of data lanes of a link that cares for its path itself.
+    relieved: OnceLock<usize>,
 }
 
 #[derive(Default)]
@@ -126,6 +128,7 @@ impl Registry {
             main: OnceLock::new(),
             counters: Counters::default(),
             senders: AtomicUsize::new(usize::MAX),
+            relieved: OnceLock::new(),
         })
     }
 
@@ -137,6 +140,16 @@ impl Registry {
     /// Sets the number of data lanes that are to send.
     pub(super) fn let_send(&self, lanes: usize) {
         self.senders.store(lanes, Ordering::Relaxed);
+    }
+
+    /// Tells whoever listens to care for the path of the link, which has so many data lanes.
+    pub(super) fn relieve(&self, lanes: usize) {
+        let _ = self.relieved.set(lanes);
+    }
+
+    /// Returns the number of data lanes of a link that cares for its path itself.
+    pub(super) fn relieved(&self) -> Option<usize> {
+        self.relieved.get().copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -382,12 +395,6 @@ impl Registry {
             // The result says whether the time ran out, which changes nothing.
             let _ = self.changed.wait_timeout_while(state, FAREWELL_TIME, |state| !state.main_over);
         }
-    }
-
-    /// Waits this long, or until the link has ended; returns whether it has.
-    pub(super) fn ends_within(&self, time: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |state| state.ended.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.ended.is_some()
     }
 
     /// Returns the live lanes.

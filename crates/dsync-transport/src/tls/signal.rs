@@ -15,16 +15,18 @@
 
 use std::{
     net::Shutdown,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use dsync_wire::link::{CloseReason, LinkError};
 
 use super::{
+    meter::Relief,
     registry::{Registry, Word, link_error, tls_error},
     stream::{Opener, Sealer, Stream, StreamError},
 };
+use crate::losses::SAMPLE_TIME;
 
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +115,7 @@ impl Main {
 
 /// Listens to the peer and sends it signs of life, until the link ends. `dial` makes a connection
 /// for a lane of the peer.
-pub(super) fn listen(registry: &Registry, mut opener: Opener, idle_timeout: Duration, dial: &dyn Fn()) {
+pub(super) fn listen(registry: &Arc<Registry>, mut opener: Opener, idle_timeout: Duration, dial: &dyn Fn()) {
     if let Some(main) = registry.main() {
         let interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
         // A peer that accepts nothing for so long is gone.
@@ -129,7 +131,7 @@ pub(super) fn listen(registry: &Registry, mut opener: Opener, idle_timeout: Dura
 
 /// Reads signals and sends signs of life until there is a reason to end; returns that reason.
 fn converse(
-    registry: &Registry,
+    registry: &Arc<Registry>,
     main: &Main,
     opener: &mut Opener,
     (interval, idle_timeout): (Duration, Duration),
@@ -138,10 +140,12 @@ fn converse(
     let (mut heard, mut beaten) = (Instant::now(), Instant::now());
     let mut message = [0; LENGTH];
     let mut filled = 0;
+    let mut relief = None;
 
     loop {
         // A message that comes byte by byte must not keep this end from its own signs of life.
-        match opener.read_by(&main.stream, &mut message[filled..], Instant::now() + interval) {
+        let next = Instant::now() + interval.min(SAMPLE_TIME);
+        match opener.read_by(&main.stream, &mut message[filled..], next) {
             Ok(0) => return LinkError::Lost,
             Ok(count) => {
                 heard = Instant::now();
@@ -155,6 +159,9 @@ fn converse(
             if let Err(cause) = act(registry, Signal::decode(message), dial) {
                 return cause;
             }
+        }
+        if let Some(lanes) = registry.relieved() {
+            relief.get_or_insert_with(|| Relief::of(registry, lanes)).look(registry);
         }
         if heard.elapsed() >= idle_timeout {
             return LinkError::TimedOut;
