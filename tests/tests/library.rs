@@ -1,6 +1,6 @@
-//! The engine as a library: its two examples do what they claim.
+//! The engine as a library: its examples do what they claim.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, assert_same, needs_dsync,
@@ -55,3 +55,46 @@ fn examples_of_the_readme_do_not_touch_the_source() {
     dsync_tests::assert_unchanged(&before, &scratch.src());
     assert!(fs::exists(scratch.dst()).unwrap());
 }
+
+#[test]
+fn many_pushes_at_once_share_their_threads() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of((0..50).map(|file| Node::file(format!("f{file}"), file, 300_000))).plant(&scratch.src());
+    // No session begins before all shells have started, so all jobs are under way at once.
+    let gate = scratch.at("gate");
+    fs::create_dir(&gate).unwrap();
+    let shell = scratch.at("shell");
+    let script = format!(
+        "#!/bin/sh\nshift\n: >{0}/$$\nwhile [ $(ls {0} | wc -l) -lt {JOBS} ]; do sleep 0.01; done\nexec sh -c \"$*\"\n",
+        gate.display()
+    );
+    fs::write(&shell, script).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+
+    // A job has the thread that calls it, one that lists, one that sends and with TLS one that listens; all
+    // share further ones that send, those that carry bytes, and a few.
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let shared = (2 * processors).max(16) + processors + 8;
+    for (carrier, own) in [("ssh", 3), ("quic", 3), ("tls", 4)] {
+        let target = scratch.at(carrier);
+        let push = Run::of(example("push_many")).arg(JOBS.to_string()).arg(scratch.src());
+        let push = push.arg(format!("127.0.0.1:{}", target.display())).env("DSYNC_SHELL", &shell);
+        let push = push.env("DSYNC_PROGRAM", program()).env("DSYNC_TRANSPORT", carrier).run().expect_code(0);
+        let said = push.stdout_text();
+        let threads = said.split(' ').next().and_then(|count| count.parse::<usize>().ok());
+        assert!(
+            threads.is_some_and(|threads| (JOBS..=own * JOBS + shared).contains(&threads)),
+            "{carrier}: {said}"
+        );
+        for job in 0..JOBS {
+            assert_same(&scratch.src(), &target.join(job.to_string()), Scope::full());
+        }
+        for shell in fs::read_dir(&gate).unwrap() {
+            fs::remove_file(shell.unwrap().path()).unwrap();
+        }
+    }
+}
+
+/// Jobs at once.
+const JOBS: usize = 20;

@@ -28,7 +28,7 @@ use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender, RecvError},
     limits::{MAX_READY_TEXT, MAX_START},
-    link::{Carrier, CloseReason, Link, LinkError},
+    link::{CloseReason, Link, LinkError},
     message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Reason, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
@@ -656,13 +656,10 @@ impl Session {
 
 /// Returns the number of data lanes of a session, and the places of those beyond the first one.
 ///
-/// Lanes of a caller's stream share it: more of them only keep more threads busy, which many sessions
-/// at once do by themselves.
+/// More lanes keep more threads busy and fill a path that loses something, which many sessions at once do by
+/// themselves.
 fn lanes(link: &dyn Link, workers: &Workers) -> (usize, Vec<Extra>) {
     let most = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
-    if link.carrier() != Carrier::Stream {
-        return (most, Vec::new());
-    }
     let further: Vec<_> = (1..most).map_while(|_| workers.extra()).collect();
     (1 + further.len(), further)
 }

@@ -137,8 +137,8 @@ impl fmt::Debug for Workers {
     }
 }
 
-/// Places for further threads, at the least: two sessions have all that they can use.
-const MIN_EXTRAS: usize = 8;
+/// Places for further threads, at the least: a session over QUIC on a long path has all that it can use.
+const MIN_EXTRAS: usize = 16;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

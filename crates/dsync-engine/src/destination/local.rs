@@ -104,10 +104,10 @@ struct Worker<'a> {
     outbox: Outbox<'a>,
 }
 
-/// Returns the numbers of the workers of a run: copying is done by the kernel, so more than a few
+/// Returns the number of workers of a run: copying is done by the kernel, so more than a few
 /// only wait for each other.
-pub(super) fn workers() -> Range<usize> {
-    0..available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
+pub(super) fn workers() -> usize {
+    available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
 }
 
 /// Copies files until no more come.
@@ -416,7 +416,7 @@ impl Worker<'_> {
             next: AtomicU64::new(0),
             failed: Mutex::default(),
         });
-        for _ in workers().skip(1) {
+        for _ in 1..workers() {
             self.local.help(&large)?;
         }
         self.segments(&large)

@@ -299,9 +299,9 @@ fn work<'a>(
             let own = outbox();
             halt.spawn(scope, "receive", move || receive::run(transfers, own));
         }
-        let second = if local.is_some() { None } else { site.session.workers.extra() };
-        let workers = if local.is_some() { local::workers() } else { 0..1 + usize::from(second.is_some()) };
-        for _ in workers {
+        let most = if local.is_some() { local::workers() } else { SIGNERS };
+        let further: Vec<_> = (1..most).map_while(|_| site.session.workers.extra()).collect();
+        for _ in 0..=further.len() {
             let (readers, own) = (readers.clone(), outbox());
             match local {
                 Some(local) => {
@@ -427,3 +427,6 @@ const QUEUED_COMMITS: usize = 8;
 /// Files whose contents wait to be recorded. The committer waits beyond that, so that their pages are
 /// still in memory.
 const QUEUED_WRITTEN: usize = 64;
+/// Threads that read old files at the destination of a connection: while one waits for its disk, the other
+/// continues.
+const SIGNERS: usize = 2;
