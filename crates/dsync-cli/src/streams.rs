@@ -37,7 +37,7 @@ pub(crate) fn tell_to_end() {
     ENDS.store(true, Ordering::Release);
 }
 
-/// Does so as soon as one of these signals comes, also while whoever handles it waits for a stream.
+/// Ends the waiting for streams as soon as one of these signals comes, also where whoever handles it waits for one.
 ///
 /// # Errors
 /// The system's, if it takes no handler.

@@ -381,6 +381,32 @@ mod tests {
         assert_eq!(lock(&carriers.0).len(), processors);
     }
 
+    #[cfg(feature = "ssh")]
+    #[test]
+    fn a_future_of_no_link_takes_no_links_thread_and_ends_with_its_guard() {
+        let (carriers, processors) = (Carriers::default(), available_parallelism().unwrap().get());
+        let gone = Arc::new(AtomicBool::new(false));
+        let held = Dropped(Arc::clone(&gone));
+        let attended = carriers.attend(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(lock(&carriers.0).len(), 1);
+
+        // The first link has that thread to itself all the same, and so has each other one its own.
+        let links: Vec<_> = (0..processors).map(|_| carriers.share().unwrap()).collect();
+        let started = lock(&carriers.0).clone();
+        let links_of = |running: &Arc<Running>| running.links.load(Ordering::Relaxed);
+        assert!(started.len() == processors && started.iter().all(|running| links_of(running) == 1));
+        drop(links);
+        assert!(started.iter().all(|running| links_of(running) == 0));
+        assert!(!gone.load(Ordering::SeqCst));
+        drop(attended.unwrap());
+        while !gone.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn the_tasks_of_a_link_end_with_it_and_those_of_another_go_on() {
         let carriers = Carriers::default();

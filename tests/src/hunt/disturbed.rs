@@ -5,7 +5,7 @@ use super::{
     case::{Carrier, Case},
     dice::{Dice, mixed},
     judge::{Class, Finding, changes},
-    options,
+    known, options,
     world::{Survey, World},
 };
 use crate::{
@@ -32,11 +32,13 @@ pub(super) fn breaches(case: &Case, world: &World, ours: &Survey, since: i64) ->
     };
     // Whatever failed did no harm.
     if disturbed.code() == Some(0) {
-        // A lock that nobody holds keeps nobody out, and an equal file of an alternate directory that cannot be
-        // read is copied, as if it were not there.
-        let is_harmless = |line: &String| {
-            line.contains("/.dsync-lock-") || line.starts_with("extra: ") && case.has(&["--compare-dest"])
-        };
+        // A lock that nobody holds keeps nobody out. An equal file of an alternate directory that cannot be
+        // read is copied, as if it were not there, and the destination's stays, with all of its names, where it
+        // cannot be removed.
+        let stays =
+            |line: &String| line.starts_with("extra: ") || line.starts_with("should not be one file: ");
+        let is_harmless =
+            |line: &String| line.contains("/.dsync-lock-") || stays(line) && case.has(&["--compare-dest"]);
         let told = differences().into_iter().filter(|line| !is_harmless(line));
         lines.extend(told.map(|line| format!("not told when disturbed: {line}")));
     }
@@ -113,12 +115,19 @@ fn is_of_the_run(case: &Case, (ours, what): (&Survey, &str), line: &str) -> bool
         || case.has(&["--existing"]) && was_an_empty_directory(case, line);
     line.starts_with("'w/d': mtime is ")
         || is_refused_part
+        || is_protected_since(case, line)
         || is_temporary && case.carrier != Carrier::Local
         || is_copy
         || is_left
         || about("content") && case.has(&["--append"]) && case.has_letter('H')
         || is_access_of_the_moment(case, ours, line)
         || lost_bits_in_place(case, ours, line)
+}
+
+/// Returns whether an entry stays that a disturbed run did not remove: the file of rules that it copied may
+/// protect it from the next one.
+fn is_protected_since(case: &Case, line: &str) -> bool {
+    line.starts_with("extra: ") && case.deletes() && known::reads_rule_files(case)
 }
 
 /// Returns whether a difference is the time of the directory of temporaries.

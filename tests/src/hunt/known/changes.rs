@@ -163,6 +163,20 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-U`, an access time that differs by less than a second is listed.",
+        explains: |seen| {
+            let is_more = codes(seen).is_some_and(|(ours, theirs)| {
+                ours.get(8..9) == Some("u") && without(ours, &[8]) == without(theirs, &[8])
+            });
+            let is_only = seen.finding.line.starts_with("only dsync lists ")
+                && only(seen).is_some_and(|code| without(code, &[1, 8]) == ".........");
+            // The access time of what a case has is its time.
+            let times: Vec<_> = seen.namesakes().map(|node| node.mtime).collect();
+            let is_close = |time: &(i64, _)| times.iter().any(|other| other.0 == time.0 && other != time);
+            seen.case.has_letter('U') && (is_more || is_only) && times.iter().any(is_close)
+        },
+    },
+    Known {
         says: "With `-U`, a file of rules may be listed with the access time that reading its rules gave it.",
         explains: |seen| {
             let is_more =

@@ -44,13 +44,15 @@ pub(super) const ENTRIES: &[Known] = &[
                 && ["cannot write '", "cannot read '"]
                     .iter()
                     .any(|words| seen.dsync.stderr_text().contains(words));
+            // A link that is followed is no file at the source.
+            let is_link = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && seen.case.follows();
+            let is_own = seen.is_sources_own() || seen.namesakes().any(is_link);
             seen.case.has(&["--append", "--append-verify"])
                 && (seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest", "--fuzzy"])
                     || seen.case.has_letter('y'))
                 && (is_refused
                     || seen.finding.line.starts_with("should not be one file: ")
-                    || (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
-                        && seen.is_sources_own()
+                    || (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"])) && is_own
                     // An old file that is as long stays, whatever it is.
                     || seen.finding.line.starts_with("extra: ")
                         && seen.case.has(&["--compare-dest"])
