@@ -4,11 +4,11 @@
 //! Only where there is a tag and the tool (`cargo install cargo-semver-checks`, which builds for minutes and
 //! so is not installed from here). Every change of the API is in `docs/api/` in any case.
 
-use std::{fs, path::PathBuf, process::Stdio};
+use std::process::Stdio;
 
 use crate::{
     error::TaskError,
-    step::{cargo, command, root, run as run_command, succeeds},
+    step::{cargo, command, run as run_command, succeeds},
 };
 
 /// The crates that programs depend on.
@@ -27,24 +27,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if !succeeds("cargo", &["semver-checks", "--version"]) {
         return Err(TaskError::NoBaseline { lacking: "cargo-semver-checks" });
     }
-    let baseline = check_out(&tag)?;
-    let mut check = cargo(&["semver-checks", "--baseline-root"]);
-    check.arg(baseline);
+    let mut check = cargo(&["semver-checks", "--baseline-rev", &tag]);
     CRATES.iter().for_each(|name| {
         check.args(["--package", name]);
     });
     run_command(&mut check)
-}
-
-/// Clones the repository as it is at a tag, and returns where. The tool's own clone refuses the symbolic links with
-/// absolute targets that some tests begin with.
-fn check_out(tag: &str) -> Result<PathBuf, TaskError> {
-    let (root, baseline) = (root(), root().join("target/semver-baseline"));
-    // There is none, or one of another tag.
-    let _ = fs::remove_dir_all(&baseline);
-    let mut clone = command("git", &["clone", "--quiet", "--branch", tag]);
-    run_command(clone.args(["-c", "advice.detachedHead=false"]).args([&root, &baseline]))?;
-    Ok(baseline)
 }
 
 /// Returns the last tag that this commit descends from.
