@@ -798,3 +798,34 @@ fn a_root_that_a_failing_disk_leaves_open_is_told() {
         assert!(is_told, "{options:?}");
     }
 }
+
+#[test]
+fn an_extraneous_directory_that_a_failing_disk_leaves_open_is_told() {
+    needs_dsync!();
+    needs_root!();
+    let mut is_told = false;
+    for when in 1..6 {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.dst().join("gone/kept")).unwrap();
+        fs::write(scratch.dst().join("gone/f"), "").unwrap();
+        for (path, mode) in
+            [("src", 0o755), ("dst/gone/f", 0o644), ("dst/gone/kept", 0o755), ("dst/gone", 0o500)]
+        {
+            chown(scratch.at(path), Some(NOBODY), Some(NOBODY)).unwrap();
+            set_mode(&scratch.at(path), mode);
+        }
+        chown(scratch.dst(), Some(NOBODY), Some(NOBODY)).unwrap();
+        let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-r", "--delete", "--exclude=kept"]);
+        let run = run.arg("--allow-empty-source").arg(slash(&scratch.src())).arg(scratch.dst());
+        // Only calls that have its name.
+        let fails = format!("inject=openat:error=EIO:when={when}");
+        let strace =
+            ["strace", "-f", "-qq", "-o", "/dev/null", "-P", "gone", "-e", "trace=openat", "-e", &fails];
+        let outcome = run.behind(strace).run();
+
+        let is_open = mode(&scratch.dst().join("gone")) != 0o500;
+        is_told |= is_open && outcome.code() == Some(23);
+        assert!(!is_open || outcome.code() != Some(0), "{when}: {}", outcome.account());
+    }
+    assert!(is_told);
+}

@@ -13,7 +13,7 @@ use dsync_tests::{
     needs_dsync, needs_root, program,
     run::wait_for,
     scratch::slash,
-    tree,
+    strace, tree,
 };
 
 const OWNER: u32 = 1000;
@@ -165,6 +165,31 @@ fn a_root_that_gives_its_destination_away_leaves_no_lock_there() {
         (root.uid(), root.gid(), root.mode() & 0o7777, root.mtime()),
         (OWNER, OWNER, 0o2755, 1_000_000_000)
     );
+}
+
+#[test]
+fn a_root_that_is_not_given_back_to_its_owner_is_told() {
+    needs_dsync!();
+    needs_root!();
+    let mut is_told = false;
+    for (calls, when) in ["fchown,fchownat", "fchmod", "utimensat"]
+        .iter()
+        .flat_map(|calls| (1..8).map(move |when| (calls, when)))
+    {
+        let scratch = Scratch::new();
+        fs::set_permissions(scratch.src(), Permissions::from_mode(0o2755)).unwrap();
+        chown(scratch.src(), Some(OWNER), Some(OWNER)).unwrap();
+        tree::set_mtime(&scratch.src(), (1_000_000_000, 5));
+        let run = Run::dsync().behind(without("dac_override")).args(["-a", "--allow-empty-source"]);
+        let run = run.arg(slash(&scratch.src())).arg(scratch.dst());
+        let outcome = strace::inject_into(run, calls, &format!("error=EIO:when={when}")).run();
+
+        let root = fs::metadata(scratch.dst()).unwrap();
+        let is_as_meant = (root.uid(), root.mode() & 0o7777, root.mtime()) == (OWNER, 0o2755, 1_000_000_000);
+        is_told |= !is_as_meant && outcome.code() == Some(23);
+        assert!(is_as_meant || outcome.code() != Some(0), "{calls} {when}: {root:?} {}", outcome.account());
+    }
+    assert!(is_told);
 }
 
 /// Writes a script that runs the program under test after a command of the shell, and behind what `exec` begins

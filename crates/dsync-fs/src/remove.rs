@@ -312,8 +312,10 @@ impl<'a> Removal<'a> {
         let path = self.path.clone();
         self.path.pop();
         let stays = level.stays || !(self.spare.permits)();
-        if stays || self.dry_run {
-            self.relock(&name, &level);
+        if (stays || self.dry_run)
+            && let Err(error) = self.relock(&name, &level)
+        {
+            self.fail(path.clone(), error);
         }
         if stays {
             return self.keep_level();
@@ -324,13 +326,13 @@ impl<'a> Removal<'a> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // Somebody added an entry meanwhile, or the entries' backups are beside them.
             Err(error) if is_not_empty(&error) && level.listed < MAX_LISTED => {
-                self.relock(&name, &level);
+                let _ = self.relock(&name, &level);
                 if let Err(error) = self.enter(&name, Some(Kind::Dir), level.listed + 1) {
                     self.fail(path, error);
                 }
             }
             Err(error) => {
-                self.relock(&name, &level);
+                let _ = self.relock(&name, &level);
                 self.fail(path, error);
             }
         }
@@ -340,15 +342,17 @@ impl<'a> Removal<'a> {
     fn relock_all(&mut self) {
         while let (Some(level), Some(name)) = (self.levels.pop(), self.path.file_name()) {
             self.path.pop();
-            self.relock(&name, &level);
+            let _ = self.relock(&name, &level);
         }
     }
 
     /// Takes back the permissions that a directory which stays got for its entries' removal.
-    fn relock(&mut self, name: &Component, level: &Level) {
-        if let Some(mode) = level.locked {
-            // A directory that keeps more permissions than it had is no reason to stop.
-            let _ = self.last_dir().and_then(|parent| parent.lock_child(name, level.identity, mode));
+    fn relock(&mut self, name: &Component, level: &Level) -> io::Result<()> {
+        let Some(mode) = level.locked else { return Ok(()) };
+        match self.last_dir().and_then(|parent| parent.lock_child(name, level.identity, mode)) {
+            // Somebody has moved it away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            relocked => relocked,
         }
     }
 

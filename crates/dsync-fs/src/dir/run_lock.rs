@@ -51,35 +51,37 @@ impl DirLock {
     }
 
     /// Lets other runs lock the directory, as dropping it does, and tells when that cost the directory
-    /// its mode.
+    /// its mode, its owner or its time.
     ///
     /// # Errors
-    /// The system's error, if the mode that let the lock's name be removed could not be taken back. That
-    /// the name could not be removed is none: the next run takes the file over.
+    /// The system's error, if one of these could not be set again. That the lock's name could not be
+    /// removed is none: the next run takes the file over.
     pub fn release(mut self) -> io::Result<()> {
         self.let_go()
     }
 
     fn let_go(&mut self) -> io::Result<()> {
         let Some((dir, fd)) = self.file.take() else { return Ok(()) };
-        let mut restored = Ok(());
+        let before = stat_fd(dir.fd.as_fd());
         // Remove it under the lock, so that nobody can lock a file that has lost its name without
         // noticing.
-        let _ = dir.keeping_time(|| {
-            let mut remove = || {
-                let (removed, mode) = dir.remove_lock_file(&fd);
-                restored = mode;
-                removed
-            };
-            let removed = match remove() {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => dir.taking_back(remove),
-                removed => removed,
-            };
-            // A filesystem in user space may give an open file another name, which goes only now.
-            drop(fd);
-            removed
-        });
-        restored
+        let removal = match dir.remove_lock_file(&fd) {
+            Removal { removed: Err(error), restored: Ok(()) }
+                if error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                dir.taking_back(|| dir.remove_lock_file(&fd))
+            }
+            removal => removal,
+        };
+        // A filesystem in user space may give an open file another name, which goes only now.
+        drop(fd);
+
+        let time = match before.and_then(|before| dir.restore_time(&before)) {
+            // Another user's directory.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            restored => restored,
+        };
+        removal.restored.and(time)
     }
 
     /// Returns whether a run that had the lock before was killed.
@@ -97,6 +99,29 @@ impl fmt::Debug for DirLock {
 impl Drop for DirLock {
     fn drop(&mut self) {
         let _ = self.let_go();
+    }
+}
+
+/// The outcome of a removal for which something of the directory was set otherwise for a moment.
+struct Removal {
+    removed: io::Result<()>,
+    /// Whether the directory is again as it was.
+    restored: io::Result<()>,
+}
+
+impl Removal {
+    /// Removes once something `was_set` otherwise, and restores that.
+    fn between(
+        was_set: io::Result<()>,
+        remove: impl FnOnce() -> Self,
+        restore: impl FnOnce() -> io::Result<()>,
+    ) -> Self {
+        if let Err(error) = was_set {
+            return Self { removed: Err(error), restored: Ok(()) };
+        }
+        let Self { removed, restored } = remove();
+        let back = restore();
+        Self { removed, restored: restored.and(back) }
     }
 }
 
@@ -181,27 +206,22 @@ impl Dir {
     }
 
     /// Removes the name of the lock file that is open as `fd`, also where the run has just made the
-    /// directory one that its owner may not change. Returns besides whether that directory has its mode
-    /// again.
-    fn remove_lock_file(&self, fd: &OwnedFd) -> (io::Result<()>, io::Result<()>) {
-        let remove = || -> io::Result<()> {
-            if self.has_lock_file(fd) {
-                unlinkat(&self.fd, LOCK_NAME, AtFlags::empty())?;
-            }
-            Ok(())
+    /// directory one that its owner may not change.
+    fn remove_lock_file(&self, fd: &OwnedFd) -> Removal {
+        let remove = || {
+            let is_ours = self.has_lock_file(fd);
+            let removed = if is_ours { unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()) } else { Ok(()) };
+            Removal { removed: removed.map_err(io::Error::from), restored: Ok(()) }
         };
-        let set = |mode| chmod(self.fd.as_fd(), self.handle(), mode);
-
         let mode = stat_fd(self.fd.as_fd()).map(|dir| dir.mode);
         let is_closed = |mode: &u16| mode & OWNER_CHANGES != OWNER_CHANGES;
         let closed = mode.ok().filter(is_closed);
-        match closed.filter(|_| !Privileges::current().is_root() && !self.is_anothers()) {
-            Some(mode) => match set(mode | OWNER_CHANGES) {
-                Ok(()) => (remove(), set(mode)),
-                Err(error) => (Err(error), Ok(())),
-            },
-            None => (remove(), Ok(())),
-        }
+        let Some(mode) = closed.filter(|_| !Privileges::current().is_root() && !self.is_anothers()) else {
+            return remove();
+        };
+
+        let set = |mode| chmod(self.fd.as_fd(), self.handle(), mode);
+        Removal::between(set(mode | OWNER_CHANGES), remove, || set(mode))
     }
 
     /// Returns whether a locked handle is enough: this user could not restore the directory's time.
@@ -323,24 +343,31 @@ impl Dir {
         sys::chmod_open(fd.as_fd(), mode)
     }
 
-    /// Changes the names of a directory that this process has given away: a root that may give files away
+    /// Removes a name from a directory that this process has given away: a root that may give files away
     /// need not have the right to write into those of others.
-    fn taking_back<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let now = stat_fd(self.fd.as_fd())?;
-        sys::chown_by_handle(self.fd.as_fd(), Some(geteuid()), None)?;
-        let changed = change();
-        sys::chown_by_handle(self.fd.as_fd(), Some(Uid::from_raw(now.uid)), None)?;
-        chmod(self.fd.as_fd(), self.handle(), now.mode)?;
-        changed
+    fn taking_back(&self, remove: impl FnOnce() -> Removal) -> Removal {
+        let now = match stat_fd(self.fd.as_fd()) {
+            Ok(now) => now,
+            Err(error) => return Removal { removed: Err(error), restored: Ok(()) },
+        };
+        let give = |owner| sys::chown_by_handle(self.fd.as_fd(), Some(owner), None);
+        Removal::between(give(geteuid()), remove, || {
+            give(Uid::from_raw(now.uid))?;
+            chmod(self.fd.as_fd(), self.handle(), now.mode)
+        })
     }
 
     /// Changes the directory's names and preserves its time, if this user may set it.
     fn keeping_time<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let before = stat_fd(self.fd.as_fd())?;
         let changed = change()?;
-        let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
-        let _ = set_times(self.fd.as_fd(), self.handle(), &wanted, &before);
+        let _ = self.restore_time(&before);
         Ok(changed)
+    }
+
+    fn restore_time(&self, before: &Metadata) -> io::Result<()> {
+        let wanted = Wanted { mtime: Some(before.mtime), ..Wanted::default() };
+        set_times(self.fd.as_fd(), self.handle(), &wanted, before)
     }
 }
 
