@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs,
     os::unix::net::UnixStream,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Barrier, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -118,7 +118,7 @@ fn push(from: &Path, to: &Path, resources: &Resources, observer: &dyn Observer) 
 }
 
 #[test]
-fn twenty_pushes_and_the_sessions_that_serve_them_share_their_threads() {
+fn twenty_runs_at_once_and_the_sessions_that_serve_them_share_their_threads() {
     let scratch = tempfile::tempdir().unwrap();
     let trees: Vec<_> = (0..RUNS)
         .map(|run| {
@@ -161,4 +161,31 @@ fn twenty_pushes_and_the_sessions_that_serve_them_share_their_threads() {
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(threads(), before);
+
+    mirror_all(&trees, &scratch.path().join("mirrors"));
+}
+
+/// Mirrors each tree on this machine, all at once: there are fewer copiers than two for each run, and a run with
+/// one copies large files whole.
+fn mirror_all(trees: &[(PathBuf, PathBuf)], to: &Path) {
+    fs::create_dir(to).unwrap();
+    let (resources, counts) =
+        (Resources::default(), Counts { greatest: Mutex::default(), all: Barrier::new(RUNS) });
+    thread::scope(|scope| {
+        for (number, (from, _)) in trees.iter().enumerate() {
+            let (resources, counts, to) = (&resources, &counts, to.join(number.to_string()));
+            scope.spawn(move || {
+                let source = Source::Local { paths: vec![from.join("")] };
+                let job =
+                    Job::new(source, Destination::Local { path: to.clone() }).resources(resources.clone());
+                let job = job.options(SyncOptions::archive().events(EventLevel::All));
+                let observer = Counted { counts, events: AtomicUsize::new(0) };
+                assert_eq!(job.run(&observer, &CancelToken::new()).unwrap().exit_code(), 0);
+                assert!(fs::read(to.join("long")).unwrap() == fs::read(from.join("long")).unwrap());
+            });
+        }
+    });
+    let copiers = counts.greatest.lock().unwrap().get("copy").copied().unwrap_or(0);
+    let processors = thread::available_parallelism().unwrap().get();
+    assert!((1..=RUNS + (2 * processors).max(16)).contains(&copiers), "{copiers} copiers");
 }

@@ -292,7 +292,7 @@ impl Drop for ShellProcess {
         let reap = move || {
             let _ = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
             if reading.is_some() {
-                // What has arrived is read before.
+                // It reads all that has arrived first.
                 stderr.stop.notify_one();
                 stderr.wait_end(STDERR_TIME);
             }
