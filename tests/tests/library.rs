@@ -1,10 +1,11 @@
 //! The engine as a library: its examples do what they claim.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::fs;
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, assert_same, needs_dsync,
     program::{example, program},
+    remote_shell::{self, PLAIN},
     scratch::slash,
     sshd,
 };
@@ -64,13 +65,11 @@ fn many_pushes_at_once_share_their_threads() {
     // No session begins before all shells have started, so all jobs are under way at once.
     let gate = scratch.at("gate");
     fs::create_dir(&gate).unwrap();
-    let shell = scratch.at("shell");
     let script = format!(
-        "#!/bin/sh\nshift\n: >{0}/$$\nwhile [ $(ls {0} | wc -l) -lt {JOBS} ]; do sleep 0.01; done\nexec sh -c \"$*\"\n",
+        ": >{0}/$$\nwhile [ $(ls {0} | wc -l) -lt {JOBS} ]; do sleep 0.01; done\n{PLAIN}",
         gate.display()
     );
-    fs::write(&shell, script).unwrap();
-    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let shell = remote_shell::write(scratch.at("shell"), &script);
 
     // A job has the thread that calls it, one that lists, one that sends and with TLS one that listens; all
     // share further ones that send, those that carry bytes, and a few.

@@ -124,10 +124,11 @@ fn is_of_the_run(case: &Case, (ours, what): (&Survey, &str), line: &str) -> bool
         || lost_bits_in_place(case, ours, line)
 }
 
-/// Returns whether an entry stays that a disturbed run did not remove: the file of rules that it copied may
-/// protect it from the next one.
+/// Returns whether an entry of the destination stays that a disturbed run did not remove: the file of rules that
+/// it copied may protect it from the next one.
 fn is_protected_since(case: &Case, line: &str) -> bool {
-    line.starts_with("extra: ") && case.deletes() && known::reads_rule_files(case)
+    let was_there = |node: &Node| line == format!("extra: {}", show(&node.path));
+    case.deletes() && known::reads_rule_files(case) && case.world.iter().any(was_there)
 }
 
 /// Returns whether a difference is the time of the directory of temporaries.

@@ -336,12 +336,15 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `--inplace`, two names of one file at the destination become two files where the source has two.",
         explains: |seen| {
             let is_apart = seen.finding.line.starts_with("not one file: ") || seen.is_sources_own();
+            // With `--append` alone no file of several names is written into. With `-U` nobody has looked before.
+            let stays_as_it_was =
+                !seen.case.has(&["--inplace"]) && (seen.before.is_none() || seen.is_as_before());
             seen.case.has(&["--inplace", "--append", "--append-verify"])
                 && seen.has_links_in_destination()
                 && seen.is_linked()
                 && seen.is(Class::Tree)
                 && tells_names_apart(seen)
-                && (is_apart || !seen.case.has(&["--inplace"]))
+                && (is_apart || stays_as_it_was)
         },
     },
 ];
