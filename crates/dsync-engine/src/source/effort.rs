@@ -210,8 +210,11 @@ impl Climber {
         if self.step < step {
             // Lighter: its cost on the link shows in the rate, if the link has become the limit. Lanes
             // that wait a part of the time may wait for a processor, which the carrier needs too: then
-            // a lighter step brings more, and must, as it takes more of the link.
-            let least = if before.blocked < FREE { 1.0 - NOISE } else { 1.0 + NOISE };
+            // a lighter step brings more, and must, as it takes more of the link. So must one whose
+            // content is far less dense: a rate that noise has raised would lead on to raw content, which
+            // fills the buffers of the path in a window.
+            let is_dear = now.density > before.density * CLEAR;
+            let least = if before.blocked < FREE && !is_dear { 1.0 - NOISE } else { 1.0 + NOISE };
             let keep = now.rate >= before.rate * least;
             if keep {
                 self.link_bound = false;
@@ -372,6 +375,16 @@ mod tests {
             climber.observe(path(climber.step, (2.5, 1000.0), 1.0));
         }
         assert!(climber.step >= ZSTD_1, "step {}", climber.step);
+    }
+
+    #[test]
+    fn a_far_less_dense_step_that_is_no_faster_is_left() {
+        let at = |step: usize| Sample { rate: 500e6, density: TEXT[step].1, blocked: 0.05 };
+        let mut climber = Climber { step: ZSTD_1, ..Climber::default() };
+        for _ in 0..100 {
+            climber.observe(at(climber.step));
+        }
+        assert_eq!(climber.trial.map_or(climber.step, |(step, _)| step), ZSTD_1);
     }
 
     #[test]
