@@ -96,12 +96,14 @@ pub(super) const ENTRIES: &[Known] = &[
                 || seen.case.has_letter('U')
                     && seen.case.has(&["--copy-dest", "--link-dest"])
                     && codes(seen).is_some_and(|(ours, theirs)| without(ours, &[8]) == without(theirs, &[8]));
-            // So it is with a file that is sent and whose old one had the other name.
+            // So it is with a file that is sent and whose old one had the other name: it was read by that.
+            let read = if seen.case.has_letter('U') { 8 } else { 7 };
             let is_sent = seen.has_links_in_destination()
                 && codes(seen).is_some_and(|(ours, theirs)| {
                     let are_sent =
                         ["<f", ">f"].iter().any(|kind| ours.starts_with(kind) && theirs.starts_with(kind));
-                    are_sent && without(ours, &[5, 6, 7, 9, 10]) == without(theirs, &[5, 6, 7, 9, 10])
+                    let rest = |code| without(code, &[5, 6, 7, read, 9, 10]);
+                    are_sent && rest(ours) == rest(theirs)
                 });
             let is_less = are_changes || is_written || is_set || is_read || is_sent;
             !seen.case.has_letter('H') && seen.is_linked() && (is_more || is_less)

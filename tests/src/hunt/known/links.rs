@@ -211,8 +211,9 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With `-H`, a first name that differs is linked to a later one that is up to date.",
         explains: |seen| {
-            // The up-to-date one keeps what is not copied, and has no backup.
-            let is_unkept = seen.about(&["extended attributes"]) && !seen.case.has_letter('X')
+            // The up-to-date one keeps what is not copied, or cannot be seen, and has no backup.
+            let is_hidden = seen.case.is_nobody && seen.finding.line.contains("trusted.");
+            let is_unkept = seen.about(&["extended attributes"]) && (!seen.case.has_letter('X') || is_hidden)
                 || seen.about(&["mode"]) && !seen.case.has_letter('p')
                 || seen.about(&["owner"]) && "og".chars().any(|letter| !seen.case.has_letter(letter));
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
