@@ -111,8 +111,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 line.contains("File exists")
                     || line.contains("[generator] unlink \"") && line.contains("Is a directory (21)")
             };
-            // With rsync the entry that was to go stays.
-            let is_left = seen.is_presence() && seen.rsync_says_of_it("[generator] unlink \"");
+            // With rsync the entry that was to go stays, or to be rewritten in place.
+            let name = seen.path().rsplit('/').next().unwrap_or_default();
+            let is_unwritten = seen.case.has(&["--inplace"])
+                && seen.about(&["content", "size", "mtime", "mode", "owner", "extended attributes"])
+                && says.lines().any(|line| is_in_the_way(line) && line.contains(&format!("/{name}\"")));
+            let is_left =
+                seen.is_presence() && seen.rsync_says_of_it("[generator] unlink \"") || is_unwritten;
             (fails || is_left || seen.is_within(&["--backup-dir"])) && says.lines().any(is_in_the_way)
         },
     },

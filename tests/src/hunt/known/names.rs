@@ -63,8 +63,10 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A directory on the way to an operand is made whatever the rules say.",
         explains: |seen| {
+            // A list has `-R`, and the name of a `--partial-dir` is a rule of rsync's.
+            let has_ways = seen.case.has_letter('R') || seen.case.has(&["--files-from"]);
             seen.is(Class::Exit)
-                && seen.case.has_letter('R')
+                && has_ways
                 && (seen.rsync.code(), seen.dsync.code()) == (Some(4), Some(0))
                 && seen.rsync.stderr_text().contains("rejecting excluded file-list name")
         },

@@ -105,7 +105,13 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_missed =
                 seen.is(Class::Tree) && (seen.rsync_says_of_it("failed to open") || seen.about(&["mtime"]));
             let is_all = seen.is(Class::Exit) && seen.dsync.code() == Some(0);
-            seen.case.is_nobody && seen.case.has(&["--open-noatime"]) && is_refused && (is_all || is_missed)
+            // An old file that rsync cannot compare is replaced, whoever owns it.
+            let is_replaced = seen.about(&["mode", "owner", "extended attributes"])
+                || seen.is(Class::List) && ["<fc", ">fc"].iter().any(|code| seen.finding.line.contains(code))
+                || seen.is(Class::Exit) && seen.dsync.stderr_text().contains("Operation not permitted");
+            seen.case.is_nobody
+                && seen.case.has(&["--open-noatime"])
+                && (is_refused && (is_all || is_missed) || seen.case.has_letter('c') && is_replaced)
         },
     },
     Known {
