@@ -124,8 +124,8 @@ const VERBS: &[Verb] = &[
         run: rivals::run,
     },
     Verb {
-        name: "lab-figures",
-        help: "what has to hold on the lab's paths, each row beside its bar [NAMES]",
+        name: "figures",
+        help: "what has to hold on paths and disks, each row beside its bar and limit [--write] [NAMES]",
         run: rivals::figures,
     },
     Verb {

@@ -1,4 +1,4 @@
-//! `cargo xtask rivals`, `lab-figures` and `scaling`: build the programs to measure, then run the race of the
+//! `cargo xtask rivals`, `figures` and `scaling`: build the programs to measure, then run the race of the
 //! tests package.
 
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     run_command(race.args(args))
 }
 
-/// Measures the rows of the lab that have a bar. `$LAB_PUMP` sends from memory to memory; otherwise
+/// Measures the rows that have a bar. `$LAB_PUMP` sends from memory to memory; otherwise
 /// the example is built for release.
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
         ]))?;
         race.env("LAB_PUMP", root().join("target/release/examples/pump"));
     }
-    run_command(race.arg("--bars").args(args))
+    run_command(race.arg("--figures").args(args))
 }
 
 /// Measures the share of each workload that one thread does alone.

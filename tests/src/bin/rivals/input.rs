@@ -21,9 +21,17 @@ pub(crate) enum Input {
     /// 3,000 small files in 30 directories, 16 kB each on average.
     Few,
     /// The same tree, already copied.
+    FewSame,
+    /// 78,000 small files in 780 directories, 7 kB each on average.
+    Files,
+    /// The same tree, already copied.
+    FilesSame,
+    /// The tree of [`Input::Small`], already copied.
     Unchanged,
     /// 68,000 small files in 68 directories, already copied.
     Archive,
+    /// A million empty files in 1,000 directories, already copied.
+    MillionSame,
     /// Log text in one file, which lz4 shrinks to about a third.
     Log,
     /// Preallocated database logs: a third of each is written, the rest are holes.
@@ -42,15 +50,19 @@ pub(crate) enum Input {
 
 impl Input {
     /// All inputs, in the order of the race.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::One,
         Self::Many,
         Self::Log,
         Self::Holes,
         Self::Few,
+        Self::FewSame,
+        Self::Files,
+        Self::FilesSame,
         Self::Small,
         Self::Unchanged,
         Self::Archive,
+        Self::MillionSame,
         Self::Dump,
         Self::Delta,
         Self::Mixed,
@@ -65,8 +77,12 @@ impl Input {
             Self::Many => "many",
             Self::Small => "small",
             Self::Few => "few",
+            Self::FewSame => "few-same",
+            Self::Files => "files",
+            Self::FilesSame => "files-same",
             Self::Unchanged => "unchanged",
             Self::Archive => "archive",
+            Self::MillionSame => "million-same",
             Self::Log => "log",
             Self::Holes => "holes",
             Self::Dump => "dump",
@@ -84,8 +100,12 @@ impl Input {
             Self::Many => "first copy of files of 1 MiB, incompressible",
             Self::Small => "first copy of a tree of small files",
             Self::Few => "first copy of 3,000 small files, incompressible",
+            Self::FewSame => "second run on 3,000 small files",
+            Self::Files => "first copy of 78,000 small files in 780 directories",
+            Self::FilesSame => "second run on 78,000 small files in 780 directories",
             Self::Unchanged => "second run on a tree of small files",
             Self::Archive => "second run on 68,000 small files in 68 directories",
+            Self::MillionSame => "second run on a million empty files in 1,000 directories",
             Self::Log => "first copy of log text in one file",
             Self::Holes => "first copy of database logs, two thirds of them holes",
             Self::Dump => "a text dump, 2000 lines inserted",
@@ -96,6 +116,11 @@ impl Input {
         }
     }
 
+    /// Returns the MiB that it has if it is made with this size.
+    pub(crate) fn mebibytes(self, mib: u64) -> u64 {
+        if self == Self::Dump { mib / 2 } else { mib }
+    }
+
     /// Returns whether it excludes tools that know no basis.
     pub(crate) fn needs_basis(self) -> bool {
         self.is_unchanged() || matches!(self, Self::Dump | Self::Delta) || self.follows_a_run()
@@ -103,13 +128,18 @@ impl Input {
 
     /// Returns whether the destination is what the source is.
     fn is_unchanged(self) -> bool {
-        matches!(self, Self::Unchanged | Self::Archive)
+        matches!(self, Self::Unchanged | Self::Archive | Self::FewSame | Self::FilesSame | Self::MillionSame)
     }
 
     /// Returns whether a run of the same tool comes first, which is not measured: what the tool knows of
     /// it may be in its own files, or in a server.
     pub(crate) fn follows_a_run(self) -> bool {
         matches!(self, Self::MixedSame | Self::MixedChanged)
+    }
+
+    /// Returns whether it is a tree of small files to copy for the first time.
+    pub(crate) fn is_small(self) -> bool {
+        matches!(self, Self::Small | Self::Few | Self::Files)
     }
 
     /// Returns whether it is one of sparsync's benchmark.
@@ -150,7 +180,9 @@ impl Input {
             }
             Self::Small | Self::Unchanged => copy(&small_tree(dir), &source),
             Self::Archive => made_tree(68, 68_000, 8000).plant(&source),
-            Self::Few => made_tree(30, 3000, 32_000).plant(&source),
+            Self::MillionSame => made_tree(1000, 1_000_000, 1).plant(&source),
+            Self::Few | Self::FewSame => made_tree(30, 3000, 32_000).plant(&source),
+            Self::Files | Self::FilesSame => made_tree(780, 78_000, 14_200).plant(&source),
             Self::Mixed | Self::MixedSame | Self::MixedChanged => mixed_tree().plant(&source),
             Self::Log => {
                 fs::create_dir(&source).expect("the source");
@@ -168,7 +200,12 @@ impl Input {
             Self::Dump => {
                 for (dir, inserted) in [("old", None), ("src", Some(2000))] {
                     fs::create_dir(root.join(dir)).expect("a directory");
-                    write_text(&root.join(dir).join("large"), mib << 19, &dump_line, inserted);
+                    write_text(
+                        &root.join(dir).join("large"),
+                        self.mebibytes(mib) << 20,
+                        &dump_line,
+                        inserted,
+                    );
                 }
                 dsync_tests::tree::set_mtime(&source.join("large"), (1_000_000_001, 0));
             }

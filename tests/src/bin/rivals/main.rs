@@ -10,16 +10,19 @@
 //! fails has a row that says so. With `--disk` the trees are on a disk whose caches are emptied before each
 //! run, and a run includes the sync of that disk.
 //!
-//! `--bars` (`cargo xtask lab-figures`) measures the requirements instead, and `--scaling` (`cargo xtask
-//! scaling`) what each thread does: see `bars.rs` and `scaling.rs`.
+//! `--figures` (`cargo xtask figures`) measures the requirements instead, and `--scaling` (`cargo xtask
+//! scaling`) what each thread does: see `figures.rs` and `scaling.rs`.
 
-mod bars;
 mod disk;
+mod figures;
+mod flows;
 mod input;
 mod meter;
+mod page;
 mod plot;
 mod race;
 mod report;
+mod requirements;
 mod scaling;
 mod tool;
 
@@ -54,7 +57,7 @@ struct Options {
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
-        Some((flag, rest)) if flag == "--bars" => return bars::run(rest),
+        Some((flag, rest)) if flag == "--figures" => return figures::run(rest),
         Some((flag, rest)) if flag == "--scaling" => return scaling::run(rest),
         _ => {}
     }
@@ -206,36 +209,44 @@ fn shown(run: Run) -> bool {
 
 /// Describes when, on what and with what the figures were measured: without it they mean nothing.
 fn setting(options: &Options) -> String {
-    let first = |argv: &[&str]| {
-        let outcome = Run::of(argv[0]).args(&argv[1..]).run();
-        outcome.all_text().lines().next().unwrap_or("?").trim().to_owned()
-    };
+    let dir = options.dir.display().to_string();
+    let [machine, programs @ ..] = machine_and_programs();
+    let path = format!("path: {} ({})", options.lab, options.path);
+    let disk = format!(
+        "disk: {}{}",
+        first_line(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir]),
+        options.disk.map_or(String::new(), |kind| format!(", on it an image: {}", kind.name()))
+    );
+    let rounds = format!(
+        "rounds: {}, in turns; caches {}; the disk synced before each run{}",
+        options.rounds,
+        if options.disk.is_some() { "cold" } else { "warm" },
+        if options.disk.is_some() { " and by it" } else { "" },
+    );
+    let date = format!("date: {}", first_line(&["date", "+%Y-%m-%d"]));
+    let lines = [date, machine, path, disk].into_iter().chain(programs).chain([rounds]);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Describes the machine, and the versions of the programs that are compared.
+fn machine_and_programs() -> [String; 5] {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": ?");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let dir = options.dir.display().to_string();
     let program = program().display().to_string();
     [
-        format!("date: {}", first(&["date", "+%Y-%m-%d"])),
-        format!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first(&["uname", "-sr"])),
-        format!("path: {} ({})", options.lab, options.path),
-        format!(
-            "disk: {}{}",
-            first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir]),
-            options.disk.map_or(String::new(), |kind| format!(", on it an image: {}", kind.name()))
-        ),
-        format!("dsync: {}", first(&[&program, "--version"])),
-        format!("rsync: {}", first(&["rsync", "--version"])),
-        format!("ssh: {}", first(&["ssh", "-V"])),
-        format!("tar: {}", first(&["tar", "--version"])),
-        format!(
-            "rounds: {}, in turns; caches {}; the disk synced before each run{}",
-            options.rounds,
-            if options.disk.is_some() { "cold" } else { "warm" },
-            if options.disk.is_some() { " and by it" } else { "" },
-        ),
+        format!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first_line(&["uname", "-sr"])),
+        format!("dsync: {}", first_line(&[&program, "--version"])),
+        format!("rsync: {}", first_line(&["rsync", "--version"])),
+        format!("ssh: {}", first_line(&["ssh", "-V"])),
+        format!("tar: {}", first_line(&["tar", "--version"])),
     ]
-    .join("\n")
+}
+
+/// Returns the first line that a command prints.
+fn first_line(argv: &[&str]) -> String {
+    let outcome = Run::of(argv[0]).args(&argv[1..]).run();
+    outcome.all_text().lines().next().unwrap_or("?").trim().to_owned()
 }
 
 fn parse(args: impl Iterator<Item = String>) -> Option<Options> {

@@ -123,7 +123,7 @@ fn height_of(bars: &[Bar]) -> i32 {
     TITLE + BAR * bars.len() as i32 + 16
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
@@ -137,7 +137,7 @@ const HEAD: i32 = 50;
 const TITLE: i32 = 24;
 const BAR: i32 = 20;
 const LINE: i32 = 16;
-const STYLE: &str = "text{font:13px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
+pub(crate) const STYLE: &str = "text{font:13px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
     .head{font-size:16px;font-weight:600}.title,.ours-name{font-weight:600}.note{font-size:11px;fill:#59636e}\
     .ground{fill:#ffffff;stroke:#d1d9e0}.ours{fill:#0969da}.theirs{fill:#afb8c1}\
     .range{stroke:#1f2328;stroke-width:1.5}\

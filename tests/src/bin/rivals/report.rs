@@ -118,7 +118,7 @@ fn docs() -> PathBuf {
 }
 
 /// Returns the page with the section between its marks replaced, or added at the end.
-fn replaced(page: &str, name: &str, section: &str) -> String {
+pub(crate) fn replaced(page: &str, name: &str, section: &str) -> String {
     let (begin, end) = (format!("<!-- rivals {name} -->"), format!("<!-- end of rivals {name} -->"));
     let section = format!("{begin}{section}{end}");
     match (page.find(&begin), page.find(&end)) {

@@ -43,7 +43,7 @@ enum Can {
     OwnState,
     /// Anything, from nothing.
     Trees,
-    /// None: it reads them, and shows how fast that can be.
+    /// None: it reads what is there, and shows how fast that can be.
     Reads,
     /// Plain files with plain names.
     Files,
@@ -125,6 +125,30 @@ pub(crate) const ALL: &[Tool] = &[
         NOTHING,
         Can::Reads,
         r#"find "$SRC" -type f -print0 | xargs -0 -P 32 -n 64 cat >/dev/null"#,
+    ),
+    tool(
+        "cat-both",
+        NOTHING,
+        Can::Reads,
+        r#"find "$SRC" -type f -exec cat {} + >/dev/null & find "$DST" -type f -exec cat {} + >/dev/null; wait"#,
+    ),
+    tool(
+        "look",
+        NOTHING,
+        Can::Reads,
+        r#"find "$SRC" -printf '%s %T@ %m %U %G' >/dev/null & find "$DST" -printf '%s %T@ %m %U %G' >/dev/null; wait"#,
+    ),
+    tool(
+        "dsync-pull",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --dsync-path "$DSYNC" -e "$SSH" "$HOST:$SRC/" "$DST/""#,
+    ),
+    tool(
+        "rsync-pull",
+        RSYNC,
+        Can::Update,
+        r#"rsync -a $SPARSE -e "$SSH -c aes128-gcm@openssh.com" "$HOST:$SRC/" "$DST/""#,
     ),
     tool("rsync-ssh", RSYNC, Can::Update, r#"rsync -a $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#),
     tool(
@@ -287,12 +311,10 @@ impl Tool {
     /// Returns whether it can copy the input; `near` means that a round trip takes no time.
     pub(crate) fn fits(&self, input: Input, near: bool) -> bool {
         match self.can {
-            Can::Update => true,
+            Can::Update | Can::Reads => true,
             Can::OwnState => !input.needs_basis() || input.is_mixed(),
-            Can::Trees | Can::Reads => !input.needs_basis(),
-            Can::Files => {
-                !input.needs_basis() && !input.is_mixed() && !matches!(input, Input::Small | Input::Few)
-            }
+            Can::Trees => !input.needs_basis(),
+            Can::Files => !input.needs_basis() && !input.is_mixed() && !input.is_small(),
             Can::OneFile => matches!(input, Input::One | Input::Log),
             Can::OneFileNear => near && matches!(input, Input::One | Input::Log),
         }
