@@ -154,7 +154,7 @@ fn was_an_empty_directory(case: &Case, line: &str) -> bool {
 /// Returns whether a directory has another mode or owner for a reason: one of the tree of backups has those that
 /// its original had before the run that made it, one above it those that the directory around it had then, which
 /// the disturbed run may have changed, and without `-p` a directory that keeps its owner out stays open to it
-/// (docs/limits.md). The root is such a directory too.
+/// (docs/limits.md). The root is such a directory too; one that the disturbed run made has the umask's mode.
 fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let is_access = line.contains("': mode is ") || line.contains("': owner is ");
     let about =
@@ -163,6 +163,8 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     let Some((path, facts)) = directory else { return false };
     let is_in_tree = path.starts_with(b"w/d/");
     let is_closed = (is_in_tree || path == b"w/d") && !case.has_letter('p') && facts.mode & 0o700 != 0o700;
+    let is_new_root =
+        path == b"w/d" && !case.has_letter('p') && !case.world.iter().any(|node| node.path == b"w/d");
     let is_below = |path: &[u8], above: &[u8]| {
         path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
@@ -171,7 +173,7 @@ fn is_access_of_the_moment(case: &Case, ours: &Survey, line: &str) -> bool {
     // A directory that is made above it takes over the setgid bit of the one around it.
     let is_backups = !is_in_tree
         || places.any(|place| is_below(path, place.as_bytes()) || is_below(place.as_bytes(), path));
-    case.has(&["--backup-dir"]) && is_backups || is_closed && line.contains("': mode is ")
+    case.has(&["--backup-dir"]) && is_backups || (is_closed || is_new_root) && line.contains("': mode is ")
 }
 
 /// Returns whether a file lacks the setuid and setgid bits that were taken away before its content was

@@ -337,9 +337,11 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `--inplace`, two names of one file at the destination become two files where the source has two.",
         explains: |seen| {
             let is_apart = seen.finding.line.starts_with("not one file: ") || seen.is_sources_own();
-            // With `--append` alone no file of several names is written into. With `-U` nobody has looked before.
-            let stays_as_it_was =
-                !seen.case.has(&["--inplace"]) && (seen.before.is_none() || seen.is_as_before());
+            // Where some files are to stay as they are, none of several names is written into. With `-U` nobody
+            // has looked before.
+            let keeps_some = seen.case.has_letter('u')
+                || seen.case.has(&["--append", "--append-verify", "--min-size", "--max-size"]);
+            let stays_as_it_was = keeps_some && (seen.before.is_none() || seen.is_as_before());
             seen.case.has(&["--inplace", "--append", "--append-verify"])
                 && seen.has_links_in_destination()
                 && seen.is_linked()
