@@ -185,6 +185,35 @@ fn nothing_is_deleted_when_the_content_of_a_source_file_could_not_be_read() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_leaves_its_directory_the_time_that_it_had() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    for (root, len) in [(scratch.src(), 500_000), (scratch.dst(), 1_500_000)] {
+        Tree::of([Node::dir("sub"), Node::file("sub/long", 1, len)]).plant(&root);
+    }
+    set_mode(&scratch.src().join("sub/long"), 0o600);
+    let _ = as_nobody(&scratch, &["-rn"]);
+    chown(scratch.src().join("sub/long"), Some(0), Some(0)).expect("an owner");
+    for path in ["src", "dst", "src/sub", "dst/sub"] {
+        tree::set_mtime(&scratch.at(path), (1_000_000_000, 5));
+    }
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").expect("a shell");
+    set_mode(&shell, 0o755);
+    let mut remote = std::ffi::OsString::from("host:");
+    remote.push(scratch.dst());
+    let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-a", "--transport=ssh", "-e"]).arg(&shell);
+    let program = format!("--dsync-path={}", dsync_tests::program::program().display());
+    let _ = run.arg(program).arg(slash(&scratch.src())).arg(remote).run().expect_code(23);
+
+    for path in ["dst", "dst/sub"] {
+        let facts = fs::metadata(scratch.at(path)).expect("a directory");
+        assert_eq!((facts.mtime(), facts.mtime_nsec()), (1_000_000_000, 5), "{path}");
+    }
+}
+
+#[test]
 fn empty_directory_that_has_the_name_of_the_partial_dir_stays() {
     needs_dsync!();
     let scratch = Scratch::new();

@@ -96,6 +96,17 @@ impl Directory {
         self.dirty.store(true, Ordering::Release);
     }
 
+    /// Returns it for a temporary that is made in it next: its time is set again at the end, also if no file comes
+    /// of that.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] for a directory that is only imagined.
+    pub(super) fn for_temporary(&self) -> io::Result<&Arc<Dir>> {
+        let dir = self.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        self.touch();
+        Ok(dir)
+    }
+
     /// Returns the permissions that its default list leaves to new entries: the list that the run gives
     /// it, if it gives it any lists. `None` when it has no such list, or it cannot be read.
     pub(super) fn allowed_mode(&self) -> Option<u16> {

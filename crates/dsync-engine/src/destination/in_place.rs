@@ -301,8 +301,7 @@ pub(super) fn create(site: &Site<'_>, slot: &Slot, coming: &Coming) -> io::Resul
         old.distrust()?;
         return Ok(old);
     }
-    let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
-    create_beside(site, dir, slot, coming.len)
+    create_beside(site, slot, coming.len)
 }
 
 /// Makes sure that an old file can get a content: no limit on lengths ends the writing, and the space that the
@@ -380,13 +379,8 @@ fn note_kept(site: &Site<'_>, backups: &Backups, slot: &Slot, dir: &Arc<dsync_fs
 }
 
 /// Creates a new file beside the old one, or the one that collects its new bytes.
-pub(super) fn create_beside(
-    site: &Site<'_>,
-    dir: &Arc<dsync_fs::Dir>,
-    slot: &Slot,
-    len: u64,
-) -> io::Result<StagedFile> {
-    let name = slot.name.clone();
+pub(super) fn create_beside(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<StagedFile> {
+    let (dir, name) = (slot.directory.for_temporary()?, slot.name.clone());
     let staged =
         if slot.in_place { site.homes.stage_rewriting(dir, name)? } else { site.homes.stage(dir, name)? };
     if site.policy.options.writing.preallocate {

@@ -42,6 +42,7 @@ impl Part {
         let create = || {
             let names = site.homes.part_names(dir, &slot.name)?;
             let home = home(site, &slot.directory, true)?;
+            let dir = slot.directory.for_temporary()?;
             let (staged, notes) = StagedFile::create_kept(&home, dir, slot.name.clone(), &names)?;
             Ok::<_, io::Error>((staged, Journal::begin(notes, head, key)?))
         };

@@ -305,7 +305,7 @@ fn clone(transfers: &Transfers<'_>, file: &Pending, basis: &SourceFile) -> Optio
     if file.slot.in_place || basis.len() < MIN_CLONE_BYTES || !transfers.sharing.may_share(device, device) {
         return None;
     }
-    let staged = site.homes.stage(file.slot.directory.dir.as_ref()?, file.slot.name.clone()).ok()?;
+    let staged = site.homes.stage(file.slot.directory.for_temporary().ok()?, file.slot.name.clone()).ok()?;
     transfers.sharing.clone_whole(&staged, basis).then_some(staged)
 }
 

@@ -231,8 +231,7 @@ impl Stage {
         if let Some(part) = Part::begin(site, slot, head, key) {
             return Ok((part.done, part.file, Some(part.journal)));
         }
-        let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
-        let staged = in_place::create_beside(site, dir, slot, head.segments.file_len())?;
+        let staged = in_place::create_beside(site, slot, head.segments.file_len())?;
         Ok((Runs::default(), staged, None))
     }
 

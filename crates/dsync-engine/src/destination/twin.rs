@@ -17,13 +17,16 @@ pub(super) fn copy(
     (twin, compared): (&Arc<Dir>, Stamp),
 ) -> Result<bool, SyncError> {
     let site = transfers.site;
-    let Some(dir) = &file.slot.directory.dir else { return Ok(true) };
+    if file.slot.directory.dir.is_none() {
+        return Ok(true);
+    }
     let Ok(source) = twin.open_source_noatime(&file.slot.name) else { return Ok(false) };
     if !source.stamp().is_same_content(&compared) {
         return Ok(false);
     }
 
-    let staged = site.homes.stage(dir, file.slot.name.clone());
+    let directory = file.slot.directory.for_temporary();
+    let staged = directory.and_then(|dir| site.homes.stage(dir, file.slot.name.clone()));
     let sparse = site.policy.options.writing.sparse;
     let copy = |staged: &StagedFile| staged.copy_all(&source, &transfers.sharing, sparse);
     let copied = staged.map_err(CopyError::Write).and_then(|staged| copy(&staged).map(|()| staged));
