@@ -7,8 +7,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_root, oracle,
-    scratch::slash, strace, survey, tree,
+    Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, mount::Mount, needs_dsync,
+    needs_root, oracle, scratch::slash, stingy::Stingy, strace, survey, tree,
 };
 
 /// A user other than root.
@@ -188,12 +188,21 @@ fn nothing_is_deleted_when_the_content_of_a_source_file_could_not_be_read() {
 fn a_file_that_cannot_be_read_leaves_its_directory_the_time_that_it_had() {
     needs_dsync!();
     needs_root!();
-    let scratch = Scratch::new();
+    fails_and_leaves_the_time(&Scratch::new());
+    // Where extents are shared, a temporary waits beside the old file until the source has answered.
+    let outer = Scratch::new();
+    set_mode(outer.path(), 0o755);
+    let Some(disk) = Mount::of_type("btrfs", &outer.at("disk")) else { return };
+    fails_and_leaves_the_time(&Scratch::under(disk.path()));
+}
+
+/// Pushes a file that cannot be read in the place of an old one.
+fn fails_and_leaves_the_time(scratch: &Scratch) {
     for (root, len) in [(scratch.src(), 500_000), (scratch.dst(), 1_500_000)] {
         Tree::of([Node::dir("sub"), Node::file("sub/long", 1, len)]).plant(&root);
     }
     set_mode(&scratch.src().join("sub/long"), 0o600);
-    let _ = as_nobody(&scratch, &["-rn"]);
+    let _ = as_nobody(scratch, &["-rn"]);
     chown(scratch.src().join("sub/long"), Some(0), Some(0)).expect("an owner");
     for path in ["src", "dst", "src/sub", "dst/sub"] {
         tree::set_mtime(&scratch.at(path), (1_000_000_000, 5));
@@ -207,6 +216,29 @@ fn a_file_that_cannot_be_read_leaves_its_directory_the_time_that_it_had() {
     let program = format!("--dsync-path={}", dsync_tests::program::program().display());
     let _ = run.arg(program).arg(slash(&scratch.src())).arg(remote).run().expect_code(23);
 
+    for path in ["dst", "dst/sub"] {
+        let facts = fs::metadata(scratch.at(path)).expect("a directory");
+        assert_eq!((facts.mtime(), facts.mtime_nsec()), (1_000_000_000, 5), "{path}");
+    }
+}
+
+#[test]
+fn a_copy_whose_source_breaks_off_leaves_its_directory_the_time_that_it_had() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (root, len) in [(scratch.at("behind"), 500_000), (scratch.dst(), 10)] {
+        Tree::of([Node::dir("sub"), Node::file("sub/long", len, len)]).plant(&root);
+    }
+    fs::create_dir(scratch.at("shown")).expect("a mount point");
+    let Some(shown) = Stingy::mount_readable_to(100_000, &scratch.at("behind"), &scratch.at("shown")) else {
+        return;
+    };
+    for path in ["behind", "behind/sub", "dst", "dst/sub"] {
+        tree::set_mtime(&scratch.at(path), (1_000_000_000, 5));
+    }
+    let run = Run::dsync().arg("-a").arg(slash(&scratch.at("shown"))).arg(scratch.dst());
+    let _ = run.run().expect_code(23);
+    drop(shown);
     for path in ["dst", "dst/sub"] {
         let facts = fs::metadata(scratch.at(path)).expect("a directory");
         assert_eq!((facts.mtime(), facts.mtime_nsec()), (1_000_000_000, 5), "{path}");

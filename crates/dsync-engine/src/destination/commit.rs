@@ -204,6 +204,8 @@ fn prepare(
         if site.stopped() {
             return Ok(None);
         }
+        // It goes before its directory gets its time.
+        drop(staged);
         return transfers.settle(file, outcome).map(|()| None);
     }
     let mut wanted = file.wanted.clone();

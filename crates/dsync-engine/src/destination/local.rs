@@ -222,7 +222,7 @@ impl Worker<'_> {
             if file.slot.in_place
                 && let Err(error) = staged.set_len(len)
             {
-                return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error));
+                return self.give_up(file, staged, Failure::Written(error));
             }
             return self.submit(file, &source, staged);
         }
@@ -233,7 +233,7 @@ impl Worker<'_> {
         if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
         {
-            return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error));
+            return self.give_up(file, staged, Failure::Written(error));
         }
         let punch = patch || sparse && preallocate;
         let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch, end: AtomicU64::new(len) };
@@ -246,7 +246,7 @@ impl Worker<'_> {
         }
         match self.range_with_room(&copy, &staged, 0..len) {
             Ok(()) => self.submit_copy(&copy, staged),
-            Err(failure) => self.failed(file, failure),
+            Err(failure) => self.give_up(file, staged, failure),
         }
     }
 
@@ -255,10 +255,10 @@ impl Worker<'_> {
         let end = copy.end.load(Ordering::Relaxed);
         if end < copy.source.len() {
             if !copy.source.is_made_as_read() {
-                return self.transfers.settle(&copy.file, Outcome::Unsound(Cause::Changed));
+                return self.give_up(&copy.file, staged, Failure::Source(Cause::Changed));
             }
             if let Err(error) = staged.set_len(end) {
-                return self.transfers.settle(&copy.file, Outcome::Broke(Operation::WriteFile, error));
+                return self.give_up(&copy.file, staged, Failure::Written(error));
             }
         }
         self.submit(&copy.file, &copy.source, staged)
@@ -454,7 +454,8 @@ impl Worker<'_> {
     fn end(&mut self, large: &Large) -> Result<(), SyncError> {
         let staged = large.staged.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match (lock(&large.failed).take(), staged) {
-            (Some(failure), _) => self.failed(&large.copy.file, failure),
+            (Some(failure), Some(staged)) => self.give_up(&large.copy.file, staged, failure),
+            (Some(failure), None) => self.failed(&large.copy.file, failure),
             (None, Some(staged)) => self.submit_copy(&large.copy, staged),
             (None, None) => Ok(()),
         }
@@ -527,7 +528,7 @@ impl Worker<'_> {
     ) -> Result<(), SyncError> {
         match self.changed_since(source, &staged, 0) {
             None => self.commit(file, source, staged),
-            Some(cause) => self.transfers.settle(file, Outcome::Unsound(cause)),
+            Some(cause) => self.give_up(file, staged, Failure::Source(cause)),
         }
     }
 
@@ -558,6 +559,12 @@ impl Worker<'_> {
             Ok(false) => Some(Cause::Changed),
             Err(error) => Some(ListedFiles::cause(&error)),
         }
+    }
+
+    /// Removes a copy that failed, and then settles its file: so the copy is gone when its directory gets its time.
+    fn give_up(&self, file: &Arc<Pending>, staged: StagedFile, failure: Failure) -> Result<(), SyncError> {
+        drop(staged);
+        self.failed(file, failure)
     }
 
     fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {

@@ -55,7 +55,7 @@ impl Transfers<'_> {
             Outcome::Unsound(cause) => self.unsound(file, cause),
             Outcome::Failed(operation, cause) => match file.end() {
                 Phase::Over => Ok(()),
-                before => self.failed(file, &before, operation, cause),
+                before => self.failed(file, before, operation, cause),
             },
             Outcome::Broke(operation, error) => {
                 let cause = self.site.cause_or_fatal(operation, &file.slot.path(), error)?;
@@ -113,7 +113,7 @@ impl Transfers<'_> {
                     Cause::ContentMismatch => Operation::WriteFile,
                     _ => Operation::ReadFile,
                 };
-                self.failed(file, &before, operation, cause)
+                self.failed(file, before, operation, cause)
             }
         }
     }
@@ -122,14 +122,16 @@ impl Transfers<'_> {
     fn failed(
         &self,
         file: &Arc<Pending>,
-        before: &Phase,
+        before: Phase,
         operation: Operation,
         cause: Cause,
     ) -> Result<(), SyncError> {
         self.site.problem(operation, &file.slot.path(), cause)?;
         self.lost(file)?;
 
-        self.end_request(file, before);
+        self.end_request(file, &before);
+        // A temporary goes before its directory gets its time.
+        drop(before);
         self.closed(file)
     }
 
