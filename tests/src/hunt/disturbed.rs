@@ -81,13 +81,14 @@ fn has_names_of_one_file(case: &Case) -> bool {
 }
 
 /// Returns whether a difference is one of the run's own. Only a run that ends well gives a directory that it
-/// does not copy its time back, what a process of the other end had may be there for as long as it lives, and a
-/// file that could not be linked to an alternate one is a copy that needs nothing more: it lacks what only the
-/// alternate has. What `--append` adds to, it does not look at: which of a file's names was added to decides
-/// what the others have, and a file to which all was added lacks its attributes for good. Nobody looks again at
-/// times within the window, nor, with `--ignore-existing`, at attributes that could not be set, as of a device
-/// that is made under its own name, and names that were to be linked. With `--existing`, an empty directory
-/// that went before the file of its name came is no entry that is there.
+/// does not copy its time back, what a process of the other end had may be there for as long as it lives, and
+/// a file that could not be linked to an alternate one is a copy that needs nothing more: it lacks what only
+/// the alternate has. What `--append` adds to, it does not look at: which of a file's names was added to
+/// decides what the others have, or whether they are one file, and a file to which all was added lacks its
+/// attributes for good. Nobody looks again at times within the window, nor, with `--ignore-existing`, at
+/// attributes that could not be set, as of a device that is made under its own name, and names that were to
+/// be linked. With `--existing`, an empty directory that went before the file of its name came is no entry
+/// that is there.
 fn is_of_the_run(case: &Case, (ours, what): (&Survey, &str), line: &str) -> bool {
     let about = |fact: &str| line.contains(&format!("': {fact} is "));
     let is_temporary = line.starts_with("extra: ") && line.contains("/.dsync-tmp-");
@@ -119,7 +120,9 @@ fn is_of_the_run(case: &Case, (ours, what): (&Survey, &str), line: &str) -> bool
         || is_temporary && case.carrier != Carrier::Local
         || is_copy
         || is_left
-        || about("content") && case.has(&["--append"]) && case.has_letter('H')
+        || case.has_letter('H')
+            && (about("content") && case.has(&["--append"])
+                || line.contains("not one file: ") && case.has(&["--append", "--append-verify"]))
         || is_access_of_the_moment(case, ours, line)
         || lost_bits_in_place(case, ours, line)
 }

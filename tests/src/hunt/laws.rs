@@ -139,13 +139,14 @@ fn written_at_the_source(case: &Case, trees: &Trees<'_>) -> Vec<String> {
     let roots: &[&[u8]] = if moves { &[b"w/out"] } else { &[b"w/out", b"w/s", b"w/s2"] };
     // The destination is where its operand leads.
     let destination = led_to(case);
-    let is_destination = |root: &[u8]| destination.as_deref().is_some_and(|led| led.as_bytes() == root);
-    let is_in = |path: &[u8]| {
-        roots
-            .iter()
-            .filter(|root| !is_destination(root))
-            .any(|root| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest[0] == b'/'))
+    let is_within = |path: &[u8], root: &[u8]| {
+        path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
+    let is_destination = |path: &[u8], root: &[u8]| {
+        let led = destination.as_deref().map(str::as_bytes);
+        led.is_some_and(|led| is_within(led, root) && is_within(path, led))
+    };
+    let is_in = |path: &[u8]| roots.iter().any(|root| is_within(path, root) && !is_destination(path, root));
     let part = |survey: &Survey| -> Survey {
         let part = survey.iter().filter(|(path, _)| is_in(path));
         part.map(|(path, facts)| (path.clone(), facts.clone())).collect()

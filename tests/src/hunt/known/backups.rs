@@ -125,7 +125,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `--backup-dir` on another filesystem, a link or a special file takes the place of a file.",
         explains: |seen| {
             let fails = seen.rsync.stderr_text().contains("failed: File exists (17)");
-            let is_placed = seen.about(&["type"]) && seen.is_sources_own();
+            let is_placed = seen.about(&["type", "content"]) && seen.is_sources_own()
+                || seen.about(&["mtime", "owner"]) && seen.rsync_says_of_it("[generator] symlink \"");
             seen.case.options.iter().any(|option| option.starts_with("--backup-dir=%"))
                 && seen.dsync.code() == Some(0)
                 && fails
