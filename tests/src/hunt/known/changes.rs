@@ -23,7 +23,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_alone = only(seen).is_some_and(|code| without(code, &[1, 5, 6, 7]) == ".......");
             let is_alone = is_alone && seen.finding.line.starts_with("only dsync lists ");
             let is_listed = codes(seen).is_some_and(|(ours, theirs)| {
-                [".f", ".D", ".S"].iter().any(|kind| ours.starts_with(kind))
+                // An alternate directory may have it.
+                [".f", "cf", ".D", ".S"].iter().any(|kind| ours.starts_with(kind))
                     && ours.contains(['o', 'g'])
                     && without(ours, &[5, 6, 7, 10]) == without(theirs, &[5, 6, 7, 10])
             });
@@ -348,7 +349,12 @@ pub(super) const ENTRIES: &[Known] = &[
                 are_links && ours.ends_with('x') && without(ours, &[8, 10]) == without(theirs, &[8, 10])
             });
             let has_some = |node: &Node| matches!(node.kind, Kind::Symlink(_)) && !node.xattrs.is_empty();
-            seen.case.has_letter('X') && is_more && (seen.namesakes().any(has_some) || seen.is_linked())
+            // A single file may get another name.
+            let is_renamed = seen.case.operands.last().is_some_and(|operand| !operand.ends_with('/'));
+            let is_other = is_renamed
+                && seen.case.world.iter().any(|node| has_some(node) && node.path.starts_with(b"w/d/"));
+            let had_some = seen.namesakes().any(has_some) || seen.is_linked() || is_other;
+            seen.case.has_letter('X') && is_more && had_some
         },
     },
     Known {
