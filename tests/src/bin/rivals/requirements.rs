@@ -184,16 +184,17 @@ pub(crate) const ALL: &[Requirement] = &[
     race("port-many", LO, (Input::Many, 1024), "dsync-serve", DAEMON, 1.0).limit(Limit::COPY),
     race("port-same", LO, (Input::Archive, 0), "dsync-serve", DAEMON, 1.0 / 0.6).limit(Limit::LOOK),
     race("veth-auto", VETH, (Input::One, 1024), "dsync-auto", FIXED, 0.92).limit(Limit::COPY),
-    race("veth-quic", VETH, (Input::One, 1024), "dsync-quic", RSYNC, 1.0)
+    race("veth-quic", VETH, (Input::One, 1024), "dsync-quic", RSYNC, 2.0)
         .cpu(Cpu::Seconds(2.6))
         .limit(Limit::COPY),
     race("jumbo-auto", JUMBO, (Input::One, 1024), "dsync-auto", FIXED, 0.92).limit(Limit::COPY),
+    race("lan-one-1g", LAN, (Input::One, 1024), "dsync-auto", &["tar-nc"], 0.97).limit(Limit::Line),
     race("lan-one", LAN, (Input::One, 4096), "dsync-auto", &["tar-nc"], 0.97).limit(Limit::Line),
-    race("lan-log", LAN, (Input::Log, 1024), "dsync-auto", COMPRESSING, 1.4),
+    race("lan-log", LAN, (Input::Log, 1024), "dsync-auto", COMPRESSING, 1.5),
     race("lan-log-lz4", LAN, (Input::Log, 1024), "dsync-auto", &["rsync-ssh-lz4"], 1.0),
     race("lan-log-quic", LAN, (Input::Log, 1024), "dsync-quic", &["dsync-tls"], 1.0 / 1.15),
     race("wan-one", WAN, (Input::One, 64), "dsync-auto", RSYNC_SSH, 10.0).limit(Limit::Line),
-    race("wan-few", WAN, (Input::Few, 0), "dsync-auto", RSYNC_SSH, 6.0).limit(Limit::Line),
+    race("wan-few", WAN, (Input::Few, 0), "dsync-auto", RSYNC_SSH, 10.0).limit(Limit::Line),
     race("wan-auto", WAN, (Input::One, 64), "dsync-auto", FIXED, 0.92).limit(Limit::Line),
     race("sat-auto", SAT, (Input::One, 32), "dsync-auto", FIXED, 0.92).limit(Limit::Line),
     race("hotel-auto", HOTEL, (Input::One, 16), "dsync-auto", &["dsync-tls"], 0.92).limit(Limit::Line),
